@@ -33,7 +33,8 @@ static void put_padding(struct output *o, char c, size_t n) {
 
 /* Writes a sign, if there is one, and a text, filled up to the width. Zeros go between the sign and
  * the digits; blanks go outside of both. */
-static void put_field(struct output *o, const struct spec *f, bool minus, const char *text, size_t n) {
+static void put_field(struct output *o, const struct spec *f, bool minus, const char *text,
+                      size_t n) {
     size_t length = n + minus;
     size_t padding = f->width > length ? f->width - length : 0;
 
@@ -145,9 +146,8 @@ int format_text(char *buf, size_t size, const char *fmt, va_list args) {
     struct output o = { buf, size, 0 };
     va_list ap;
 
-    va_copy(
-        ap,
-        args); /* `args` itself, an array as a parameter, is a pointer and cannot be passed on by address */
+    /* `args` itself, an array as a parameter, is a pointer and cannot be passed on by address. */
+    va_copy(ap, args);
     while (*fmt) {
         if (*fmt == '%')
             fmt = convert(&o, fmt + 1, &ap);

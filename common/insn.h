@@ -14,13 +14,15 @@ struct cpuid {
 struct cpuid cpuid(u32 leaf, u32 sub);
 u64 rdmsr(u32 msr);
 void wrmsr(u32 msr, u64 v);
-#define DEFINE_CR(n)                                                                                         \
-    u64 read_cr##n(void);                                                                                    \
+#define DEFINE_CR(n)                                                                               \
+    u64 read_cr##n(void);                                                                          \
     void write_cr##n(u64 v);
 #else
 static inline struct cpuid cpuid(u32 leaf, u32 sub) {
     struct cpuid r;
-    __asm__ volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(sub));
+    __asm__ volatile("cpuid"
+                     : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx)
+                     : "a"(leaf), "c"(sub));
     return r;
 }
 
@@ -34,13 +36,15 @@ static inline void wrmsr(u32 msr, u64 v) {
     __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
-#define DEFINE_CR(n)                                                                                         \
-    static inline u64 read_cr##n(void) {                                                                     \
-        u64 v;                                                                                               \
-        __asm__ volatile("mov %%cr" #n ", %0" : "=r"(v) : : "memory");                                       \
-        return v;                                                                                            \
-    }                                                                                                        \
-    static inline void write_cr##n(u64 v) { __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory"); }
+#define DEFINE_CR(n)                                                                               \
+    static inline u64 read_cr##n(void) {                                                           \
+        u64 v;                                                                                     \
+        __asm__ volatile("mov %%cr" #n ", %0" : "=r"(v) : : "memory");                             \
+        return v;                                                                                  \
+    }                                                                                              \
+    static inline void write_cr##n(u64 v) {                                                        \
+        __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory");                                 \
+    }
 #endif
 
 DEFINE_CR(0)

@@ -2,9 +2,9 @@
 #include <takt/errno.h>
 
 #define HDR ((u32)sizeof(struct virtio_blk_hdr))
-#define FEATURES                                                                                             \
-    (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX |     \
-     VIRTIO_BLK_F_FLUSH)
+#define FEATURES                                                                                   \
+    (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) |                  \
+     VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_FLUSH)
 #define MAX_DISCARD 4096u /* sectors */
 #define MAX_BYTES   (4u << 20)
 
@@ -50,7 +50,9 @@ static u8 judge(struct back_blk *b, struct disk_request *q) {
     case VIRTIO_BLK_OUT: q->bytes = data_out(&q->c); break;
     case VIRTIO_BLK_FLUSH: return VIRTIO_BLK_OK;
     case VIRTIO_BLK_DISCARD: return judge_discard(b, q);
-    case VIRTIO_BLK_GET_ID: q->bytes = MIN(data_in(&q->c), VIRTIO_BLK_ID_BYTES); return VIRTIO_BLK_OK;
+    case VIRTIO_BLK_GET_ID:
+        q->bytes = MIN(data_in(&q->c), VIRTIO_BLK_ID_BYTES);
+        return VIRTIO_BLK_OK;
     default: return VIRTIO_BLK_UNSUPP;
     }
     if (!within(b, q->sector, q->bytes)) return VIRTIO_BLK_IOERR;
@@ -111,7 +113,8 @@ static int request_begin(struct back_blk *b, u64 now) {
     struct disk_request *q = b->unused;
     int r = vring_back_take(&b->ring, &q->c);
 
-    if (r < 0 || (r && (q->c.out_len < HDR || !q->c.in_len))) { /* no header, or no place for the status */
+    /* no header, or no place for the status */
+    if (r < 0 || (r && (q->c.out_len < HDR || !q->c.in_len))) {
         back_broken(&b->dev);
         return 0;
     }
@@ -120,7 +123,8 @@ static int request_begin(struct back_blk *b, u64 now) {
     b->nr++;
     b->nr_most = MAX(b->nr_most, b->nr);
     q->status = judge(b, q);
-    if (q->status == VIRTIO_BLK_OK && q->type == VIRTIO_BLK_GET_ID) disk_give(q, 0, b->disk->id, q->bytes);
+    if (q->status == VIRTIO_BLK_OK && q->type == VIRTIO_BLK_GET_ID)
+        disk_give(q, 0, b->disk->id, q->bytes);
     if (q->status == VIRTIO_BLK_OK && needs_disk(q))
         b->disk->ops->begin(b->disk, q, now);
     else
@@ -158,7 +162,9 @@ int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct
     struct virtio_blk_config c = { .capacity = disk->sectors, .seg_max = VRING_MAX_SEGS - 2 };
     u64 features = FEATURES;
 
-    *b = (struct back_blk){ .dev = { .handle = info->handle, .calls = calls }, .env = env, .disk = disk };
+    *b = (struct back_blk){ .dev = { .handle = info->handle, .calls = calls },
+                            .env = env,
+                            .disk = disk };
     b->pages = (disk->depth * sizeof(*b->requests) + PAGE_SIZE - 1) / PAGE_SIZE;
     b->requests = env->pages(b->pages);
     if (!b->requests) return -ENOMEM;

@@ -13,10 +13,12 @@ struct back_blk {
     const struct driver_env *env;
     struct vring_back ring;
     struct disk *disk;
-    struct disk_request *requests, *unused; /* disk->depth of them; the list of those that are free */
-    u32 nr, nr_most;                        /* how many have begun and not ended; the most there ever were */
-    u32 done;                               /* how many have ended in this turn */
-    size_t pages;                           /* that `requests` take */
+    /* disk->depth of them; the list of those that are free */
+    struct disk_request *requests, *unused;
+    /* how many have begun and not ended; the most there ever were */
+    u32 nr, nr_most;
+    u32 done;     /* how many have ended in this turn */
+    size_t pages; /* that `requests` take */
     u64 reads, writes, flushes, discards, errors, bytes;
 };
 

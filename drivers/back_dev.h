@@ -40,7 +40,8 @@ static inline void back_interrupt(struct back_dev *d) {
 
 /* Sets up the ring of queue `q` as the front end describes it. False: the front end has not set it
  * up, or has done so wrongly. */
-static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f, u32 q) {
+static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f,
+                             u32 q) {
     const struct takt_queue *k = &f->queue[q];
 
     if (q >= f->nr_queues || !k->ready) return false;

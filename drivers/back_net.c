@@ -1,23 +1,28 @@
 #include "drivers/back_net.h"
 #include <takt/errno.h>
 
-#define HDR       ((u32)sizeof(struct virtio_net_hdr))
-#define MTU       1500
-#define MAX_MERGE 32 /* buffers that a frame may take; 32 buffers of 64 bytes hold the longest frame */
-#define FEATURES                                                                                             \
-    (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM |        \
-     VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
+#define HDR ((u32)sizeof(struct virtio_net_hdr))
+#define MTU 1500
+/* buffers that a frame may take; 32 buffers of 64 bytes hold the longest frame */
+#define MAX_MERGE 32
+#define FEATURES                                                                                   \
+    (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) |                  \
+     VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC |           \
+     VIRTIO_NET_F_MRG_RXBUF)
 
 const struct option_kind back_net_options[] = {
-    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },    { "jitter", OPTION_NS }, { "loss", OPTION_SHARE },
-    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER }, { "mac", OPTION_MAC },   { NULL, 0 },
+    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },
+    { "jitter", OPTION_NS },    { "loss", OPTION_SHARE },
+    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER },
+    { "mac", OPTION_MAC },      { NULL, 0 },
 };
 
 /* ---- to the driver ---- */
 
 /* Copies bytes [from, from + len) of the frame into the chain's buffers, from their byte `at`
  * on. */
-static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f, u32 from, u32 len) {
+static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f, u32 from,
+                      u32 len) {
     const struct vring_seg *to = c->seg + c->nr_out;
     const u8 *piece = f->head;
     u32 size = FRAME_HEAD;
@@ -195,7 +200,8 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
                                .delay = option_ns(o, "delay", 0),
                                .jitter = option_ns(o, "jitter", 0),
                                .loss = option_share(o, "loss", 0),
-                               .queue = (u32)MIN(option_number(o, "queue", BACK_NET_QUEUE), 65536ull),
+                               .queue =
+                                   (u32)MIN(option_number(o, "queue", BACK_NET_QUEUE), 65536ull),
                                .seed = 2 * option_number(o, "seed", info->handle) };
     struct netem_params down = up;
 
@@ -220,7 +226,8 @@ void back_net_start(struct back_net *n, const struct takt_front *f) {
     n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;
     n->dev.irq = false;
     n->dev.live = true;
-    if (!back_ring(&n->dev, &n->rx, f, VIRTIO_NET_RX) || !back_ring(&n->dev, &n->tx, f, VIRTIO_NET_TX)) {
+    if (!back_ring(&n->dev, &n->rx, f, VIRTIO_NET_RX) ||
+        !back_ring(&n->dev, &n->tx, f, VIRTIO_NET_TX)) {
         back_broken(&n->dev);
         return;
     }

@@ -28,7 +28,8 @@ void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     if ((len - start) & 1) sum += (u32)data[len - 1] << 8;
     while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
     sum = ~sum & 0xffff;
-    if (!sum && offset == UDP_CHECKSUM) sum = 0xffff; /* in UDP a zero means "no checksum": RFC 768 */
+    if (!sum && offset == UDP_CHECKSUM)
+        sum = 0xffff; /* in UDP a zero means "no checksum": RFC 768 */
     at[0] = (u8)(sum >> 8);
     at[1] = (u8)sum;
 }
@@ -302,7 +303,8 @@ u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
     u64 until = 0;
 
     if (n->wire_free > now + AHEAD) until = n->wire_free - AHEAD / 2;
-    if (netem_active(n) && n->held >= n->p.queue) until = MAX(until, MAX(p->up.first->due, now + 1));
+    if (netem_active(n) && n->held >= n->p.queue)
+        until = MAX(until, MAX(p->up.first->due, now + 1));
     if (until) p->counts.backpressure++;
     return until;
 }

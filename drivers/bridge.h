@@ -1,12 +1,11 @@
-/* A learning bridge (IEEE 802.1D, without spanning tree) with finite ports, each of them at the end of an
- * emulated link.
+/* A learning bridge (IEEE 802.1D, without spanning tree) with finite ports, each of them at the
+ * end of an emulated link.
  *
- *     device --[up: its rate holds the device back, then delay, loss]--> bridge --[down: a queue that
- * drops]--> device
+ *     device --[up: its rate holds the device back, then delay, loss]--> bridge
+ *     bridge --[down: a queue that drops]--> device
  *
- * A frame is copied once, from the sender's memory into the receiver's, unless a link has to hold it for a
- * while. One caller at a time. The caller says what time it is, in ns.
- */
+ * A frame is copied once, from the sender's memory into the receiver's, unless a link has to
+ * hold it for a while. One caller at a time. The caller says what time it is, in ns. */
 #ifndef DRIVERS_BRIDGE_H
 #define DRIVERS_BRIDGE_H
 
@@ -17,9 +16,10 @@
 #define FRAME_HEAD   14
 #define FRAME_MAX    1518 /* with a VLAN tag, without the check sequence */
 #define BRIDGE_PORTS 64
-#define BRIDGE_MACS  256              /* addresses that the bridge knows at a time */
-#define PORT_MACS    64               /* how many of them may be behind one port */
-#define MAC_AGE      (300 * NS_PER_S) /* an address is forgotten after so long without a frame from it */
+#define BRIDGE_MACS  256 /* addresses that the bridge knows at a time */
+#define PORT_MACS    64  /* how many of them may be behind one port */
+/* an address is forgotten after so long without a frame from it */
+#define MAC_AGE (300 * NS_PER_S)
 
 /* A buffer of the bridge, for a frame that has to wait on a link. */
 struct frame_buf {
@@ -40,8 +40,9 @@ struct frame {
     u32 nr;
     bool partial;                /* a checksum is not filled in: virtio_net.h */
     u16 csum_start, csum_offset; /* if `partial`: which one */
-    struct frame_buf *buf;       /* the buffer of the bridge in which it lies; NULL: it lies elsewhere */
-    struct vring_seg own;        /* room for one segment that `seg` may point at */
+    /* the buffer of the bridge in which it lies; NULL: it lies elsewhere */
+    struct frame_buf *buf;
+    struct vring_seg own; /* room for one segment that `seg` may point at */
 };
 
 struct port_counts {
@@ -64,7 +65,8 @@ struct link {
 struct bridge_port {
     /* set before bridge_add(), then constant */
     const char *name;
-    u8 mac[6];          /* the device's address, which no other port may use; all zeros: it has none */
+    /* the device's address, which no other port may use; all zeros: it has none */
+    u8 mac[6];
     bool takes_partial; /* the device takes frames whose checksum is not filled in */
     /* Copies the frame into the device. Returns 0, -ENOSPC if the device has no room, or -EINVAL if
      * it is not in order. */

@@ -154,19 +154,22 @@ static int get_buffers(struct disk_nvme *d) {
     if (!p) return -ENOMEM;
     for (u32 i = 0; i < DISK_NVME_DEPTH; i++) {
         d->slot[i].disk = d;
-        d->slot[i].command = (struct nvme_command){ .buffer = p + i * NVME_TRANSFER, .done = slot_done };
+        d->slot[i].command =
+            (struct nvme_command){ .buffer = p + i * NVME_TRANSFER, .done = slot_done };
     }
     return 0;
 }
 
-static struct disk *store_refuse(struct nvme_store *s, const char *why, const struct takt_back *other) {
+static struct disk *store_refuse(struct nvme_store *s, const char *why,
+                                 const struct takt_back *other) {
     s->why = why;
     s->other = other;
     return NULL;
 }
 
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner) {
-    static const struct disk_ops ops = { nvme_room, nvme_begin, nvme_ended, nvme_disk_due, nvme_stop };
+    static const struct disk_ops ops = { nvme_room, nvme_begin, nvme_ended, nvme_disk_due,
+                                         nvme_stop };
     u64 all = s->nvme.blocks * NVME_BLOCK, offset = option_bytes(owner->options, "offset", 0);
     u64 size = option_bytes(owner->options, "size", all - MIN(offset, all));
     struct disk_nvme *d = NULL;
@@ -183,7 +186,8 @@ struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner
     for (struct disk_nvme *o = s->disk; o < s->disk + DISK_NVME_MOST; o++) {
         if (!o->owner) {
             if ((u32)(o - s->disk) < s->nvme.depth / DISK_NVME_DEPTH && !d) d = o;
-        } else if (ranges_overlap(o->first, o->disk.sectors, offset / NVME_BLOCK, size / NVME_BLOCK)) {
+        } else if (ranges_overlap(o->first, o->disk.sectors, offset / NVME_BLOCK,
+                                  size / NVME_BLOCK)) {
             return store_refuse(s, "its range overlaps that of", o->owner);
         }
     }
@@ -194,9 +198,10 @@ struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner
     d->first = offset / NVME_BLOCK;
     d->waits = true;
     d->ended.first = NULL;
-    d->disk = (struct disk){
-        .ops = &ops, .sectors = size / NVME_BLOCK, .depth = DISK_NVME_DEPTH, .discards = s->nvme.discards
-    };
+    d->disk = (struct disk){ .ops = &ops,
+                             .sectors = size / NVME_BLOCK,
+                             .depth = DISK_NVME_DEPTH,
+                             .discards = s->nvme.discards };
     __builtin_memcpy(d->disk.id, s->nvme.serial, sizeof(d->disk.id));
     return &d->disk;
 }
@@ -208,8 +213,8 @@ bool nvme_store_run(struct nvme_store *s, u64 now) {
     return nvme_run(&s->nvme, now);
 }
 
-int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct device_env *env,
-                    const struct driver_env *driver) {
+int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
+                    const struct device_env *env, const struct driver_env *driver) {
     void *memory = driver->pages(NVME_MEMORY / PAGE_SIZE);
 
     *s = (struct nvme_store){ .env = driver };

@@ -37,7 +37,8 @@ struct disk_nvme {
     struct nvme_store *store;
     const struct takt_back *owner; /* the device that it belongs to; NULL: it is free */
     u64 first;                     /* the block where its range begins */
-    bool waits;                    /* commands of an earlier owner may still be under way in its range */
+    /* commands of an earlier owner may still be under way in its range */
+    bool waits;
     struct disk_row ended;
     struct disk_nvme_slot slot[DISK_NVME_DEPTH];
 };
@@ -45,9 +46,11 @@ struct disk_nvme {
 struct nvme_store {
     struct nvme nvme;
     const struct driver_env *env;
-    u64 now;                       /* the time of this turn, ns */
-    const char *why;               /* why the last nvme_store_open() failed: a sentence about the disk, */
-    const struct takt_back *other; /* which goes on with the name of this device, if it is not NULL */
+    u64 now; /* the time of this turn, ns */
+    /* why the last nvme_store_open() failed: a sentence about the disk, */
+    const char *why;
+    /* which goes on with the name of this device, if it is not NULL */
+    const struct takt_back *other;
     struct disk_nvme disk[DISK_NVME_MOST];
 };
 
@@ -58,8 +61,8 @@ extern const struct option_kind disk_nvme_options[];
  * `driver` and is never given back. Returns 0, or
  *   -ENOMEM
  *   -ENODEV  the controller cannot be used: nvme.why says why not */
-int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct device_env *env,
-                    const struct driver_env *driver);
+int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
+                    const struct device_env *env, const struct driver_env *driver);
 /* Returns the disk that owner->options ask for. `owner` must live until the disk is closed. NULL:
  * there is no such disk, and s->why says why not. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner);

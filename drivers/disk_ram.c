@@ -12,7 +12,9 @@ const struct option_kind disk_ram_shared_options[] = {
 
 static struct disk_ram *ram_of(struct disk *d) { return container_of(d, struct disk_ram, disk); }
 
-static u8 *sector_at(struct disk_ram *r, u64 sector) { return r->data + sector * VIRTIO_BLK_SECTOR; }
+static u8 *sector_at(struct disk_ram *r, u64 sector) {
+    return r->data + sector * VIRTIO_BLK_SECTOR;
+}
 
 static bool ram_room(struct disk *d) {
     const struct disk_ram *r = ram_of(d);

@@ -28,8 +28,8 @@ extern const struct option_kind disk_ram_shared_options[];
 /* How many bytes the disk has by these options. */
 u64 disk_ram_bytes(const char *options);
 /* Makes a disk of `data`, which has disk_ram_bytes(options) bytes. `data` and `device` stay the
- * caller's. The disk shares `device` with others; if it is NULL, the disk has a model of its own, as
- * the options say. */
+ * caller's. The disk shares `device` with others; if it is NULL, the disk has a model of its
+ * own, as the options say. */
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device, u8 *data);
 
 #endif

@@ -29,8 +29,9 @@ enum {
 
 #define CTRL_SLU BIT(6)
 #define CTRL_RST BIT(26)
-#define CTRL_OFF                                                                                             \
-    (BIT(3) | BIT(7) | BIT(30) | BIT(31)) /* link reset, loss of signal inverted, VLANs, PHY reset */
+#define CTRL_OFF                                                                                   \
+    (BIT(3) | BIT(7) | BIT(30) |                                                                   \
+     BIT(31)) /* link reset, loss of signal inverted, VLANs, PHY reset */
 #define STATUS_LU   BIT(1)
 #define EERD_START  BIT(0)
 #define EERD_DONE   BIT(4)
@@ -86,7 +87,8 @@ static bool e1000_reset(struct e1000 *n) {
     e1000_set(n, TCTL, 0);
     e1000_set(n, CTRL, e1000_get(n, CTRL) | (u32)CTRL_RST);
     for (u32 i = 0; i < PATIENCE; i++) e1000_get(n, STATUS);
-    if (e1000_get(n, CTRL) & CTRL_RST) return false; /* also if there is no device: all ones are read then */
+    /* also if there is no device: all ones are read then */
+    if (e1000_get(n, CTRL) & CTRL_RST) return false;
     e1000_set(n, IMC, ~0u);
     e1000_get(n, ICR);
     e1000_set(n, CTRL, (e1000_get(n, CTRL) | (u32)CTRL_SLU) & ~(u32)CTRL_OFF);

@@ -82,7 +82,8 @@ static void set_filters(struct igb *n) {
     igb_write(n, IGB_VT_CTL, (u32)(VT_CTL_REPL | IGB_OWN << VT_CTL_DEFAULT));
     igb_write(n, IGB_VFRE, 1u << IGB_OWN);
     igb_write(n, IGB_VFTE, 1u << IGB_OWN);
-    igb_write(n, IGB_QDE, 0xffff); /* a queue without buffers drops frames; it must not hold up the others */
+    /* a queue without buffers drops frames; it must not hold up the others */
+    igb_write(n, IGB_QDE, 0xffff);
 }
 
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
@@ -103,7 +104,9 @@ int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(c
     return 0;
 }
 
-void igb_start(struct igb *n) { igb_write(n, IGB_RCTL, (u32)(RCTL_EN | RCTL_ALL | RCTL_BAM | RCTL_SECRC)); }
+void igb_start(struct igb *n) {
+    igb_write(n, IGB_RCTL, (u32)(RCTL_EN | RCTL_ALL | RCTL_BAM | RCTL_SECRC));
+}
 
 void igb_stop(struct igb *n) {
     igb_write(n, IGB_IMC, ~0u);

@@ -13,8 +13,8 @@ enum igb_mailbox_reg {
      * IGB_PF_MAILBOX, and 0x40 n to IGB_PF_MEMORY. */
     IGB_PF_MEMORY = 0x0800,
     IGB_PF_MAILBOX = 0x0c00,
-    IGB_MBVFICR =
-        0x0c80, /* bit n: function n has sent a message, bit 16 + n: has read ours; writing 1 clears */
+    /* Bit n: function n has sent a message; bit 16 + n: it has read ours. Writing 1 clears. */
+    IGB_MBVFICR = 0x0c80,
     IGB_MBVFIMR = 0x0c84, /* bit n: function n may interrupt */
     IGB_VFLRE = 0x0c88,   /* bit n: function n was reset; writing 1 clears */
     /* Registers of a virtual function. */
@@ -23,11 +23,12 @@ enum igb_mailbox_reg {
 };
 
 /* IGB_PF_MAILBOX */
-#define IGB_PF_STS  0x01u /* written: we have sent a message */
-#define IGB_PF_ACK  0x02u /* written: we have read the function's message */
-#define IGB_PF_VFU  0x04u /* the virtual function has the buffer */
-#define IGB_PF_PFU  0x08u /* we have the buffer */
-#define IGB_PF_RVFU 0x10u /* written: takes the buffer from a virtual function that does not release it */
+#define IGB_PF_STS 0x01u /* written: we have sent a message */
+#define IGB_PF_ACK 0x02u /* written: we have read the function's message */
+#define IGB_PF_VFU 0x04u /* the virtual function has the buffer */
+#define IGB_PF_PFU 0x08u /* we have the buffer */
+/* written: takes the buffer from a virtual function that does not release it */
+#define IGB_PF_RVFU 0x10u
 
 /* IGB_VF_MAILBOX */
 #define IGB_VF_REQ   0x01u /* written: we have sent a message */
@@ -41,19 +42,22 @@ enum igb_mailbox_reg {
 
 /* The first word of a message: its type, INFO of that type, and in an answer ACK (yes) or NACK
  * (no). */
-#define IGB_MSG_ACK   0x80000000u
-#define IGB_MSG_NACK  0x40000000u
-#define IGB_MSG_CTS   0x20000000u /* in an answer: the physical function still has this one's filters */
+#define IGB_MSG_ACK  0x80000000u
+#define IGB_MSG_NACK 0x40000000u
+/* in an answer: the physical function still has this one's filters */
+#define IGB_MSG_CTS   0x20000000u
 #define IGB_MSG_INFO  16
 #define IGB_MSG_TYPE  0xffffu
 #define IGB_MSG_WORDS 16u
 
 enum igb_message {
-    IGB_MSG_RESET = 1,     /* "I begin"; the answer has its address in the second and third word */
-    IGB_MSG_MAC = 2,       /* the second and third word are the address that it wants */
-    IGB_MSG_MULTICAST = 3, /* INFO says how many hashes of multicast addresses follow, of 16 bits each */
-    IGB_MSG_VLAN = 4,      /* INFO 1: it wants frames of the VLAN in the second word; 0: not any more */
-    IGB_MSG_LENGTH = 5,    /* the longest frame that it takes, with its check sequence */
+    IGB_MSG_RESET = 1, /* "I begin"; the answer has its address in the second and third word */
+    IGB_MSG_MAC = 2,   /* the second and third word are the address that it wants */
+    /* INFO says how many hashes of multicast addresses follow, of 16 bits each */
+    IGB_MSG_MULTICAST = 3,
+    /* INFO 1: it wants frames of the VLAN in the second word; 0: not any more */
+    IGB_MSG_VLAN = 4,
+    IGB_MSG_LENGTH = 5, /* the longest frame that it takes, with its check sequence */
     IGB_MSG_PROMISCUOUS = 6,
     IGB_MSG_CONTROL = 0x100, /* from the physical function: look at the link */
 };

@@ -44,17 +44,22 @@ enum igb_reg {
 };
 
 /* Offsets from the first register of a queue. IGB_DCTL is RXDCTL or TXDCTL. */
-#define IGB_SRRCTL         0x0cu
-#define IGB_DCTL           0x28u
-#define IGB_TDWBAL         0x38u /* address where the device writes the head to, if bit 0 is set; 64 bits */
-#define IGB_DROPPED        0x30u /* RQDPC: frames for which there was no descriptor; reading clears it */
+#define IGB_SRRCTL 0x0cu
+#define IGB_DCTL   0x28u
+/* address where the device writes the head to, if bit 0 is set; 64 bits */
+#define IGB_TDWBAL 0x38u
+/* RQDPC: frames for which there was no descriptor; reading clears it */
+#define IGB_DROPPED 0x30u
 
-#define IGB_RAH_AV         0x80000000u /* in the upper half of a filter's address: the filter is valid */
-#define IGB_RAH_POOL       18 /* likewise: from this bit on, one bit for each pool that gets its frames */
-#define IGB_CTRL_RST       BIT(26)
-#define IGB_STATUS_LU      BIT(1)
+/* in the upper half of a filter's address: the filter is valid */
+#define IGB_RAH_AV 0x80000000u
+/* likewise: from this bit on, one bit for each pool that gets its frames */
+#define IGB_RAH_POOL  18
+#define IGB_CTRL_RST  BIT(26)
+#define IGB_STATUS_LU BIT(1)
 
-#define IGB_SRRCTL_RING    (BIT(31) | BIT(25) | NIC_BUFFER / 1024) /* drop; advanced, one buffer a frame */
+/* drop; advanced, one buffer a frame */
+#define IGB_SRRCTL_RING    (BIT(31) | BIT(25) | NIC_BUFFER / 1024)
 #define IGB_DCTL_ON        BIT(25)
 #define IGB_DCTL_WRITEBACK BIT(16) /* one descriptor at a time */
 

@@ -2,11 +2,14 @@
 
 #include "drivers/igb_mailbox.h"
 
-#define WINDOW       (100 * NS_PER_MS)
-#define BURST        32u              /* messages of a virtual function that are answered within WINDOW */
-#define BEHIND_AGE   (300 * NS_PER_S) /* an address behind us is forgotten after so long without a frame */
-#define ECHO_AGE     NS_PER_S         /* our own frame that the card shows us comes back within this time */
-#define LONGEST      1522u            /* bytes of a frame with its check sequence and a VLAN tag */
+#define WINDOW (100 * NS_PER_MS)
+/* messages of a virtual function that are answered within WINDOW */
+#define BURST 32u
+/* an address behind us is forgotten after so long without a frame */
+#define BEHIND_AGE (300 * NS_PER_S)
+/* our own frame that the card shows us comes back within this time */
+#define ECHO_AGE     NS_PER_S
+#define LONGEST      1522u /* bytes of a frame with its check sequence and a VLAN tag */
 
 #define STATUS_VFS   14 /* from this bit on, 4 bits: how many are on (8.2.2) */
 #define RCTL_VFE     BIT(18)
@@ -16,7 +19,8 @@
 #define VLVF_POOL    12
 #define VLVF_NR      32u
 #define VLAN_MASK    0xfffu
-#define WVBR         0x3554u /* which queues have sent from a wrong address or VLAN; reading clears it */
+/* which queues have sent from a wrong address or VLAN; reading clears it */
+#define WVBR 0x3554u
 
 /* DTXSWC (8.14.5): frames go from pool to pool; the card drops frames that a virtual function sends
  * from an address or a VLAN that is not its own. */
@@ -47,7 +51,8 @@ static void set_address(struct igb_vfs *v, u32 i, const u8 *mac, u32 pool) {
     igb_write(v->nic, reg + 4, 0);
     if (!mac) return;
     igb_write(v->nic, reg, (u32)mac[0] | (u32)mac[1] << 8 | (u32)mac[2] << 16 | (u32)mac[3] << 24);
-    igb_write(v->nic, reg + 4, (u32)mac[4] | (u32)mac[5] << 8 | 1u << (IGB_RAH_POOL + pool) | IGB_RAH_AV);
+    igb_write(v->nic, reg + 4,
+              (u32)mac[4] | (u32)mac[5] << 8 | 1u << (IGB_RAH_POOL + pool) | IGB_RAH_AV);
 }
 
 /* The first of the card's address filters that is for addresses behind us. Number 0 is the card's
@@ -76,7 +81,8 @@ static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     return unused;
 }
 
-_Static_assert(IGB_VFS *IGB_VF_VLANS <= VLVF_NR, "the table has room for the VLANs of all virtual functions");
+_Static_assert(IGB_VFS *IGB_VF_VLANS <= VLVF_NR,
+               "the table has room for the VLANs of all virtual functions");
 
 /* Lets virtual function n into the VLAN, or takes it out. Our own pool is in every VLAN that one of
  * them is in; when the last of them has left it, the entry is cleared. */
@@ -253,7 +259,9 @@ static bool may_ask(struct igb_vf *vf, u64 now) {
 static void tell_link(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
 
-    if (vf->unread || igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_VFU || !pf_take_mailbox(v, n)) return;
+    if (vf->unread || igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_VFU ||
+        !pf_take_mailbox(v, n))
+        return;
     if (igb_read(v->nic, IGB_MBVFICR) & 1u << n) {
         igb_write(v->nic, IGB_PF_MAILBOX + 4 * n, 0);
         return;
@@ -274,7 +282,8 @@ static bool find_vfs(struct igb_vfs *v) {
     u32 nr = MIN(igb_read(v->nic, IGB_STATUS) >> STATUS_VFS & 15, IGB_VFS);
 
     if (nr && !v->nr) {
-        igb_write(v->nic, IGB_DTXSWC, (u32)DTXSWC_LOOPBACK | DTXSWC_SPOOF | DTXSWC_SPOOF << DTXSWC_SPOOF_V);
+        igb_write(v->nic, IGB_DTXSWC,
+                  (u32)DTXSWC_LOOPBACK | DTXSWC_SPOOF | DTXSWC_SPOOF << DTXSWC_SPOOF_V);
         igb_write(v->nic, IGB_RCTL, igb_read(v->nic, IGB_RCTL) | (u32)RCTL_VFE);
     }
     for (u32 n = nr; n < v->nr; n++) vf_forget(v, n);
@@ -324,7 +333,8 @@ void igb_vfs_link(struct igb_vfs *v) {
 /* ---- addresses behind us, on the bridge ---- */
 
 static struct igb_behind *find_behind(struct igb_vfs *v, const u8 *mac) {
-    if (v->behind[v->last].seen && same_mac(v->behind[v->last].mac, mac)) return &v->behind[v->last];
+    if (v->behind[v->last].seen && same_mac(v->behind[v->last].mac, mac))
+        return &v->behind[v->last];
     for (u32 i = 0; i < IGB_BEHIND; i++)
         if (v->behind[i].seen && same_mac(v->behind[i].mac, mac)) {
             v->last = i;

@@ -66,7 +66,8 @@ static int pf_request(struct igbvf *n, u32 *word, u32 nr) {
 
     if (!take_mailbox(n, until))
         return igbvf_broken(n, -ETIMEDOUT, "the physical function keeps the mailbox");
-    n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK); /* of an earlier message, which is overwritten */
+    /* of an earlier message, which is overwritten */
+    n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK);
     for (u32 i = 0; i < nr; i++) vf_set(n, IGB_VF_MEMORY + 4 * i, word[i]);
     vf_set(n, IGB_VF_MAILBOX, IGB_VF_REQ);
     if (!wait_for_bit(n, IGB_VF_PFACK, true, until))
@@ -94,14 +95,16 @@ static int greet(struct igbvf *n) {
     u32 word[3] = { IGB_MSG_RESET };
     int error;
 
-    if (vf_get(n, IGB_STATUS) == ~0u) return igbvf_broken(n, -ENODEV, "there is no virtual function");
+    if (vf_get(n, IGB_STATUS) == ~0u)
+        return igbvf_broken(n, -ENODEV, "there is no virtual function");
     vf_set(n, IGB_EIMC, ~0u);
     vf_set(n, IGB_CTRL, (u32)IGB_CTRL_RST);
     if (!wait_for_bit(n, IGB_VF_RSTI, false, until))
         return igbvf_broken(n, -ETIMEDOUT, "the physical function has no driver");
     n->unused = 0;
     error = pf_request(n, word, ARRAY_SIZE(word));
-    if (error == -EPERM) return igbvf_broken(n, -EIO, "the physical function's driver does not want it");
+    if (error == -EPERM)
+        return igbvf_broken(n, -EIO, "the physical function's driver does not want it");
     if (!error && !mac_given(n, word)) return igbvf_broken(n, -EIO, "it was given no address");
     return error;
 }

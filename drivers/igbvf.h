@@ -26,7 +26,8 @@ struct igbvf {
     u32 unused;  /* bits of the mailbox that reading has cleared before anybody used them */
     u32 cleaned; /* how often an interrupt found work in a ring since the time `counted` */
     u64 counted; /* ns */
-    u64 echoes;  /* frames of its own that it received: QEMU's card sends broadcasts to their sender, too */
+    /* frames of its own that it received: QEMU's card sends broadcasts to their sender, too */
+    u64 echoes;
     const char *why; /* what is wrong with it; NULL: nothing */
 };
 

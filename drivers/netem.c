@@ -23,8 +23,8 @@ u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     n->wire_free = MAX(n->wire_free, now);
     if (n->p.rate) n->wire_free += bytes * 8 * NS_PER_S / n->p.rate;
     if (chance < n->p.loss) return NETEM_LOST;
-    due =
-        n->wire_free + n->p.delay - n->p.jitter + (u64)((unsigned __int128)(2 * n->p.jitter) * wobble >> 32);
+    due = n->wire_free + n->p.delay - n->p.jitter +
+          (u64)((unsigned __int128)(2 * n->p.jitter) * wobble >> 32);
     n->last_due = MAX(due, n->last_due);
     n->held++;
     return n->last_due;

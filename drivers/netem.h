@@ -6,10 +6,11 @@
 #include <takt/types.h>
 
 struct netem_params {
-    u64 rate;          /* bits a second; 0: without a limit */
-    u64 delay, jitter; /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
-    u32 loss;          /* probability, in parts of 2^32 */
-    u32 queue;         /* the most frames that the link holds, waiting or under way */
+    u64 rate; /* bits a second; 0: without a limit */
+    /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
+    u64 delay, jitter;
+    u32 loss;  /* probability, in parts of 2^32 */
+    u32 queue; /* the most frames that the link holds, waiting or under way */
     u64 seed;
 };
 

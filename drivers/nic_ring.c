@@ -8,7 +8,8 @@ enum { BASE_LOW = 0x00, BASE_HIGH = 0x04, LENGTH = 0x08, HEAD = 0x10, TAIL = 0x1
 #define DONE          0x00000001u /* DD, in both kinds of descriptors, both ways */
 #define LAST          0x00000002u /* EOP, in a receiver's descriptor: the end of the frame */
 #define LEGACY_ERRORS 0x0000ff00u
-#define ERRORS        0x80000000u /* RXE: 7.1.5.2; errors of checksums are left to the network stack */
+/* RXE: 7.1.5.2; errors of checksums are left to the network stack */
+#define ERRORS 0x80000000u
 
 /* The command in a transmitter's descriptor. */
 #define COMMAND_LAST   0x01000000u /* EOP */

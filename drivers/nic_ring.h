@@ -36,7 +36,8 @@ struct nic_ring {
     u32 tx_at;            /* where the next frame to send goes */
     u32 tx_told;          /* up to here, the device was told of frames */
     u32 tx_oldest;        /* the oldest frame that the device may still read */
-    bool skip; /* the next part belongs to a frame that is too long: it is skipped, up to the last one */
+    /* the next part belongs to a frame that is too long: it is skipped, up to the last one */
+    bool skip;
     u64 received, sent;
     u64 bad; /* frames received that were too long or had errors */
 };

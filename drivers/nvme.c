@@ -65,8 +65,8 @@ static int nvme_refuse(struct nvme *n, const char *why) {
 
 /* ---- queues ---- */
 
-static void set_queue(struct nvme *n, struct nvme_queue *q, u32 id, void *entries, void *completions,
-                      u32 size, u32 stride) {
+static void set_queue(struct nvme *n, struct nvme_queue *q, u32 id, void *entries,
+                      void *completions, u32 size, u32 stride) {
     *q = (struct nvme_queue){ .doorbell = n->regs + DOORBELLS + 2 * id * stride,
                               .entry = entries,
                               .completion = completions,
@@ -124,7 +124,8 @@ static bool wait_ready(struct nvme *n, const struct device_env *env, u32 want, u
 }
 
 /* Resets the controller, gives it the admin queues and starts it: 7.6.1. */
-static int nvme_enable(struct nvme *n, const struct device_env *env, u32 stride, u64 limit, u8 *memory) {
+static int nvme_enable(struct nvme *n, const struct device_env *env, u32 stride, u64 limit,
+                       u8 *memory) {
     nvme_set(n, CC, nvme_get(n, CC) & ~(u32)CC_EN);
     if (!wait_ready(n, env, 0, limit)) return nvme_refuse(n, "it does not come out of reset");
     set_queue(n, &n->admin, 0, memory, memory + PAGE_SIZE, ADMIN_QUEUE, stride);
@@ -162,8 +163,10 @@ static u64 page_field(const u8 *page, u32 at, u32 bytes) {
 
 /* What IDENTIFY tells of the controller: 5.15.2.2. */
 static int identify_controller(struct nvme *n, const u8 *page) {
-    u32 sq = page[512], cq = page[513]; /* log2 of the least size of entries, and << 4 of the largest */
-    u32 shift = page[77];               /* log2 of the pages that a command may move; 0: any number */
+    /* log2 of the least size of entries, and << 4 of the largest */
+    u32 sq = page[512], cq = page[513];
+    /* log2 of the pages that a command may move; 0: any number */
+    u32 shift = page[77];
     u32 transfer = NVME_TRANSFER;
 
     for (u32 i = 0; i < sizeof(n->serial); i++) {
@@ -199,7 +202,9 @@ static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     if (!admin(n, env, &e)) return nvme_refuse(n, "it does not say what it is");
     error = identify_controller(n, page);
     if (error) return error;
-    e = (struct nvme_entry){ .opcode = IDENTIFY, .id = 2, .nsid = NAMESPACE, .prp[0] = n->dma_addr(page) };
+    e = (struct nvme_entry){
+        .opcode = IDENTIFY, .id = 2, .nsid = NAMESPACE, .prp[0] = n->dma_addr(page)
+    };
     __builtin_memset(page, 0, PAGE_SIZE);
     if (!admin(n, env, &e)) return nvme_refuse(n, "it does not tell of its namespace 1");
     return identify_namespace(n, page);
@@ -228,7 +233,8 @@ static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 si
 }
 
 static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, u8 *memory) {
-    u32 low = nvme_get(n, CAP), high = nvme_get(n, CAP + 4), size = MIN((low & 0xffff) + 1, NVME_QUEUE);
+    u32 low = nvme_get(n, CAP), high = nvme_get(n, CAP + 4),
+        size = MIN((low & 0xffff) + 1, NVME_QUEUE);
     u32 stride = 4u << (high & 15);
     u64 cap = (u64)high << 32 | low, limit = MAX(low >> 24, 1u) * RESET_UNIT;
     int error;
@@ -237,16 +243,19 @@ static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, 
     if (!(cap & CAP_CSS_NVM)) return nvme_refuse(n, "it has not the commands of a disk");
     if (cap >> 48 & 15) return nvme_refuse(n, "its pages are larger than 4 KiB");
     if (size < 2) return nvme_refuse(n, "its queues are too small");
-    if (DOORBELLS + 4ull * stride > bytes) return nvme_refuse(n, "its doorbells lie beyond its registers");
+    if (DOORBELLS + 4ull * stride > bytes)
+        return nvme_refuse(n, "its doorbells lie beyond its registers");
     error = nvme_enable(n, env, stride, limit, memory);
     if (!error) error = identify(n, env, memory + 5 * PAGE_SIZE);
-    if (!error) error = nvme_make_queues(n, env, size, memory + 2 * PAGE_SIZE, memory + 4 * PAGE_SIZE);
+    if (!error)
+        error = nvme_make_queues(n, env, size, memory + 2 * PAGE_SIZE, memory + 4 * PAGE_SIZE);
     n->list = (void *)(memory + 6 * PAGE_SIZE);
     n->depth = size - 1;
     return error;
 }
 
-int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct device_env *env) {
+int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
+              const struct device_env *env) {
     int error;
 
     *n = (struct nvme){ .regs = regs, .dma_addr = env->dma_addr };
@@ -262,7 +271,8 @@ static bool command_is_valid(const struct nvme *n, const struct nvme_command *c)
     switch (c->op) {
     case NVME_FLUSH: return true;
     case NVME_DISCARD:
-        return n->discards && c->blocks && c->blocks <= NVME_RANGES && !((u64)c->buffer % PAGE_SIZE);
+        return n->discards && c->blocks && c->blocks <= NVME_RANGES &&
+               !((u64)c->buffer % PAGE_SIZE);
     case NVME_READ:
     case NVME_WRITE:
         return c->blocks && c->blocks <= n->max_blocks && c->first <= n->blocks &&
@@ -337,7 +347,8 @@ static void switch_off(struct nvme *n, const char *why) {
 static u32 completed_slot(const struct nvme *n, const struct nvme_completion *c) {
     u32 slot = c->last & 0xff;
     bool known = slot < n->depth && n->slot[slot].c &&
-                 (n->slot[slot].generation & 0xff) == (c->last >> 8 & 0xff) && c->queue >> 16 == n->io.id;
+                 (n->slot[slot].generation & 0xff) == (c->last >> 8 & 0xff) &&
+                 c->queue >> 16 == n->io.id;
 
     if (!known) return n->depth;
     return slot;

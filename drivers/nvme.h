@@ -34,9 +34,11 @@ struct nvme_range { /* the buffer of a discard is an array of these: 6.7 */
  * `done`. */
 struct nvme_command {
     enum nvme_op op;
-    u64 first;    /* the first block */
-    u32 blocks;   /* for read and write blocks, 1 to max_blocks; for discard ranges, 1 to NVME_RANGES */
-    void *buffer; /* aligned to PAGE_SIZE; the device finds it where dma_addr() says, in one piece */
+    u64 first; /* the first block */
+    /* for read and write blocks, 1 to max_blocks; for discard ranges, 1 to NVME_RANGES */
+    u32 blocks;
+    /* aligned to PAGE_SIZE; the device finds it where dma_addr() says, in one piece */
+    void *buffer;
     /* Called from nvme_run() with 0 or -EIO; may submit again. If the controller is broken
      * (nvme.why), the device may write to the buffer even after -EIO. */
     void (*done)(struct nvme_command *c, int error);
@@ -46,8 +48,8 @@ struct nvme_entry; /* of queues, as the device has them */
 struct nvme_completion;
 
 struct nvme_queue {
-    volatile u8
-        *doorbell; /* of the submission queue; that of the completion queue is `stride` bytes behind */
+    /* of the submission queue; that of the completion queue is `stride` bytes behind */
+    volatile u8 *doorbell;
     struct nvme_entry *entry;
     volatile struct nvme_completion *completion;
     u32 size, stride;
@@ -67,7 +69,8 @@ struct nvme {
     char serial[20]; /* printable, filled with blanks */
     /* queues */
     struct nvme_queue admin, io;
-    u64 (*list)[16]; /* for each slot: the addresses of the second and further pages of its buffer */
+    /* for each slot: the addresses of the second and further pages of its buffer */
+    u64 (*list)[16];
     struct {
         struct nvme_command *c; /* NULL: the slot is free */
         u64 began;              /* ns */
@@ -75,8 +78,8 @@ struct nvme {
     } slot[NVME_QUEUE];
     u32 under_way;
     u64 check; /* when to look whether the controller is alive, if it does not interrupt, ns */
-    const char
-        *why; /* the controller is broken: what it did, such as "it does not answer"; NULL: it is not */
+    /* the controller is broken: what it did, such as "it does not answer"; NULL: it is not */
+    const char *why;
     u64 commands, errors;
     u32 last_error; /* status code and type of the last command that failed (4.6.1) */
 };
@@ -85,7 +88,8 @@ struct nvme {
  * `regs` is BAR 0, of `bytes`. `memory` is NVME_MEMORY bytes, aligned to PAGE_SIZE and zeroed; the
  * device may write to it from now on, even if this fails. Returns 0, or -ENODEV; n->why then says
  * what is wrong. */
-int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct device_env *env);
+int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
+              const struct device_env *env);
 
 /* Submits a command, which the device sees after nvme_kick(). Returns 0, or
  *   -EIO     the controller is broken

@@ -36,7 +36,8 @@ static const struct unit thousands[] = {
     { "", 1 }, { "k", 1000 }, { "K", 1000 }, { "M", 1000000 }, { "G", 1000000000 }, { NULL, 0 },
 };
 static const struct unit bytes[] = {
-    { "", 1 }, { "K", 1024 }, { "k", 1024 }, { "M", 1024 * 1024 }, { "G", 1024 * 1024 * 1024 }, { NULL, 0 },
+    { "", 1 },   { "K", 1024 }, { "k", 1024 }, { "M", 1024 * 1024 }, { "G", 1024 * 1024 * 1024 },
+    { NULL, 0 },
 };
 static const struct unit times[] = {
     { "ns", 1 }, { "us", NS_PER_US }, { "ms", NS_PER_MS }, { "s", NS_PER_S }, { NULL, 0 },
@@ -60,7 +61,8 @@ static bool parse_value(const char *p, const struct unit *units, u64 *millionths
         if (point) scale /= 10;
     }
     for (; units->name; units++)
-        if (word_is(p, units->name)) return !__builtin_mul_overflow(v * scale, units->factor, millionths);
+        if (word_is(p, units->name))
+            return !__builtin_mul_overflow(v * scale, units->factor, millionths);
     return false;
 }
 

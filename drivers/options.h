@@ -19,7 +19,8 @@ u32 option_share(const char *options, const char *key, u32 otherwise);
 
 /* Whether the key is there. */
 bool option_has(const char *options, const char *key);
-/* Copies the value of `key`, cut off after size - 1 bytes and terminated. False: it is not there. */
+/* Copies the value of `key`, cut off after size - 1 bytes and terminated. False: it is not
+ * there. */
 bool option_word(const char *options, const char *key, char *buf, size_t size);
 /* Whether the value of `key` is this word. */
 bool option_is(const char *options, const char *key, const char *word);

@@ -16,7 +16,8 @@ struct port_nic_kind {
     void (*run)(struct port_nic *p); /* does what is due */
     bool (*may_send)(struct port_nic *p,
                      const u8 *from); /* false: the address is that of a virtual function */
-    bool (*is_echo)(struct port_nic *p, const u8 *from); /* the card shows us a frame that we have sent */
+    /* the card shows us a frame that we have sent */
+    bool (*is_echo)(struct port_nic *p, const u8 *from);
 };
 
 static int card_deliver(struct bridge_port *port, const struct frame *f) {
@@ -90,10 +91,10 @@ static u64 igb_missed(struct port_nic *p) {
 }
 
 static const struct port_nic_kind kinds[] = {
-    { E1000_VENDOR | E1000_DEVICE << 16, "e1000", E1000_BYTES, e1000_open, e1000_go, e1000_interrupted,
-      e1000_missed, NULL, NULL, NULL },
-    { IGB_VENDOR | IGB_DEVICE << 16, "igb", IGB_BYTES, igb_open, igb_go, igb_interrupted, igb_missed, igb_run,
-      igb_may_send, igb_is_echo },
+    { E1000_VENDOR | E1000_DEVICE << 16, "e1000", E1000_BYTES, e1000_open, e1000_go,
+      e1000_interrupted, e1000_missed, NULL, NULL, NULL },
+    { IGB_VENDOR | IGB_DEVICE << 16, "igb", IGB_BYTES, igb_open, igb_go, igb_interrupted,
+      igb_missed, igb_run, igb_may_send, igb_is_echo },
 };
 
 static const struct port_nic_kind *kind_of(u32 id) {
@@ -106,13 +107,16 @@ bool port_nic_known(u32 id) { return kind_of(id); }
 
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p)) {
-    static const struct netem_params wire = { .queue = 1 }; /* emulates nothing: the card has a real wire */
+    /* emulates nothing: the card has a real wire */
+    static const struct netem_params wire = { .queue = 1 };
     const size_t pages = NIC_RING_MEMORY / PAGE_SIZE;
     int error;
 
-    *p = (struct port_nic){
-        .port = { .deliver = card_deliver }, .bridge = b, .kind = kind_of(id), .again = true, .due = ~0ull
-    };
+    *p = (struct port_nic){ .port = { .deliver = card_deliver },
+                            .bridge = b,
+                            .kind = kind_of(id),
+                            .again = true,
+                            .due = ~0ull };
     if (!p->kind || size < p->kind->size) return -ENODEV;
     p->port.name = p->kind->name;
     p->memory = b->env->pages(pages);

@@ -3,7 +3,17 @@
 
 #include <takt/io.h>
 
-enum { REG_DATA, REG_IER, REG_IIR, REG_FCR = REG_IIR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_SCRATCH };
+enum {
+    REG_DATA,
+    REG_IER,
+    REG_IIR,
+    REG_FCR = REG_IIR,
+    REG_LCR,
+    REG_MCR,
+    REG_LSR,
+    REG_MSR,
+    REG_SCRATCH
+};
 enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
 
 #define IER_RECEIVED 0x01
@@ -26,7 +36,9 @@ enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
  * come: 0.7 ms at 115,200 baud. */
 #define FCR_AT_8 0x81
 
-static volatile u8 *in_memory(const struct uart *u, unsigned reg) { return u->regs + reg * u->stride; }
+static volatile u8 *in_memory(const struct uart *u, unsigned reg) {
+    return u->regs + reg * u->stride;
+}
 
 static u8 uart_get(const struct uart *u, unsigned reg) {
     if (!u->regs) return inb((u16)(u->port + reg));

@@ -9,9 +9,10 @@
 struct uart {
     u16 port;          /* of the first register; 0: it is not reached by ports */
     volatile u8 *regs; /* the first register in memory; NULL: it is not in memory */
-    u8 stride;         /* bytes from one register in memory to the next: 1, or 4 with 32-bit accesses */
-    u32 baud;          /* as uart_open() found or set it */
-    u32 overruns;      /* times that the receiver lost bytes because nobody read them in time */
+    /* bytes from one register in memory to the next: 1, or 4 with 32-bit accesses */
+    u8 stride;
+    u32 baud;     /* as uart_open() found or set it */
+    u32 overruns; /* times that the receiver lost bytes because nobody read them in time */
 };
 
 /* The port of "com1".."com4"; 0 for another number. */

@@ -25,7 +25,8 @@ struct vring_desc {
 
 struct vring_avail {
     u16 flags, idx;
-    u16 ring[]; /* behind it: u16 used_event, the used index after which the driver wants an interrupt */
+    /* behind it: u16 used_event, the used index after which the driver wants an interrupt */
+    u16 ring[];
 };
 
 struct vring_used_elem {
@@ -34,7 +35,8 @@ struct vring_used_elem {
 
 struct vring_used {
     u16 flags, idx;
-    struct vring_used_elem ring[]; /* behind it: u16 avail_event, likewise for notifications of the device */
+    /* behind it: u16 avail_event, likewise for notifications of the device */
+    struct vring_used_elem ring[];
 };
 
 /* Whether an index has passed `event` on its way from `old` to `now` (2.7.7.2, 2.7.10.1). */

@@ -1,8 +1,8 @@
 #include "drivers/virtio_blk.h"
 #include <takt/errno.h>
 
-#define FEATURES                                                                                             \
-    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_RO |             \
+#define FEATURES                                                                                   \
+    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_RO |   \
      VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_DISCARD)
 
 int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {

@@ -3,7 +3,9 @@
 
 #define RESET_TRIES 100000 /* the back end may have to wait for its turn on a CPU */
 
-static void add_status(struct virtio_dev *d, u32 bit) { d->ops->set_status(d, d->ops->status(d) | bit); }
+static void add_status(struct virtio_dev *d, u32 bit) {
+    d->ops->set_status(d, d->ops->status(d) | bit);
+}
 
 int virtio_reset(struct virtio_dev *d) {
     d->ops->set_status(d, 0);

@@ -8,15 +8,17 @@
 struct virtio_dev;
 
 struct virtio_ops {
-    u64 (*features)(struct virtio_dev *d);              /* those that the device offers */
-    void (*accept)(struct virtio_dev *d, u64 features); /* tells the device which ones the driver takes */
+    u64 (*features)(struct virtio_dev *d); /* those that the device offers */
+    /* tells the device which ones the driver takes */
+    void (*accept)(struct virtio_dev *d, u64 features);
     u32 (*status)(struct virtio_dev *d);
     void (*set_status)(struct virtio_dev *d, u32 status);
     u32 (*queue_max)(struct virtio_dev *d, u32 queue); /* 0: there is no such queue */
     void (*queue_set)(struct virtio_dev *d, u32 queue, u32 size, u64 desc, u64 avail, u64 used);
     void (*notify)(struct virtio_dev *d, u32 queue);
     u32 (*generation)(struct virtio_dev *d);
-    u32 (*config)(struct virtio_dev *d, u32 offset, u32 bytes); /* bytes: 1, 2 or 4; the offset is aligned */
+    /* bytes: 1, 2 or 4; the offset is aligned */
+    u32 (*config)(struct virtio_dev *d, u32 offset, u32 bytes);
 };
 
 struct virtio_dev {

@@ -3,7 +3,9 @@
 
 static u32 reg_get(struct virtio_dev *d, u32 reg) { return mmio_read32(d->regs + reg); }
 
-static void reg_put(struct virtio_dev *d, u32 reg, u32 value) { mmio_write32(d->regs + reg, value); }
+static void reg_put(struct virtio_dev *d, u32 reg, u32 value) {
+    mmio_write32(d->regs + reg, value);
+}
 
 static void reg_put64(struct virtio_dev *d, u32 reg, u64 value) {
     reg_put(d, reg, (u32)value);

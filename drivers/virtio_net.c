@@ -1,9 +1,9 @@
 #include "drivers/virtio_net.h"
 #include <takt/errno.h>
 
-#define FEATURES                                                                                             \
-    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM |        \
-     VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
+#define FEATURES                                                                                   \
+    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM |                        \
+     VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
 #define TX_SIZE  256
 #define RX_MIN   8
 #define SIZE_MIN 64
@@ -171,7 +171,8 @@ int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 
     if (csum_start) s->hdr.flags = VIRTIO_NET_HDR_F_CSUM;
     s->token = token;
     sg[0] = (struct vring_sg){ n->dev->env->dma_addr(&s->hdr), sizeof(s->hdr) };
-    for (u32 i = 0; i < nr; i++) sg[1 + i] = (struct vring_sg){ n->dev->env->dma_addr(seg[i].p), seg[i].len };
+    for (u32 i = 0; i < nr; i++)
+        sg[1 + i] = (struct vring_sg){ n->dev->env->dma_addr(seg[i].p), seg[i].len };
     error = vring_front_add(&n->tx, sg, 1 + nr, 0, s);
     if (error == -ENOSPC) goto full;
     if (error) return error;
@@ -203,7 +204,8 @@ bool virtio_net_listen_sent(struct virtio_net *n) {
 }
 
 bool virtio_net_flush(struct virtio_net *n) {
-    bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx), tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);
+    bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx),
+         tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);
 
     n->kicks += (u64)rx + (u64)tx;
     return rx || tx;

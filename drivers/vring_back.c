@@ -18,8 +18,8 @@ void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
     return (void *)(w->base + gpa);
 }
 
-int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size, u64 desc,
-                    u64 avail, u64 used) {
+int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size,
+                    u64 desc, u64 avail, u64 used) {
     *r = (struct vring_back){ .window = w, .size = (u16)size, .broken = true };
     if (!size || size > TAKT_QUEUE_MAX || size & (size - 1) || desc % 16 || avail % 2 || used % 4)
         return -EINVAL;
@@ -160,7 +160,8 @@ void vring_back_ignore(struct vring_back *r) {
 
 /* Copies bytes [offset, offset + len) of the segments to `to`; if that is NULL, copies `from` into
  * them. Returns how many bytes there were. */
-static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to, const u8 *from) {
+static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to,
+                     const u8 *from) {
     u32 done = 0;
 
     for (u32 i = 0; i < nr && done < len; i++) {

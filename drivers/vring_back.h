@@ -34,8 +34,9 @@ struct vring_back {
     struct vring_avail *avail;
     struct vring_used *used;
     /* in our own memory, where the front end cannot change them */
-    u16 avail_next, avail_seen; /* the next chain to take; up to where the front end has shown chains */
-    u16 used_next, used_shown;  /* where the next used chain goes; up to where we have shown them */
+    /* the next chain to take; up to where the front end has shown chains */
+    u16 avail_next, avail_seen;
+    u16 used_next, used_shown; /* where the next used chain goes; up to where we have shown them */
     bool broken;
 };
 
@@ -45,8 +46,8 @@ void *window_at(const struct takt_window *w, u64 gpa, u64 len);
 
 /* Sets the ring up as the front end describes it, by guest-physical addresses. Returns 0, or
  * -EINVAL if its size, its alignment or its place is wrong. */
-int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size, u64 desc,
-                    u64 avail, u64 used);
+int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size,
+                    u64 desc, u64 avail, u64 used);
 /* Takes the next chain. Returns 1, 0 if there is none, or -EINVAL if the ring is broken. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c);
 /* Whether there is a chain to take. */

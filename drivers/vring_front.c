@@ -47,14 +47,17 @@ static struct vring_desc desc_of(const struct vring_sg *sg, bool write, u16 next
     return d;
 }
 
-static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg *sg, u32 nr_out, u32 n) {
+static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg *sg, u32 nr_out,
+                         u32 n) {
     struct vring_desc *t = r->table + head * VRING_INDIRECT;
 
     for (u32 i = 0; i < n; i++) t[i] = desc_of(&sg[i], i >= nr_out, (u16)(i + 1), i + 1 == n);
-    r->desc[head] = (struct vring_desc){ r->env->dma_addr(t), (u32)(n * sizeof(*t)), VRING_DESC_INDIRECT, 0 };
+    r->desc[head] =
+        (struct vring_desc){ r->env->dma_addr(t), (u32)(n * sizeof(*t)), VRING_DESC_INDIRECT, 0 };
 }
 
-int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in, void *token) {
+int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in,
+                    void *token) {
     u32 n = nr_out + nr_in, count;
     bool indirect = r->indirect && n > 1 && n <= VRING_INDIRECT;
     u16 head = r->free, at = head, last = head;

@@ -7,7 +7,8 @@
 #include "drivers/env.h"
 #include "drivers/virtio.h"
 
-#define VRING_INDIRECT 8 /* the longest chain that goes into a table of its own (indirect descriptors) */
+/* the longest chain that goes into a table of its own (indirect descriptors) */
+#define VRING_INDIRECT 8
 
 struct vring_sg {
     u64 addr; /* as the device knows it */
@@ -31,9 +32,10 @@ struct vring_front {
     struct vring_slot *slot;
     size_t pages;
     /* Not in the rings, where the device could change them. */
-    u16 free, nr_free;           /* the first free descriptor; how many there are */
-    u16 avail_next, avail_shown; /* where the next chain goes; up to where the device was shown chains */
-    u16 used_next;               /* the next used chain to take */
+    u16 free, nr_free; /* the first free descriptor; how many there are */
+    /* where the next chain goes; up to where the device was shown chains */
+    u16 avail_next, avail_shown;
+    u16 used_next; /* the next used chain to take */
     bool broken;
 };
 
@@ -46,7 +48,8 @@ void vring_front_fini(struct vring_front *r);
  * `token`, not NULL, comes back from vring_front_take(). Returns 0, or
  *   -ENOSPC  the ring is full
  *   -EINVAL  the chain is empty or too long, or has no token */
-int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in, void *token);
+int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in,
+                    void *token);
 /* Shows the device the chains that were added since the last time. Returns whether it wants to be
  * notified. */
 bool vring_front_publish(struct vring_front *r);

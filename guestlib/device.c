@@ -22,7 +22,9 @@ static void relax(void) { nap_until(time_ns() + RELAX_NS); }
 
 const struct driver_env guest_env = { pages, page_free, dma_addr, relax };
 
-static volatile u8 *regs_of(u32 number) { return (volatile u8 *)(TAKT_VIRTIO_GPA + number * PAGE_SIZE); }
+static volatile u8 *regs_of(u32 number) {
+    return (volatile u8 *)(TAKT_VIRTIO_GPA + number * PAGE_SIZE);
+}
 
 static u32 config_port(volatile u8 *regs) { return mmio_read32(regs + TAKT_VIRTIO_CONFIG_PORT); }
 
@@ -68,7 +70,8 @@ int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg
 int window_map(const struct takt_window *w) {
     int error = mem_map(w->base, w->base + w->low);
 
-    if (!error && w->high) error = mem_map(w->base + TAKT_HIGH_RAM, w->base + TAKT_HIGH_RAM + w->high);
+    if (!error && w->high)
+        error = mem_map(w->base + TAKT_HIGH_RAM, w->base + TAKT_HIGH_RAM + w->high);
     return error;
 }
 

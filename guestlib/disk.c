@@ -110,8 +110,8 @@ static void kick(void *arg) {
 static void lock(void *arg) { mutex_lock(&((struct disk *)arg)->lock); }
 static void unlock(void *arg) { mutex_unlock(&((struct disk *)arg)->lock); }
 
-static void wait(void *arg, enum pagecache_event event, pagecache_ready ready, const struct pagecache *c,
-                 const void *what) {
+static void wait(void *arg, enum pagecache_event event, pagecache_ready ready,
+                 const struct pagecache *c, const void *what) {
     struct bell *b = &bells[thread_self()->vcpu];
     struct waiter me = { .event = event, .sem = SEMAPHORE(0) }, **at;
     u32 left = 0;
@@ -223,7 +223,8 @@ int disk_open(struct disk *d, u32 index) {
     d->next = disks;
     disks = d;
     irq_restore(f);
-    if (!thread_start(VCPU, "flusher", flusher, d) || !thread_start(VCPU, "disk", watch, d)) return -ENOMEM;
+    if (!thread_start(VCPU, "flusher", flusher, d) || !thread_start(VCPU, "disk", watch, d))
+        return -ENOMEM;
     go(d);
     return 0;
 }

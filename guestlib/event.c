@@ -25,7 +25,8 @@ bool event_is_pending(u32 port) {
 }
 
 bool event_take(u32 port) {
-    return __atomic_fetch_and(&event_shared()->pending[port / 64], ~bit(port), __ATOMIC_ACQ_REL) & bit(port);
+    return __atomic_fetch_and(&event_shared()->pending[port / 64], ~bit(port), __ATOMIC_ACQ_REL) &
+           bit(port);
 }
 
 /* One vector serves all ports of a vCPU. If the VM's parameter `route` is not `fixed`, Takt may

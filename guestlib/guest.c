@@ -116,7 +116,8 @@ struct duty cmdline_duty(u64 percent) {
 
     if (!cmdline_str("loop", loop, sizeof(loop))) return d;
     d.open = strcmp(loop, "open") == 0;
-    if (!d.open && strcmp(loop, "closed")) guest_panic("loop must be closed or open, not \"%s\"", loop);
+    if (!d.open && strcmp(loop, "closed"))
+        guest_panic("loop must be closed or open, not \"%s\"", loop);
     return d;
 }
 

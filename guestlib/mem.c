@@ -6,15 +6,17 @@
 #include <takt/start_info.h>
 
 #define MAX_RANGES 32
-#define LOW        0x100000ull /* RAM below has start-up data and pages for real-mode code; never allocated */
-#define MAPPED     0x100000000ull /* start.asm maps all addresses below */
+/* RAM below has start-up data and pages for real-mode code; never allocated */
+#define LOW    0x100000ull
+#define MAPPED 0x100000000ull /* start.asm maps all addresses below */
 
 extern char image_end[];
 extern u64 boot_pml4[512];
 
 static struct mem_range ranges[MAX_RANGES];
 static unsigned nr_ranges;
-static struct mem_range pool[MAX_RANGES]; /* RAM that is to be freed, page-aligned; used at the start only */
+/* RAM that is to be freed, page-aligned; used at the start only */
+static struct mem_range pool[MAX_RANGES];
 static unsigned nr_pool;
 static size_t free_pages;
 static struct spinlock lock;
@@ -44,7 +46,9 @@ u64 mem_image_end(void) { return (u64)image_end; }
 
 size_t page_count_free(void) { return free_pages; }
 
-static struct run *after(struct run *r, size_t n) { return (struct run *)((char *)r + n * PAGE_SIZE); }
+static struct run *after(struct run *r, size_t n) {
+    return (struct run *)((char *)r + n * PAGE_SIZE);
+}
 
 /* Takes the pages from the low end of the first run that is long enough. Pages that were never
  * allocated before hold what the VM's RAM held at the start. */
@@ -89,7 +93,8 @@ void page_free(void *p, size_t n) {
     spin_unlock_irqrestore(&lock, f);
 }
 
-/* ---- the small allocator: blocks of 2^n bytes with a head of 16 bytes; pages for larger ones ---- */
+/* ---- the small allocator: blocks of 2^n bytes with a head of 16 bytes; pages for larger ones
+ * ---- */
 
 #define HEAD      16
 #define MIN_SHIFT 5
@@ -259,7 +264,8 @@ void mem_init(const struct hvm_start_info *si) {
     open_pool();
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {
-            if (mem_map(MAX(ranges[i].start, MAPPED), ranges[i].end)) guest_panic("no memory to map memory");
+            if (mem_map(MAX(ranges[i].start, MAPPED), ranges[i].end))
+                guest_panic("no memory to map memory");
             add_pool(MAX(ranges[i].start, MAPPED), ranges[i].end);
         }
     open_pool();

@@ -62,7 +62,8 @@ int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
 
     *c = (struct pagecache){ .host = *host, .config = *config };
     if (!c->config.queue) c->config.queue = 32;
-    if (!c->config.max_parts || c->config.max_parts > PAGECACHE_RUN) c->config.max_parts = PAGECACHE_RUN;
+    if (!c->config.max_parts || c->config.max_parts > PAGECACHE_RUN)
+        c->config.max_parts = PAGECACHE_RUN;
     if (!c->config.background) c->config.background = 10;
     if (!c->config.dirty) c->config.dirty = 20;
     if (!c->config.expire_ns) c->config.expire_ns = 30 * NS_PER_S;
@@ -72,8 +73,8 @@ int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
     c->blocks = config->capacity / PAGE_SIZE;
     c->background = (u32)((u64)n * c->config.background / 100);
     c->limit = (u32)((u64)n * c->config.dirty / 100);
-    if (n < PAGECACHE_MIN || n > BIT(31) || !c->blocks || c->config.queue < 4 || c->config.dirty > 90 ||
-        c->background >= c->limit)
+    if (n < PAGECACHE_MIN || n > BIT(31) || !c->blocks || c->config.queue < 4 ||
+        c->config.dirty > 90 || c->background >= c->limit)
         return -EINVAL;
     c->congested_on = c->config.queue - c->config.queue / 8;
     c->congested_off = (u32)((u64)c->config.queue * 13 / 16);
@@ -139,7 +140,8 @@ static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
             c->stats.evicted++;
         }
         f->block = block;
-        flags_set(f, USED); /* otherwise a page that is read ahead could be evicted before it is used */
+        /* otherwise a page that is read ahead could be evicted before it is used */
+        flags_set(f, USED);
         f->chain = *b;
         *b = (u32)(f - c->frame);
         return f;
@@ -160,7 +162,9 @@ static bool is_there(const struct pagecache *c, const void *what) {
     return !(count_load(&((const struct pagecache_frame *)what)->flags) & BUSY);
 }
 
-static bool is_stuck(const struct pagecache *c) { return __atomic_load_n(&c->stuck, __ATOMIC_SEQ_CST); }
+static bool is_stuck(const struct pagecache *c) {
+    return __atomic_load_n(&c->stuck, __ATOMIC_SEQ_CST);
+}
 
 static bool progressed(const struct pagecache *c, const void *what) {
     return count_load(&c->progress) != *(const u32 *)what;
@@ -169,7 +173,9 @@ static bool progressed(const struct pagecache *c, const void *what) {
 static bool below_limit(const struct pagecache *c) {
     return count_load(&c->dirty) + count_load(&c->writing) < c->limit;
 }
-static bool may_write(const struct pagecache *c, const void *what) { return below_limit(c) || is_stuck(c); }
+static bool may_write(const struct pagecache *c, const void *what) {
+    return below_limit(c) || is_stuck(c);
+}
 
 static bool is_synced(const struct pagecache *c, const void *what) {
     return count_load(&((const struct pagecache_sync *)what)->done);
@@ -292,7 +298,8 @@ static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 f
     if (to > from + 1 || to > first + nr) {
         u32 n = queue_reads(c, from, to);
 
-        if (to > first + nr) __atomic_fetch_add(&c->stats.ahead, MIN(n, to - first - nr), __ATOMIC_RELAXED);
+        if (to > first + nr)
+            __atomic_fetch_add(&c->stats.ahead, MIN(n, to - first - nr), __ATOMIC_RELAXED);
     }
 }
 
@@ -302,7 +309,8 @@ static bool outside(const struct pagecache *c, u64 offset, size_t len) {
     return offset > size || len > size - offset;
 }
 
-int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to, size_t len) {
+int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to,
+                   size_t len) {
     u64 asked = 0; /* pages before this one were asked for */
 
     if (outside(c, offset, len)) return -EINVAL;
@@ -345,8 +353,10 @@ void pagecache_tell_at(struct pagecache *c, u32 n, void (*fn)(void *arg), void *
 static void make_dirty(struct pagecache *c, struct pagecache_frame *f) {
     u32 old;
 
-    if (!(count_load(&f->flags) & DIRTY)) __atomic_store_n(&f->since, cache_now(c), __ATOMIC_RELAXED);
-    count_add(&c->dirty, 1); /* before the page can be written: otherwise the count could go below 0 */
+    if (!(count_load(&f->flags) & DIRTY))
+        __atomic_store_n(&f->since, cache_now(c), __ATOMIC_RELAXED);
+    /* before the page can be written: otherwise the count could go below 0 */
+    count_add(&c->dirty, 1);
     old = __atomic_fetch_or(&f->flags, DIRTY | VALID, __ATOMIC_SEQ_CST);
     if (old & DIRTY) count_sub(&c->dirty, 1);
     if (old & BUSY) {
@@ -355,7 +365,8 @@ static void make_dirty(struct pagecache *c, struct pagecache_frame *f) {
     }
     if (old & DIRTY) return;
     tell_dirty(c);
-    if (is_stuck(c)) __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST); /* this one may be taken */
+    /* this one may be taken */
+    if (is_stuck(c)) __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST);
     if (count_load(&c->dirty) > c->background && count_load(&c->pass) == PASS_NONE)
         c->host.flusher(c->host.arg);
 }
@@ -397,8 +408,8 @@ int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t le
 int pagecache_sync(struct pagecache *c) {
     struct pagecache_sync me = { .next = __atomic_load_n(&c->syncs, __ATOMIC_RELAXED) };
 
-    while (
-        !__atomic_compare_exchange_n(&c->syncs, &me.next, &me, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(&c->syncs, &me.next, &me, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED)) {
         /* me.next is now what c->syncs was: try again with that */
     }
     c->host.flusher(c->host.arg);
@@ -456,7 +467,8 @@ static void write_done(struct pagecache *c, struct pagecache_frame *f, int error
     if (error) {
         __atomic_store_n(&f->since, cache_now(c), __ATOMIC_RELAXED);
         count_add(&c->dirty, 1);
-        if (__atomic_fetch_or(&f->flags, DIRTY | REFUSED, __ATOMIC_SEQ_CST) & DIRTY) count_sub(&c->dirty, 1);
+        if (__atomic_fetch_or(&f->flags, DIRTY | REFUSED, __ATOMIC_SEQ_CST) & DIRTY)
+            count_sub(&c->dirty, 1);
     } else {
         __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST);
         over |= REFUSED;
@@ -532,7 +544,8 @@ static void read_more(struct pagecache *c) {
         r->q.type = VIRTIO_BLK_IN;
         for (r->nr = 0; r->nr < c->config.max_parts && c->reads_head + r->nr != tail; r->nr++) {
             r->frame[r->nr] = c->reads[(c->reads_head + r->nr) & c->mask];
-            if (r->nr && !follows(&c->frame[r->frame[r->nr - 1]], &c->frame[r->frame[r->nr]])) break;
+            if (r->nr && !follows(&c->frame[r->frame[r->nr - 1]], &c->frame[r->frame[r->nr]]))
+                break;
         }
         /* Before it is submitted, because a request that ends at once may ask for further
          * frames. */
@@ -557,7 +570,8 @@ static bool write_run(struct pagecache *c) {
         if (r->nr && !follows(&c->frame[r->frame[r->nr - 1]], &c->frame[r->frame[r->nr]])) break;
     }
     for (u32 i = 0; i < r->nr; i++) {
-        flags_set(&c->frame[r->frame[i]], WRITING); /* first: a frame with neither flag could be evicted */
+        /* first: a frame with neither flag could be evicted */
+        flags_set(&c->frame[r->frame[i]], WRITING);
         flags_clear(&c->frame[r->frame[i]], DIRTY);
     }
     count_add(&c->writing, r->nr);
@@ -605,14 +619,15 @@ static void end_pass(struct pagecache *c) {
         c->wakes |= PAGECACHE_SYNC;
     }
     for (; s; s = next) {
-        next = s->next; /* read first: *s is on the stack of a thread that goes on when `done` is set */
+        /* read first: *s is on the stack of a thread that goes on when `done` is set */
+        next = s->next;
         s->result = result;
         __atomic_store_n(&s->done, 1, __ATOMIC_SEQ_CST);
     }
     c->syncing = NULL;
     __atomic_store_n(&c->pass, PASS_NONE, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&c->syncs, __ATOMIC_SEQ_CST) || count_load(&c->wanted) || count_load(&c->starved) ||
-        count_load(&c->dirty) > c->background)
+    if (__atomic_load_n(&c->syncs, __ATOMIC_SEQ_CST) || count_load(&c->wanted) ||
+        count_load(&c->starved) || count_load(&c->dirty) > c->background)
         c->host.flusher(c->host.arg);
 }
 
@@ -621,7 +636,8 @@ static void write_more(struct pagecache *c) {
 
     if (pass == PASS_NONE) return;
     while (c->plan_at < c->plan_nr) {
-        if (pass == PASS_BACKGROUND && count_load(&c->dirty) <= c->background && !count_load(&c->starved)) {
+        if (pass == PASS_BACKGROUND && count_load(&c->dirty) <= c->background &&
+            !count_load(&c->starved)) {
             c->plan_nr = c->plan_at;
             break;
         }
@@ -655,7 +671,8 @@ static enum pass choose(struct pagecache *c, u64 time) {
 
 /* Whether the pass is to write this frame. A page that was refused is tried again when it is old,
  * or when a thread asks for it. */
-static bool belongs(const struct pagecache *c, const struct pagecache_frame *f, enum pass pass, u64 time) {
+static bool belongs(const struct pagecache *c, const struct pagecache_frame *f, enum pass pass,
+                    u64 time) {
     u32 flags = count_load(&f->flags);
     bool old = time - __atomic_load_n(&f->since, __ATOMIC_RELAXED) >= c->config.expire_ns;
 
@@ -673,7 +690,8 @@ static void sort_by_block(struct pagecache *c, u32 *a, u32 n) {
         for (u32 i = gap; i < n; i++) {
             u32 v = a[i], j = i;
 
-            for (; j >= gap && c->frame[a[j - gap]].block > c->frame[v].block; j -= gap) a[j] = a[j - gap];
+            for (; j >= gap && c->frame[a[j - gap]].block > c->frame[v].block; j -= gap)
+                a[j] = a[j - gap];
             a[j] = v;
         }
         if (gap == 2)

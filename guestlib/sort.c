@@ -2,7 +2,8 @@
 
 /* Shell's sort with halved gaps, for numbers of either size: `at` reads number i and `put` writes
  * it. */
-static void shell_sort(void *a, u64 n, u64 (*at)(const void *a, u64 i), void (*put)(void *a, u64 i, u64 v)) {
+static void shell_sort(void *a, u64 n, u64 (*at)(const void *a, u64 i),
+                       void (*put)(void *a, u64 i, u64 v)) {
     for (u64 gap = n / 2; gap; gap /= 2)
         for (u64 i = gap; i < n; i++) {
             u64 v = at(a, i), j = i;

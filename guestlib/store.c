@@ -26,7 +26,8 @@ static struct {
     char data[XS_PAYLOAD_MAX + 1];
 } in;
 static u32 have;
-_Static_assert(offsetof(__typeof__(in), data) == sizeof(struct xs_header), "head and data are one packet");
+_Static_assert(offsetof(__typeof__(in), data) == sizeof(struct xs_header),
+               "head and data are one packet");
 
 /* The request that waits for its answer. */
 static struct {
@@ -65,7 +66,8 @@ static void on_watch_event(void) {
 }
 
 static void on_answer(void) {
-    if (in.head.req_id != call.id || call.answered) return; /* the answer to a request that was given up */
+    /* the answer to a request that was given up */
+    if (in.head.req_id != call.id || call.answered) return;
     if (in.head.type == XS_ERROR)
         call.result = error_of(in.data);
     else
@@ -132,7 +134,8 @@ static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
     const char *from = bytes;
 
     while (n) {
-        u32 room = XS_RING_SIZE - (page->req_prod - __atomic_load_n(&page->req_cons, __ATOMIC_ACQUIRE));
+        u32 room =
+            XS_RING_SIZE - (page->req_prod - __atomic_load_n(&page->req_cons, __ATOMIC_ACQUIRE));
         u32 at = page->req_prod % XS_RING_SIZE, part = MIN(MIN(n, room), XS_RING_SIZE - at);
 
         if (!part) { /* the ring is full */
@@ -149,7 +152,8 @@ static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
 }
 
 /* Sends a request, of the parts `a` and `b`, and waits for its answer, which goes to `buf`. */
-static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb, char *buf, u32 size) {
+static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb, char *buf,
+               u32 size) {
     u64 deadline = time_ns() + STORE_TIMEOUT;
     struct xs_header head = { type, ++call.id, tx, na + nb };
     i64 error;
@@ -162,7 +166,8 @@ static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, 
     error = send_bytes(&head, HEAD, deadline);
     if (!error) error = send_bytes(a, na, deadline);
     if (!error) error = send_bytes(b, nb, deadline);
-    while (!error && !__atomic_load_n(&call.answered, __ATOMIC_ACQUIRE)) error = store_notify(deadline);
+    while (!error && !__atomic_load_n(&call.answered, __ATOMIC_ACQUIRE))
+        error = store_notify(deadline);
     if (error) return error;
     return call.result;
 }
@@ -191,7 +196,8 @@ static i64 connect(void) {
     return MIN(error, 0);
 }
 
-static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb, char *buf, u32 size) {
+static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb, char *buf,
+                   u32 size) {
     i64 r;
 
     if (!page) return -ENODEV;

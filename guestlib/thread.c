@@ -45,7 +45,8 @@ static struct thread *dequeue(struct vcpu *v) {
 /* If another thread is ready, sees to it that the quantum of the current one ends. The idle thread
  * has no quantum: it gives way at once. */
 static void arm_quantum(struct vcpu *v) {
-    if (v->ready_first && v->current != v->idle && (!v->timer_armed || v->timer_armed > v->quantum_end))
+    if (v->ready_first && v->current != v->idle &&
+        (!v->timer_armed || v->timer_armed > v->quantum_end))
         time_arm(v->quantum_end);
 }
 
@@ -170,8 +171,8 @@ void stack_check(u64 rip, u64 address) {
     if (!t) return;
     stack = (u64)t->stack;
     if (address < stack && address >= stack - PAGE_SIZE)
-        guest_panic_at(rip, "thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)", t->name,
-                       THREAD_STACK);
+        guest_panic_at(rip, "thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)",
+                       t->name, THREAD_STACK);
 }
 
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {

@@ -61,8 +61,8 @@ static void on_timer(void *arg) {
         v->timers = t->next;
         t->active = false;
         if (t->period) /* periods that were missed are not made up for */
-            timer_start_periodic(t, MAX(t->deadline + t->period, now + t->period / 2), t->period, t->fn,
-                                 t->arg);
+            timer_start_periodic(t, MAX(t->deadline + t->period, now + t->period / 2), t->period,
+                                 t->fn, t->arg);
         t->fn(t);
     }
     thread_timer(now);

@@ -43,7 +43,8 @@ void trap_set_entry(u8 vector, const void *entry) {
     g->offset_high = (u64)entry >> 32;
     g->sel = SEL_CODE64;
     g->ist = vector == EXC_DF;
-    g->attr = vector == VECTOR_RETURN || vector == EXC_BP ? 0xee : 0x8e; /* present, interrupt gate */
+    /* present, interrupt gate */
+    g->attr = vector == VECTOR_RETURN || vector == EXC_BP ? 0xee : 0x8e;
 }
 
 void trap_init(void) {
@@ -75,7 +76,9 @@ static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw) {
 
 void irq_set_handler(u8 vector, irq_handler fn, void *arg) { set_handler(vector, fn, arg, false); }
 
-void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg) { set_handler(vector, fn, arg, true); }
+void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg) {
+    set_handler(vector, fn, arg, true);
+}
 
 u64 irq_unexpected(void) { return unexpected; }
 
@@ -97,7 +100,10 @@ u8 rdmsr_fault(u32 msr, u64 *value) {
 
 u8 wrmsr_fault(u32 msr, u64 value) {
     exception_clear();
-    __asm__ volatile(FIXUP("wrmsr") : : "a"((u32)value), "d"((u32)(value >> 32)), "c"(msr) : "memory");
+    __asm__ volatile(FIXUP("wrmsr")
+                     :
+                     : "a"((u32)value), "d"((u32)(value >> 32)), "c"(msr)
+                     : "memory");
     return this_vcpu()->exc.vector;
 }
 
@@ -114,7 +120,8 @@ struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
 
     if (compat) cs = SEL_USER_CODE32;
     exception_clear();
-    v->tss.rsp[0] = (u64)__builtin_frame_address(0) - 4096; /* well below what user_enter() pushes */
+    /* well below what user_enter() pushes */
+    v->tss.rsp[0] = (u64)__builtin_frame_address(0) - 4096;
     r = user_enter((u64)rip, arg, cs, SEL_USER_DATA, (u64)stack + sizeof(stack) - 64);
     v->user_sp = 0;
     if (rax) *rax = r;
@@ -133,8 +140,9 @@ const char *exception_name(u8 vector) {
 }
 
 void trap_dump(const struct trap_frame *f) {
-    printf("vCPU %u: exception %u (%s), code %lx at %04lx:%016lx, flags %lx, CR2 %016lx\n", this_vcpu()->id,
-           (u32)f->vector, exception_name(f->vector), f->code, f->cs, f->rip, f->rflags, read_cr2());
+    printf("vCPU %u: exception %u (%s), code %lx at %04lx:%016lx, flags %lx, CR2 %016lx\n",
+           this_vcpu()->id, (u32)f->vector, exception_name(f->vector), f->code, f->cs, f->rip,
+           f->rflags, read_cr2());
     printf("rax %016lx rbx %016lx rcx %016lx rdx %016lx\n", f->rax, f->rbx, f->rcx, f->rdx);
     printf("rsi %016lx rdi %016lx rbp %016lx rsp %016lx\n", f->rsi, f->rdi, f->rbp, f->rsp);
     printf("r8  %016lx r9  %016lx r10 %016lx r11 %016lx\n", f->r8, f->r9, f->r10, f->r11);

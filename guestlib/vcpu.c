@@ -164,7 +164,9 @@ struct vcpu_times vcpu_times(unsigned id) {
 
     if (!on_takt()) return t;
     p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
-    do { /* Takt makes seq odd while it changes the page, so a copy is good if seq was even and is the same */
+    /* Takt makes seq odd while it changes the page, so a copy is good if seq was even and is the
+     * same */
+    do {
         seq = p->seq;
         while (seq & 1) {
             cpu_relax();

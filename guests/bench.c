@@ -1,12 +1,14 @@
-/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000) iterations of
- * the TSC ticks between two RDTSC around the operation, an empty bracket subtracted. Where the TSC counts
- * instructions that is a number of instructions. Give it two vCPUs on one pCPU for the last line.
+/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000)
+ * iterations of the TSC ticks between two RDTSC around the operation, an empty bracket
+ * subtracted. Where the TSC counts instructions that is a number of instructions. Give it two
+ * vCPUs on one pCPU for the last line.
  *
- * Two VMs on one pCPU measure what it costs to tell each other of buffers while nobody sleeps: `notify` has a
- * network device that `serve` offers; each tells, yields, and takes what it was told.
+ * Two VMs on one pCPU measure what it costs to tell each other of buffers while nobody sleeps:
+ * `notify` has a network device that `serve` offers; each tells, yields, and takes what it was
+ * told.
  *
- * `msi`: QEMU's device for exercises, which was given to it, interrupts when a register is written; for how
- * long from there to the first instruction of the handler. It goes on for ever. */
+ * `msi`: QEMU's device for exercises, which was given to it, interrupts when a register is
+ * written; for how long from there to the first instruction of the handler. It goes on for ever. */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -41,11 +43,11 @@ static void report(const char *name, u32 n) {
     printf("BENCH %s %u\n", name, m > empty ? m - empty : 0);
 }
 
-#define MEASURE(operation)                                                                                   \
-    for (u32 i_ = 0; i_ < iterations; i_++) {                                                                \
-        u64 t_ = rdtsc();                                                                                    \
-        operation;                                                                                           \
-        sample[i_] = rdtsc() - t_;                                                                           \
+#define MEASURE(operation)                                                                         \
+    for (u32 i_ = 0; i_ < iterations; i_++) {                                                      \
+        u64 t_ = rdtsc();                                                                          \
+        operation;                                                                                 \
+        sample[i_] = rdtsc() - t_;                                                                 \
     }
 
 static void bench_hypercall(void) {
@@ -105,7 +107,8 @@ static void bench_lapic(void) {
     MEASURE(mmio_read32((void *)(TAKT_LAPIC_GPA + LAPIC_ID)));
     report("lapic_read", iterations);
     trap_set_entry(VECTOR_SELF, self_entry);
-    MEASURE(mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR), ICR_SELF | ICR_ASSERT | VECTOR_SELF));
+    MEASURE(
+        mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR), ICR_SELF | ICR_ASSERT | VECTOR_SELF));
     report("self_ipi", iterations);
 }
 
@@ -211,7 +214,9 @@ static int bench_notify(void) {
 static int bench_irq(void) {
     static struct takt_back is;
     static struct takt_front front;
-    static struct takt_offer offer = { .features = BIT(VIRTIO_F_VERSION_1), .nr_queues = 1, .queue_max = 16 };
+    static struct takt_offer offer = { .features = BIT(VIRTIO_F_VERSION_1),
+                                       .nr_queues = 1,
+                                       .queue_max = 16 };
     i64 port;
 
     while (hypercall2(TAKT_HC_BACK_LIST, 0, (u64)&is)) sleep_ns(NS_PER_MS);

@@ -1,8 +1,7 @@
-/* Writes, flushes, reads back and verifies on its virtio block device, in requests of kib=K (4) at random
- * places, with depth=D (16) in flight: requests=N (200) writes, and as many reads. `discard`: and then
- * discards them. `stay`: sleeps when it is done. seed=S (1). Once it has written it puts a mark on the disk;
- * if it finds that it only reads.
- */
+/* Writes, flushes, reads back and verifies on its virtio block device, in requests of kib=K (4)
+ * at random places, with depth=D (16) in flight: requests=N (200) writes, and as many reads.
+ * `discard`: and then discards them. `stay`: sleeps when it is done. seed=S (1). Once it has
+ * written it puts a mark on the disk; if it finds that it only reads. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -136,7 +135,8 @@ int main(void) {
         flushed = run(VIRTIO_BLK_FLUSH, 1, seed);
     }
     read = run(VIRTIO_BLK_IN, n, seed);
-    printf("blktest: %lu KiB, %u requests of %u sectors: wrote in %lu ns, flushed in %lu, read in %lu; %u "
+    printf("blktest: %lu KiB, %u requests of %u sectors: wrote in %lu ns, flushed in %lu, read in "
+           "%lu; %u "
            "ended, %u errors, "
            "%u bad; %lu notifications\n",
            blk.capacity / 2, n, sectors, wrote, flushed, read, ended, errors, bad, blk.kicks);

@@ -2,10 +2,9 @@
  * yet: how fast depends on how many dirty pages of the burst before are left when the next begins.
  *
  * Command line: kib=N (400) of a burst, bursts=N (6), pause_ms=T (200); collab: dirty pages are
- * flushed when the driver domain says so (docs/collab.md). Bursts write two places by turns, so that
- * none only changes pages that are dirty already. And what guest/disk.h has. The exit code is 0 if
- * the last burst was read back as it was written.
- */
+ * flushed when the driver domain says so (docs/collab.md). Bursts write two places by turns, so
+ * that none only changes pages that are dirty already. And what guest/disk.h has. The exit code
+ * is 0 if the last burst was read back as it was written. */
 #include <guest/collab.h>
 #include <guest/disk.h>
 #include <guest/guest.h>
@@ -33,14 +32,16 @@ static void write_burst(u64 burst, u64 pages) {
 static void check_burst(u64 burst, u64 pages) {
     pagecache_drop(&disk.cache);
     for (u64 i = 0; i < pages; i++) {
-        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages) + i * PAGE_SIZE, page, PAGE_SIZE))
+        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages) + i * PAGE_SIZE, page,
+                           PAGE_SIZE))
             guest_panic("bursts: page %lu cannot be read", i);
         for (u64 k = 0; k < WORDS; k++) wrong += page[k] != word_of(burst, i * WORDS + k);
     }
 }
 
 static void worker(void *arg) {
-    u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE, bursts = cmdline_u64("bursts", 6);
+    u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE,
+        bursts = cmdline_u64("bursts", 6);
     u64 pause = cmdline_u64("pause_ms", 200) * NS_PER_MS, began, writing = 0, took;
     const struct pagecache_stats *c = &disk.cache.stats;
 
@@ -58,8 +59,8 @@ static void worker(void *arg) {
     check_burst(bursts - 1, pages);
     printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
            "pages_written=%lu wrong=%u\n",
-           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_flushes(), c->pages_written,
-           wrong);
+           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_flushes(),
+           c->pages_written, wrong);
 }
 
 int main(void) {

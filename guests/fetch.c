@@ -1,11 +1,11 @@
-/* A client of httpd.c at to=A.B.C.D (10.0.0.2), port=P (80): clients=N (1) threads, each of which gets
- * /SIZE, size=SIZE (10000), count=C (10) times over a connection that stays open, looks at each byte, and
- * tells how long it took. With `rude` there are meanwhile those who send rubbish, half a request, more than a
- * request may have, and who ask for a lot and read nothing; and then those who send nothing but empty lines,
- * as fast as they can and now and then. And what netstack/start.h has.
+/* A client of httpd.c at to=A.B.C.D (10.0.0.2), port=P (80): clients=N (1) threads, each of
+ * which gets /SIZE, size=SIZE (10000), count=C (10) times over a connection that stays open,
+ * looks at each byte, and tells how long it took. With `rude` there are meanwhile those who send
+ * rubbish, half a request, more than a request may have, and who ask for a lot and read nothing;
+ * and then those who send nothing but empty lines, as fast as they can and now and then. And
+ * what netstack/start.h has.
  *
- * The exit code is 0 if all pages were right, and the rude got the answers that they deserve.
- */
+ * The exit code is 0 if all pages were right, and the rude got the answers that they deserve. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -94,8 +94,8 @@ static void get_pages(void *arg) {
         c->pages++;
     }
     memcpy(request, "HEAD", 4);
-    snprintf(request, sizeof(request), "HEAD /%lu HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n",
-             size);
+    snprintf(request, sizeof(request),
+             "HEAD /%lu HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n", size);
     c->wrong += !say(c, request) || answer(c, &length) != 200 || length != size || next(c) != -1;
     sock_close(c->s);
 }
@@ -141,8 +141,8 @@ static u32 rude(void) {
     return wrong; /* and who reads nothing stays */
 }
 
-/* Sends `text` again and again until the server ends the connection, and prints after how long and with which
- * answer; 0: none. */
+/* Sends `text` again and again until the server ends the connection, and prints after how long
+ * and with which answer; 0: none. */
 static void goes_on(const char *who, const char *text, u64 pause) {
     static struct client c;
     u64 start = time_ns(), length;
@@ -163,7 +163,8 @@ static void empty_lines(void) {
 }
 
 int main(void) {
-    u32 clients = (u32)MIN(MAX(cmdline_u64("clients", 1), 1ull), (u64)MAX_CLIENTS), wrong = 0, pages = 0;
+    u32 clients = (u32)MIN(MAX(cmdline_u64("clients", 1), 1ull), (u64)MAX_CLIENTS), wrong = 0,
+        pages = 0;
     static struct client c[MAX_CLIENTS];
     struct thread *thread[MAX_CLIENTS];
     u64 start, took;

@@ -10,7 +10,7 @@ int main(void) {
 
     if (on_takt()) below = "a VM of Takt";
     if (vcpu_count() == 1) plural = "";
-    printf("hello from %s: %u vCPU%s, %lu KiB, TSC %lu kHz, command line \"%s\"\n", below, vcpu_count(),
-           plural, mem_ram() / 1024, tsc_khz(), cmdline());
+    printf("hello from %s: %u vCPU%s, %lu KiB, TSC %lu kHz, command line \"%s\"\n", below,
+           vcpu_count(), plural, mem_ram() / 1024, tsc_khz(), cmdline());
     return 0;
 }

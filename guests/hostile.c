@@ -96,7 +96,8 @@ static void fill_ring(u8 *p) {
 
         if (noise() % 4) memcpy(p + i * sizeof(d), &d, sizeof(d));
     }
-    for (u32 i = 0; i < RING; i++) p[0x202 + 2 * i + 2] = (u8)noise() % RING, p[0x202 + 2 * i + 3] = 0;
+    for (u32 i = 0; i < RING; i++)
+        p[0x202 + 2 * i + 2] = (u8)noise() % RING, p[0x202 + 2 * i + 3] = 0;
     p[0x202] = (u8)noise() % 12; /* the index: more than RING now and then */
     p[0x203] = 0;
 }

@@ -3,12 +3,13 @@
  *   /        a small page that names the VM, name=N ("VM " and its id)
  *   /SIZE    SIZE bytes, at most 1 GiB: digits in order, as load.c sends them
  *
- * and 404 for all else. What is no request gets 400, another method 501, and both the end of the connection.
+ * and 404 for all else. What is no request gets 400, another method 501, and both the end of the
+ * connection.
  *
- * Command line: port=P (80); workers=N (4) threads, each of which serves a connection, others wait for one;
- * timeout_ms=T (5000), in which a request has to come and 16 KiB of an answer have to be taken. With
- * idle_ms=T it ends when for so long nobody has connected. And what netstack/start.h has.
- */
+ * Command line: port=P (80); workers=N (4) threads, each of which serves a connection, others
+ * wait for one; timeout_ms=T (5000), in which a request has to come and 16 KiB of an answer have
+ * to be taken. With idle_ms=T it ends when for so long nobody has connected. And what
+ * netstack/start.h has. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -169,14 +170,15 @@ static struct request parse(const char *p, u32 n) {
         len = line(p + at, n - at);
         if (line_text(p + at, len)) ok = parse_header(p + at, line_text(p + at, len), &r, &hosts);
     }
-    if (!ok || hosts > 1 || (must_name && !hosts)) r = (struct request){ .status = 400, .body = true };
+    if (!ok || hosts > 1 || (must_name && !hosts))
+        r = (struct request){ .status = 400, .body = true };
     return r;
 }
 
 /* ---- a connection ---- */
 
-/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112, 2.2), within
- * the bound and the deadline of the whole. */
+/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112,
+ * 2.2), within the bound and the deadline of the whole. */
 static bool receive(struct worker *w, struct request *r) {
     u64 deadline = time_ns() + timeout;
 
@@ -195,7 +197,8 @@ static bool receive(struct worker *w, struct request *r) {
         }
         *r = (struct request){ .status = 400, .body = true };
         if (w->have == MAX_HEAD || (len && !parse_first(p, line_text(p, len), r))) return true;
-        if (time_ns() < deadline) got = sock_recv(w->s, w->in + w->have, MAX_HEAD - w->have, deadline);
+        if (time_ns() < deadline)
+            got = sock_recv(w->s, w->in + w->have, MAX_HEAD - w->have, deadline);
         w->timeouts += got == -EAGAIN;
         if (got <= 0) return false;
         w->have += (u32)got;
@@ -214,7 +217,9 @@ static bool answer(struct worker *w, const struct request *r) {
     static const struct {
         int status;
         const char *text;
-    } known[] = { { 200, "OK" }, { 400, "Bad Request" }, { 404, "Not Found" }, { 501, "Not Implemented" } };
+    } known[] = {
+        { 200, "OK" }, { 400, "Bad Request" }, { 404, "Not Found" }, { 501, "Not Implemented" }
+    };
     const char *text = "", *type = "text/plain", *connection = "close", *page = NULL;
     u64 size;
     int n;
@@ -227,9 +232,10 @@ static bool answer(struct worker *w, const struct request *r) {
     if (page) size = strlen(page);
     if (r->front) type = "text/html";
     if (r->keep) connection = "keep-alive";
-    n = snprintf(w->out, sizeof(w->out),
-                 "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %lu\r\nConnection: %s\r\n\r\n",
-                 r->status, text, type, size, connection);
+    n = snprintf(
+        w->out, sizeof(w->out),
+        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %lu\r\nConnection: %s\r\n\r\n",
+        r->status, text, type, size, connection);
     w->requests++;
     w->bad += r->status != 200;
     if (!send(w, w->out, (u64)n)) return false;
@@ -242,8 +248,8 @@ static bool answer(struct worker *w, const struct request *r) {
     return true;
 }
 
-/* The end, so that what was sent arrives though there may be more to read, and so that who takes nothing does
- * not keep the socket. */
+/* The end, so that what was sent arrives though there may be more to read, and so that who takes
+ * nothing does not keep the socket. */
 static void end(struct worker *w) {
     u64 deadline = time_ns() + LINGER;
     i64 n;
@@ -292,12 +298,13 @@ int main(void) {
     timeout = MAX(cmdline_u64("timeout_ms", 5000), 1ull) * NS_PER_MS;
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;
     for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
-    if (!cmdline_str("name", name, sizeof(name))) snprintf(name, sizeof(name), "VM %u", takt_vm_id());
+    if (!cmdline_str("name", name, sizeof(name)))
+        snprintf(name, sizeof(name), "VM %u", takt_vm_id());
     snprintf(front, sizeof(front), "<!doctype html>\n<title>Takt</title>\n<p>%s\n", name);
     /* Those that wait, and those that have ended and whose last bytes are under way. */
     if (!w || net_start((2 * n + 1) * net_bufs_for(options.rcvbuf)) ||
-        sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, (u16)cmdline_u64("port", 80)) ||
-        sock_listen(listener, 2 * n))
+        sock_open(SOCK_TCP, &options, &listener) ||
+        sock_bind(listener, (u16)cmdline_u64("port", 80)) || sock_listen(listener, 2 * n))
         guest_panic("httpd: no network");
     for (u32 i = 0; i < n; i++)
         if (!(thread[i] = thread_start(net_thread_vcpu(), "worker", work, &w[i])))

@@ -1,9 +1,8 @@
-/* Devices at work, for make bench: what a batch of frames or requests costs on its way. Two of these talk
- * over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32 segments of 1,460
- * bytes, and one that sends what is asked for. The one that asks then writes and reads its disk in as many
- * batches of 1 and of 32 requests of 4 KiB. A round's beginning and end are stamps (guests/stamped/), printed
- * at the end.
- */
+/* Devices at work, for make bench: what a batch of frames or requests costs on its way. Two of
+ * these talk over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32
+ * segments of 1,460 bytes, and one that sends what is asked for. The one that asks then writes
+ * and reads its disk in as many batches of 1 and of 32 requests of 4 KiB. A round's beginning
+ * and end are stamps (guests/stamped/), printed at the end. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -41,8 +40,8 @@ static int serve(void) {
     struct sock *listener, *s;
     u32 segments;
 
-    if (sock_open(SOCK_TCP, NULL, &listener) || sock_bind(listener, PORT) || sock_listen(listener, 1) ||
-        sock_accept(listener, &s, NET_FOREVER))
+    if (sock_open(SOCK_TCP, NULL, &listener) || sock_bind(listener, PORT) ||
+        sock_listen(listener, 1) || sock_accept(listener, &s, NET_FOREVER))
         guest_panic("no connection");
     for (;;) {
         receive(s, &segments, sizeof(segments));
@@ -52,8 +51,8 @@ static int serve(void) {
 
 /* ---- who receives ---- */
 
-/* The letter of a round's kind; a capital at its beginning. The last wake tells how long the way to the
- * handler was. */
+/* The letter of a round's kind; a capital at its beginning. The last wake tells how long the way
+ * to the handler was. */
 static void end(char kind) {
     stamp(kind);
     stamp_at('w', vcpu_times(0).wake_tsc);
@@ -111,7 +110,9 @@ static void disk(void) {
         u8 *p = page_alloc(1);
 
         if (!q || !p) guest_panic("no memory");
-        *q = (struct virtio_blk_request){ .sector = k * BLOCK / VIRTIO_BLK_SECTOR, .nr = 1, .done = done };
+        *q = (struct virtio_blk_request){ .sector = k * BLOCK / VIRTIO_BLK_SECTOR,
+                                          .nr = 1,
+                                          .done = done };
         q->part[0].p = p;
         q->part[0].len = BLOCK;
         request[k] = q;
@@ -130,8 +131,8 @@ int main(void) {
 
     rounds = (u32)cmdline_u64("rounds", 16);
     if (net_start((u32)bufs)) guest_panic("no network");
-    /* Only the buffers for frames are taken off. lwIP's heap counts in full, also the 64 bytes in it
-     * for each of these buffers (NET_BUF_HEAP), because nobody asks for them. */
+    /* Only the buffers for frames are taken off. lwIP's heap counts in full, also the 64 bytes
+     * in it for each of these buffers (NET_BUF_HEAP), because nobody asks for them. */
     taken = (before - page_count_free()) * PAGE_SIZE;
     printf("BENCH net_bytes %lu\n", (u64)(taken - (bufs + ring) * NET_BUF_SIZE));
     if (!cmdline_has("to")) return serve();

@@ -1,12 +1,13 @@
-/* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one bridge; block
- * devices are disks in this VM's memory, which outlive the VM that uses them, or ranges of the disk behind an
- * NVMe controller that was given to it. One loop on one vCPU; it sleeps when there is nothing to do.
+/* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one
+ * bridge; block devices are disks in this VM's memory, which outlive the VM that uses them, or
+ * ranges of the disk behind an NVMe controller that was given to it. One loop on one vCPU; it
+ * sleeps when there is nothing to do.
  *
- * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what each
- * device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a modelled device that
- * disks with on=NAME share (drivers/disk_model.h has the words); collab: manage them together
- * with their guests (docs/collab.md), judging a device by its last collab_ms=T (100).
- */
+ * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none):
+ * what each device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a
+ * modelled device that disks with on=NAME share (drivers/disk_model.h has the words); collab:
+ * manage them together with their guests (docs/collab.md), judging a device by its last
+ * collab_ms=T (100). */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -152,12 +153,13 @@ static void report_card(struct card *c) {
     printf("iodom: network card " BDF ":%s\n", BDF_OF(&c->pci), l.len ? l.text : " nothing");
 }
 
-/* What has not been told of must be, one day: a device that goes on doing something keeps the timer, an idle
- * one does not. */
+/* What has not been told of must be, one day: a device that goes on doing something keeps the
+ * timer, an idle one does not. */
 static u64 report_due(u64 now) {
     bool news = false;
 
-    for (u32 i = 0; report_ns && i < MAX_SERVED; i++) news |= served[i] && served[i]->sum != served[i]->told;
+    for (u32 i = 0; report_ns && i < MAX_SERVED; i++)
+        news |= served[i] && served[i]->sum != served[i]->told;
     for (u32 i = 0; report_ns && i < nr_cards; i++) news |= cards[i]->sum != cards[i]->told;
     if (!news) return ~0ull;
     if (now < next_report) return next_report;
@@ -200,7 +202,8 @@ static struct shared_device *make_shared(struct shared_device *d, const char *na
     for (char *p = words; *p; p++)
         if (*p == ',') *p = ' ';
     if (option_unknown(words, disk_model_options)) {
-        printf("iodom: device %s: what is \"%s\"?\n", name, option_unknown(words, disk_model_options));
+        printf("iodom: device %s: what is \"%s\"?\n", name,
+               option_unknown(words, disk_model_options));
         return NULL;
     }
     memcpy(d->name, name, sizeof(d->name));
@@ -235,16 +238,19 @@ static struct disk *ram_disk(struct served *s) {
     return &d->ram.disk;
 }
 
-static bool is_nvme(const struct takt_back *info) { return option_is(info->options, "dev", "nvme"); }
+static bool is_nvme(const struct takt_back *info) {
+    return option_is(info->options, "dev", "nvme");
+}
 
 static struct disk *nvme_disk(struct served *s) {
     struct disk *d = NULL;
 
     if (!store_pci.id)
-        printf("iodom: %s.%u: no NVMe controller was given to this VM\n", s->info.name, s->info.number);
+        printf("iodom: %s.%u: no NVMe controller was given to this VM\n", s->info.name,
+               s->info.number);
     else if (!(d = nvme_store_open(&store, &s->info)) && store.other)
-        printf("iodom: %s.%u: %s %s.%u\n", s->info.name, s->info.number, store.why, store.other->name,
-               store.other->number);
+        printf("iodom: %s.%u: %s %s.%u\n", s->info.name, s->info.number, store.why,
+               store.other->name, store.other->number);
     else if (!d)
         printf("iodom: %s.%u: %s\n", s->info.name, s->info.number, store.why);
     s->on_nvme = d;
@@ -315,8 +321,8 @@ static void add(struct served **slot, const struct takt_back *info) {
     s->port = (u32)error;
     *slot = s;
     if (s->on) manager_add(info->vm, info->number, &s->on->model, s->on->name);
-    printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number, is_net(s) ? "network" : "disk",
-           info->options);
+    printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
+           is_net(s) ? "network" : "disk", info->options);
 }
 
 static void stop(struct served *s) {
@@ -346,7 +352,8 @@ static void start(struct served *s, const struct takt_front *f) {
     s->next = 0;
 }
 
-/* The VM is gone. Nothing points into its window any more when the last of its devices is forgotten. */
+/* The VM is gone. Nothing points into its window any more when the last of its devices is
+ * forgotten. */
 static void forget(struct served **slot) {
     struct served *s = *slot;
     bool last = true;
@@ -415,14 +422,15 @@ static void add_card(const struct takt_pci *pci, u32 index) {
     int error = c ? 0 : -ENOMEM;
 
     if (!error)
-        error = port_nic_init(&c->port, &bridge, pci->id, (volatile void *)pci->bar[0].addr, pci->bar[0].size,
-                              card_dma_addr);
+        error = port_nic_init(&c->port, &bridge, pci->id, (volatile void *)pci->bar[0].addr,
+                              pci->bar[0].size, card_dma_addr);
     if (error) {
         printf("iodom: network card " BDF ": does not work: error %d\n", BDF_OF(pci), error);
         free(c);
         return;
     }
-    printf("iodom: network card " BDF ": %s, a port of the bridge\n", BDF_OF(pci), c->port.port.name);
+    printf("iodom: network card " BDF ": %s, a port of the bridge\n", BDF_OF(pci),
+           c->port.port.name);
     c->pci = *pci;
     c->index = index;
     cards[nr_cards++] = c;
@@ -433,10 +441,12 @@ static void add_store(const struct takt_pci *pci, u32 index) {
     int error;
 
     if (store_pci.id) {
-        printf("iodom: NVMe controller " BDF ": one is enough, this one is not used\n", BDF_OF(pci));
+        printf("iodom: NVMe controller " BDF ": one is enough, this one is not used\n",
+               BDF_OF(pci));
         return;
     }
-    error = nvme_store_init(&store, (volatile void *)pci->bar[0].addr, pci->bar[0].size, &env, &guest_env);
+    error = nvme_store_init(&store, (volatile void *)pci->bar[0].addr, pci->bar[0].size, &env,
+                            &guest_env);
     if (error) {
         printf("iodom: NVMe controller " BDF ": %s\n", BDF_OF(pci),
                error == -ENOMEM ? "no memory for it" : store.nvme.why);
@@ -468,7 +478,8 @@ static u64 serve_card(struct card *c, u64 now) {
     return port_nic_serve(&c->port, now);
 }
 
-/* What ended may be some disk's, or make room for it. The line falls when all that has ended was taken. */
+/* What ended may be some disk's, or make room for it. The line falls when all that has ended was
+ * taken. */
 static void serve_store(u64 now) {
     bool interrupted = event_take(store_pci.port);
 
@@ -523,8 +534,8 @@ static u64 turn(u64 now) {
 }
 
 int main(void) {
-    i64 port =
-        hypercall0(TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */
+    i64 port = hypercall0(
+        TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */
 
     if (port < 0) {
         printf("iodom: only on Takt\n");

@@ -1,18 +1,18 @@
-/* A benchmark of one file, as iozone is: it is what lies on the virtio block device from at_kib=K (0) on,
- * kib=K (1024) of it, as there is no file system. Records of record_kib=K (4) are written and read, in the
- * order of tests=LETTERS (wWrRio): w writes them one after the other, W rewrites them, r reads them with
- * the cache dropped before, R again; i and o read (dropped before) and write them at random, with seed=S
- * (1). With `fsync` the sync after each test that writes counts as a part of it. Each prints MB/s (of 10^6
- * bytes) and the distribution of a record's latency; at the end come counters of the cache. What is read is
- * compared with what belongs there, which does not count.
+/* A benchmark of one file, as iozone is: it is what lies on the virtio block device from
+ * at_kib=K (0) on, kib=K (1024) of it, as there is no file system. Records of record_kib=K (4)
+ * are written and read, in the order of tests=LETTERS (wWrRio): w writes them one after the
+ * other, W rewrites them, r reads them with the cache dropped before, R again; i and o read
+ * (dropped before) and write them at random, with seed=S (1). With `fsync` the sync after each
+ * test that writes counts as a part of it. Each prints MB/s (of 10^6 bytes) and the distribution
+ * of a record's latency; at the end come counters of the cache. What is read is compared with
+ * what belongs there, which does not count.
  *
- * m puts a mark behind the file when all of it has been written, and syncs. v, before anything is written,
- * verifies what a machine of that name has left on the disk, if the mark is there: nothing else than what
- * it wrote. p pauses for a second. `busy`: one more thread computes, on the vCPU of the one that writes
- * and reads.
+ * m puts a mark behind the file when all of it has been written, and syncs. v, before anything
+ * is written, verifies what a machine of that name has left on the disk, if the mark is there:
+ * nothing else than what it wrote. p pauses for a second. `busy`: one more thread computes, on
+ * the vCPU of the one that writes and reads.
  *
- * And what guest/disk.h has. The exit code is 0 if nothing was wrong.
- */
+ * And what guest/disk.h has. The exit code is 0 if nothing was wrong. */
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -63,15 +63,18 @@ static void check(u64 i) {
 static void put_mark(void) {
     u64 mark = word_of(nr, 1, 0);
 
-    if (pagecache_write(&disk.cache, base + size, &mark, sizeof(mark)) || pagecache_sync(&disk.cache))
+    if (pagecache_write(&disk.cache, base + size, &mark, sizeof(mark)) ||
+        pagecache_sync(&disk.cache))
         guest_panic("iozone: no mark");
 }
 
-/* A machine that has died may have left a record in part as it was before; but not as it never was. */
+/* A machine that has died may have left a record in part as it was before; but not as it never
+ * was. */
 static void verify(void) {
     u64 mark;
 
-    if (pagecache_read(&disk.cache, NULL, base + size, &mark, sizeof(mark))) guest_panic("iozone: no mark");
+    if (pagecache_read(&disk.cache, NULL, base + size, &mark, sizeof(mark)))
+        guest_panic("iozone: no mark");
     if (mark != word_of(nr, 1, 0)) {
         printf("iozone: nothing to verify\n");
         return;
@@ -93,10 +96,10 @@ static void report(const char *name, u64 ns) {
     u64 rate = ns ? size * 100000 / ns : 0; /* MB/s, in hundredths */
 
     sort_u32(latency, nr);
-    printf(
-        "iozone: %s %lu KiB in records of %lu KiB: %lu.%02lu MB/s, latency ns p50 %u p90 %u p99 %u max %u\n",
-        name, size >> 10, record >> 10, rate / 100, rate % 100, latency[(nr - 1) / 2],
-        latency[(nr * 9 - 1) / 10], latency[(nr * 99 - 1) / 100], latency[nr - 1]);
+    printf("iozone: %s %lu KiB in records of %lu KiB: %lu.%02lu MB/s, latency ns p50 %u p90 %u p99 "
+           "%u max %u\n",
+           name, size >> 10, record >> 10, rate / 100, rate % 100, latency[(nr - 1) / 2],
+           latency[(nr * 9 - 1) / 10], latency[(nr * 99 - 1) / 100], latency[nr - 1]);
 }
 
 static void run(const char *name, bool writes, bool at_random, bool with_sync) {
@@ -147,13 +150,14 @@ static void worker(void *arg) {
         default: guest_panic("iozone: no test is called %c", *t);
         }
     }
+    printf("iozone: cache hits=%lu misses=%lu ahead=%lu evicted=%lu throttled=%lu throttled_us=%lu "
+           "wrong=%u\n",
+           c->hits, c->misses, c->ahead, c->evicted, c->throttled, c->throttled_ns / 1000, wrong);
     printf(
-        "iozone: cache hits=%lu misses=%lu ahead=%lu evicted=%lu throttled=%lu throttled_us=%lu wrong=%u\n",
-        c->hits, c->misses, c->ahead, c->evicted, c->throttled, c->throttled_ns / 1000, wrong);
-    printf("iozone: disk reads=%lu pages_read=%lu writes=%lu pages_written=%lu flushes=%lu passes=%lu "
-           "congestions=%lu interrupts=%lu\n",
-           c->reads, c->pages_read, c->writes, c->pages_written, c->flushes, c->passes, c->congestions,
-           disk.interrupts);
+        "iozone: disk reads=%lu pages_read=%lu writes=%lu pages_written=%lu flushes=%lu passes=%lu "
+        "congestions=%lu interrupts=%lu\n",
+        c->reads, c->pages_read, c->writes, c->pages_written, c->flushes, c->passes, c->congestions,
+        disk.interrupts);
 }
 
 static void compute(void *arg) {

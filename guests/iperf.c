@@ -1,15 +1,15 @@
-/* iperf 2, for the guest of the same name, load.c and the programs of that name elsewhere: a server of TCP
- * and UDP, of one connection and one flow of datagrams at a time; it prints what it has got, of datagrams
- * also loss and jitter (RFC 3550, 6.4.1), which it reports to the client as well. With to=A.B.C.D it is a
- * client instead: netstack/iperf.h.
+/* iperf 2, for the guest of the same name, load.c and the programs of that name elsewhere: a
+ * server of TCP and UDP, of one connection and one flow of datagrams at a time; it prints what
+ * it has got, of datagrams also loss and jitter (RFC 3550, 6.4.1), which it reports to the
+ * client as well. With to=A.B.C.D it is a client instead: netstack/iperf.h.
  *
- * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends when for so
- * long after a connection there was no other; check: a stream has to be that of netstack/iperf.h, else the
- * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; work=N, each=N: of
- * the TCP stream, some N instructions for each byte, or for what each call brings, whatever that is;
- * in_place: that work, and the check, on the data where they lie, while the socket is owned
- * (sock_recv_in_place()); and what netstack/start.h has.
- */
+ * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends
+ * when for so long after a connection there was no other; check: a stream has to be that of
+ * netstack/iperf.h, else the exit code says so; busy: one more thread computes, on the vCPU of
+ * the one that serves; work=N, each=N: of the TCP stream, some N instructions for each byte, or
+ * for what each call brings, whatever that is; in_place: that work, and the check, on the data
+ * where they lie, while the socket is owned (sock_recv_in_place()); and what netstack/start.h
+ * has. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -20,7 +20,8 @@
 
 #define CONNECTIONS 2 /* one that is served, one that waits */
 #define PIECE       16384
-#define QUIET       NS_PER_S /* after which a flow of datagrams counts as over, whatever its end was */
+/* after which a flow of datagrams counts as over, whatever its end was */
+#define QUIET NS_PER_S
 
 static u16 port;
 static struct sock_options options;
@@ -36,10 +37,11 @@ static void print_counters(void) {
            "backlog_most=%lu\n",
            n->ack_early, n->ack_bottom_half, n->ack_process, n->ack_timer, n->ack_suppressed,
            n->backlog_segments, n->backlog_highest);
-    printf("iperf: frames rx=%lu turns=%lu batch_most=%u rx_bad=%lu rx_dropped=%lu no_room=%lu tx=%lu "
-           "tx_dropped=%lu rx_unsummed=%lu tx_unsummed=%lu\n",
-           d->frames, d->polls, d->batch_most, d->bad, n->rx_dropped, n->drop_no_room, n->tx_frames,
-           n->tx_dropped, n->rx_unsummed, n->tx_unsummed);
+    printf(
+        "iperf: frames rx=%lu turns=%lu batch_most=%u rx_bad=%lu rx_dropped=%lu no_room=%lu tx=%lu "
+        "tx_dropped=%lu rx_unsummed=%lu tx_unsummed=%lu\n",
+        d->frames, d->polls, d->batch_most, d->bad, n->rx_dropped, n->drop_no_room, n->tx_frames,
+        n->tx_dropped, n->rx_unsummed, n->tx_unsummed);
 }
 
 /* bits a second, in 1/100 Mb/s */
@@ -102,7 +104,8 @@ static void tcp_server(void *arg) {
     struct sock *s, *c;
     u64 deadline = NET_FOREVER;
 
-    if (!buffer || sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) || sock_listen(s, CONNECTIONS))
+    if (!buffer || sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) ||
+        sock_listen(s, CONNECTIONS))
         guest_panic("iperf: no TCP socket");
     while (sock_accept(s, &c, deadline) == 0) {
         serve_connection(c, buffer);
@@ -123,8 +126,8 @@ static struct {
     u8 report[IPERF_REPORT_SIZE];
 } flow;
 
-/* A client whose last datagrams were lost does not keep others out; one that has ended does not begin again
- * with a datagram that comes late. */
+/* A client whose last datagrams were lost does not keep others out; one that has ended does not
+ * begin again with a datagram that comes late. */
 static bool begins(u32 ip, u16 port, u32 number, u64 now) {
     bool same = ip == flow.ip && port == flow.port;
 
@@ -132,7 +135,8 @@ static bool begins(u32 ip, u16 port, u32 number, u64 now) {
     return now - flow.last > QUIET || (flow.over && (!same || number == 1)) || !flow.datagrams;
 }
 
-/* The last one counts as a datagram, but its time does not: it may be one of many that were sent for it. */
+/* The last one counts as a datagram, but its time does not: it may be one of many that were sent
+ * for it. */
 static void count(const struct iperf_head *h, u64 n, u64 now) {
     i64 transit = (i64)(now - h->ns), d = transit - flow.transit;
 
@@ -162,7 +166,8 @@ static void end_flow(void) {
 
     iperf_put_report(flow.report, &r);
     flow.over = true;
-    printf("iperf: udp %lu bytes in %lu ns, %lu.%02lu Mb/s, %u of %u datagrams lost, %u out of order, jitter "
+    printf("iperf: udp %lu bytes in %lu ns, %lu.%02lu Mb/s, %u of %u datagrams lost, %u out of "
+           "order, jitter "
            "%lu ns\n",
            r.bytes, r.ns, rate / 100, rate % 100, r.lost, sent, r.out_of_order, r.jitter_ns);
     print_counters();
@@ -190,7 +195,8 @@ static void udp_server(void *arg) {
     u16 from;
     i64 n;
 
-    if (sock_open(SOCK_UDP, &options, &s) || sock_bind(s, port)) guest_panic("iperf: no UDP socket");
+    if (sock_open(SOCK_UDP, &options, &s) || sock_bind(s, port))
+        guest_panic("iperf: no UDP socket");
     while ((n = sock_recv_from(s, p, sizeof(p), &ip, &from, NET_FOREVER)) >= 0)
         if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
@@ -216,7 +222,8 @@ int main(void) {
     work = cmdline_u64("work", 0);
     each = cmdline_u64("each", 0);
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;
-    if (net_start((CONNECTIONS + 2) * net_bufs_for(options.rcvbuf))) guest_panic("iperf: no network");
+    if (net_start((CONNECTIONS + 2) * net_bufs_for(options.rcvbuf)))
+        guest_panic("iperf: no network");
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);
     thread_start(net_thread_vcpu(), "udp", udp_server, NULL);
     if (cmdline_has("busy")) thread_start(net_thread_vcpu(), "compute", compute, NULL);

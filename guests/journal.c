@@ -1,7 +1,7 @@
-/* Writes records of 4 KiB, one behind the other, to its virtio block device; flushes after every flush=N (8)
- * of them, says how many are safe, and waits for pause_ms=P (0). What it finds at the start, or when its
- * device comes back after its back end had gone, it checks, and goes on behind that.
- */
+/* Writes records of 4 KiB, one behind the other, to its virtio block device; flushes after every
+ * flush=N (8) of them, says how many are safe, and waits for pause_ms=P (0). What it finds at
+ * the start, or when its device comes back after its back end had gone, it checks, and goes on
+ * behind that. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>

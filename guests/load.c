@@ -1,12 +1,11 @@
-/* Traffic inside the machine, for iperf.c or the server of iperf 2. From start_ms=M (0) after it has its
- * network, one after the other: what netstack/iperf.h has, and
+/* Traffic inside the machine, for iperf.c or the server of iperf 2. From start_ms=M (0) after it
+ * has its network, one after the other: what netstack/iperf.h has, and
  *
- *   ping_ms=T ping_rate=R    R (100) echo requests a second to to=A.B.C.D (10.0.0.2), at random with seed=S
- *                            (else the VM's own seed), whatever has been answered
+ *   ping_ms=T ping_rate=R    R (100) echo requests a second to to=A.B.C.D (10.0.0.2), at random
+ *                            with seed=S (else the VM's own seed), whatever has been answered
  *
- * netstack/start.h has more words. The exit code is 0 if all of TCP was taken, the server has reported on
- * the datagrams, and an echo request was answered.
- */
+ * netstack/start.h has more words. The exit code is 0 if all of TCP was taken, the server has
+ * reported on the datagrams, and an echo request was answered. */
 #include <guest/arrivals.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -71,9 +70,10 @@ static bool ping(u64 ns, u64 rate) {
         printf("load: echo %u requests, no answer\n", echo.requests);
         return false;
     }
-    printf("load: echo %u requests, %u answers, rtt ns p50 %lu p99 %lu max %lu mean %lu\n", echo.requests,
-           echo.answers, echo.rtt[(echo.answers - 1) / 2], echo.rtt[(echo.answers * 99 + 99) / 100 - 1],
-           echo.rtt[echo.answers - 1], sum / echo.answers);
+    printf("load: echo %u requests, %u answers, rtt ns p50 %lu p99 %lu max %lu mean %lu\n",
+           echo.requests, echo.answers, echo.rtt[(echo.answers - 1) / 2],
+           echo.rtt[(echo.answers * 99 + 99) / 100 - 1], echo.rtt[echo.answers - 1],
+           sum / echo.answers);
     return true;
 }
 

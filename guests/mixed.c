@@ -3,10 +3,10 @@
  * <guest/phase.h> says (phase_us=N). On vCPU 0 it serves a client's events, each of which takes
  * work_us=W (50) of its time beside that. With more than one vCPU, vCPU 0 only serves.
  *
- * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S (as
- * the machine's seed says) and start_ms=M (1000, hypervisor's time). For the events from from_ms=F
- * (2000) to to_ms=E (10000) it tells how long after they were raised they were done with, in all and
- * in each half of that time. */
+ * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S
+ * (as the machine's seed says) and start_ms=M (1000, hypervisor's time). For the events from
+ * from_ms=F (2000) to to_ms=E (10000) it tells how long after they were raised they were done
+ * with, in all and in each half of that time. */
 #include <guest/arrivals.h>
 #include <guest/duty.h>
 #include <guest/event.h>
@@ -24,8 +24,9 @@ static struct duty asked;
 static struct arrivals due;
 static u64 late[MAX_SAMPLES]; /* ns, in the order in which events were done with */
 static u32 samples;
-static u32 first_samples;   /* those of the first half of the time from `from` to `to` */
-static volatile u64 served; /* what vCPU 0 has worked for events, ns; its interrupt handler adds to it */
+static u32 first_samples; /* those of the first half of the time from `from` to `to` */
+/* what vCPU 0 has worked for events, ns; its interrupt handler adds to it */
+static volatile u64 served;
 
 static u64 now(void) { return time_ns() + offset; }
 
@@ -65,8 +66,8 @@ static void report_part(const char *part, u64 *ns, u32 n) {
     sort_u64(ns, n);
     for (u32 i = 0; i < n; i++) sum += ns[i];
     if (n)
-        printf("mixed: %s: %u events, ns from raised to done: mean %lu, p99 %lu, max %lu\n", part, n, sum / n,
-               ns[(n * 99 + 99) / 100 - 1], ns[n - 1]);
+        printf("mixed: %s: %u events, ns from raised to done: mean %lu, p99 %lu, max %lu\n", part,
+               n, sum / n, ns[(n * 99 + 99) / 100 - 1], ns[n - 1]);
     else
         printf("mixed: %s: no events\n", part);
 }

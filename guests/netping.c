@@ -1,8 +1,7 @@
-/* Answers ARP and ping on its virtio network device as 10.0.0.(VM id), without an IP stack. With to=N it is
- * also who pings: batches=B (10) of batch=P (32) echo requests of size=S (56) bytes each to that address,
- * written 0x0a000002, or 2 for 10.0.0.2; the next batch goes when the last has been answered, or after
- * timeout_ms=T (1000), and interval_ms=I (0) later.
- */
+/* Answers ARP and ping on its virtio network device as 10.0.0.(VM id), without an IP stack. With
+ * to=N it is also who pings: batches=B (10) of batch=P (32) echo requests of size=S (56) bytes
+ * each to that address, written 0x0a000002, or 2 for 10.0.0.2; the next batch goes when the last
+ * has been answered, or after timeout_ms=T (1000), and interval_ms=I (0) later. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -243,7 +242,8 @@ static void find_peer(void) {
 }
 
 static int ping_all(void) {
-    u32 batches = cmdline_u64("batches", 10), batch = MIN(cmdline_u64("batch", 32), 128ull), lost = 0;
+    u32 batches = cmdline_u64("batches", 10), batch = MIN(cmdline_u64("batch", 32), 128ull),
+        lost = 0;
     u64 timeout = cmdline_u64("timeout_ms", 1000) * NS_PER_MS,
         interval = cmdline_u64("interval_ms", 0) * NS_PER_MS;
     u64 sum = 0, most = 0;
@@ -265,7 +265,8 @@ static int ping_all(void) {
         }
         if (interval) sleep_until(sent + interval);
     }
-    printf("netping: %u sent, %u lost, %u wrong, first answer of a batch after %lu ns, at most %lu; %lu "
+    printf("netping: %u sent, %u lost, %u wrong, first answer of a batch after %lu ns, at most "
+           "%lu; %lu "
            "notifications\n",
            seq_sent, lost, wrong, sum / MAX(batches, 1u), most, net.kicks);
     return lost || wrong;
@@ -279,7 +280,8 @@ static void put_ip(u8 *ip, u64 address) {
 
 int main(void) {
     for (; nr_free < BUFFERS; nr_free++)
-        if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE))) guest_panic("no memory");
+        if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE)))
+            guest_panic("no memory");
     size = MIN(cmdline_u64("size", 56), (u64)MAX_SIZE);
     id = takt_vm_id();
     put_ip(own_ip, cmdline_u64("ip", id & 0xff));

@@ -1,11 +1,10 @@
 /* Sends what the store holds, and the hypervisor's log, to a collector outside: TCP to=A.B.C.D,
- * port=P (6514), every period_s=S (10) seconds. And what netstack/start.h has. Its VM is an observer
- * (docs/config.md); without that it sees its own home alone.
+ * port=P (6514), every period_s=S (10) seconds. And what netstack/start.h has. Its VM is an
+ * observer (docs/config.md); without that it sees its own home alone.
  *
  * Each line is "SECONDS PATH VALUE", or "SECONDS log LINE" for a line of the hypervisor's log, the
  * seconds since boot. If the connection is lost it makes it anew, and goes on with the log where it
- * was; what was under way is lost.
- */
+ * was; what was under way is lost. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/store.h>

@@ -5,11 +5,11 @@
  * With to=A.B.C.D a client, over one connection:
  *
  *   count=N (1000)  requests of size=S (64) bytes, each answered by answer=A (1024) bytes
- *   rate=R          so many a second, at random with seed=S (else the VM's own seed), each timed from when
- *                   it was due; without it the next one goes when the last has been answered
+ *   rate=R          so many a second, at random with seed=S (else the VM's own seed), each timed
+ *                   from when it was due; without it the next one goes when the last has been
+ *                   answered
  *
- * and what netstack/start.h has. The client's exit code is 0 if every answer came and was right.
- */
+ * and what netstack/start.h has. The client's exit code is 0 if every answer came and was right. */
 #include <guest/arrivals.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -92,7 +92,8 @@ static int serve(u32 workers) {
         sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, port) ||
         sock_listen(listener, 2 * workers))
         guest_panic("rr: no network");
-    for (u32 i = 0; i < workers; i++) t = thread_start(net_thread_vcpu(), "worker", work, buffers[i]);
+    for (u32 i = 0; i < workers; i++)
+        t = thread_start(net_thread_vcpu(), "worker", work, buffers[i]);
     if (!t) guest_panic("rr: no memory");
     thread_join(t);
     return 1;
@@ -111,7 +112,8 @@ static bool right(const u8 *p, u32 number, u32 n) {
 
 /* By octaves; percentiles by the eighths of them that the histogram has. */
 static void report(u64 ns, u32 wrong) {
-    printf("rr: %lu answers in %lu ns, %u wrong; ns p50 %lu p90 %lu p99 %lu p99.9 %lu max %lu mean %lu\n",
+    printf("rr: %lu answers in %lu ns, %u wrong; ns p50 %lu p90 %lu p99 %lu p99.9 %lu max %lu mean "
+           "%lu\n",
            hist.count, ns, wrong, hist_percentile(&hist, 500), hist_percentile(&hist, 900),
            hist_percentile(&hist, 990), hist_percentile(&hist, 999), hist.max,
            hist.sum / MAX(hist.count, (u64)1));

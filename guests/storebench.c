@@ -1,9 +1,9 @@
 /* What the store costs a guest: `BENCH name value`, medians in TSC ticks and ns.
  *
- * Command line: n=N (1000) times each. Alone: reads a value of 16 bytes, writes one, and tells operations
- * a second. With watcher=VM: writes N times to a node of that VM, which runs this with `watch` (and
- * writer=VM) and tells how long after the write began its callback ran, having slept; hypervisor's time.
- */
+ * Command line: n=N (1000) times each. Alone: reads a value of 16 bytes, writes one, and tells
+ * operations a second. With watcher=VM: writes N times to a node of that VM, which runs this
+ * with `watch` (and writer=VM) and tells how long after the write began its callback ran, having
+ * slept; hypervisor's time. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/sort.h>

@@ -1,9 +1,9 @@
 /* Watches a key of the store and tells each change of it on its console.
  *
- * Command line: key=PATH (data/key), in this VM's home or whole. It makes the key, empty, if it may. With
- * ask=N it first asks for micro-slices of N us by writing to request/micro_us, and tells what came of it;
- * with io=N, N times, once a millisecond, it says that it had 100 interrupts, as a driver does.
- */
+ * Command line: key=PATH (data/key), in this VM's home or whole. It makes the key, empty, if it
+ * may. With ask=N it first asks for micro-slices of N us by writing to request/micro_us, and
+ * tells what came of it; with io=N, N times, once a millisecond, it says that it had 100
+ * interrupts, as a driver does. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/store.h>

@@ -1,16 +1,17 @@
-/* A streaming server, and its viewers. The server has a file of kib=K (1024) at at_kib=K (0) of its disk,
- * which it writes first, and sends it to each who connects to port=P (5002), by sock_send_file() and at
- * rate=R (2000000) bits a second: chunks of chunk_kib=K (16), each when it is due. A chunk is late if it is
- * not with TCP when the next is due. viewers=N (2) at a time. The senders are threads of vCPU 0, as
- * in-kernel servers are; with `regular` of the last vCPU. `copy`: through a buffer of the application's. It
- * ends idle_ms=T (2000) after the last viewer has gone, if there was one.
+/* A streaming server, and its viewers. The server has a file of kib=K (1024) at at_kib=K (0) of
+ * its disk, which it writes first, and sends it to each who connects to port=P (5002), by
+ * sock_send_file() and at rate=R (2000000) bits a second: chunks of chunk_kib=K (16), each when
+ * it is due. A chunk is late if it is not with TCP when the next is due. viewers=N (2) at a
+ * time. The senders are threads of vCPU 0, as in-kernel servers are; with `regular` of the last
+ * vCPU. `copy`: through a buffer of the application's. It ends idle_ms=T (2000) after the last
+ * viewer has gone, if there was one.
  *
- * With to=A.B.C.D it is a viewer: connects there, begins to play buffer_ms=T (200) after the first byte has
- * come, at that rate, and stalls whenever a chunk is not there that is to be played (an underrun); what has
- * come is compared with what belongs there. The exit code says whether all came and was right.
+ * With to=A.B.C.D it is a viewer: connects there, begins to play buffer_ms=T (200) after the
+ * first byte has come, at that rate, and stalls whenever a chunk is not there that is to be
+ * played (an underrun); what has come is compared with what belongs there. The exit code says
+ * whether all came and was right.
  *
- * And what netstack/start.h and guest/disk.h have.
- */
+ * And what netstack/start.h and guest/disk.h have. */
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -123,8 +124,8 @@ static void serve(u32 viewers) {
         if (!error) hand_over(v, viewers);
         deadline = time_ns() + idle;
     }
-    printf("stream: cache hits=%lu misses=%lu ahead=%lu reads=%lu pages_read=%lu\n", c->hits, c->misses,
-           c->ahead, c->reads, c->pages_read);
+    printf("stream: cache hits=%lu misses=%lu ahead=%lu reads=%lu pages_read=%lu\n", c->hits,
+           c->misses, c->ahead, c->reads, c->pages_read);
 }
 
 static void server(void *arg) {
@@ -139,7 +140,8 @@ static void run_server(u32 viewers) {
     struct thread *t;
     int error = disk_open(&disk, 0);
 
-    if (error || base + size > disk.cache.blocks * PAGE_SIZE) guest_panic("stream: no such file: %d", error);
+    if (error || base + size > disk.cache.blocks * PAGE_SIZE)
+        guest_panic("stream: no such file: %d", error);
     copies = cmdline_has("copy");
     for (u32 i = 0; i < viewers; i++) {
         sem_init(&senders[i].go, 0);
@@ -168,7 +170,8 @@ static void look_at(const u8 *p, u64 n) {
 }
 
 static void play(struct sock *s, u8 *buffer, u64 patience) {
-    u64 first = 0, next = 0, played = 0, stalled = 0; /* `next`: when the next chunk is to be there */
+    /* `next`: when the next chunk is to be there */
+    u64 first = 0, next = 0, played = 0, stalled = 0;
     u32 underruns = 0;
     i64 n;
 
@@ -205,7 +208,8 @@ static void run_viewer(u32 to) {
 }
 
 int main(void) {
-    u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST), to = net_cmdline_ip("to", 0);
+    u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST),
+        to = net_cmdline_ip("to", 0);
     unsigned sockets;
     int error;
 

@@ -11,8 +11,9 @@
 static struct hist late;
 
 static void report(const char *what) {
-    printf("waker%s: %lu wakes, late by p50 <= %lu us, p99 <= %lu us, max %lu us\n", what, late.count,
-           hist_percentile(&late, 500) / 1000, hist_percentile(&late, 990) / 1000, late.max / 1000);
+    printf("waker%s: %lu wakes, late by p50 <= %lu us, p99 <= %lu us, max %lu us\n", what,
+           late.count, hist_percentile(&late, 500) / 1000, hist_percentile(&late, 990) / 1000,
+           late.max / 1000);
 }
 
 int main(void) {

@@ -1,7 +1,6 @@
-/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is where others
- * have their memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of which it
- * tells the device; after_ms=T (0) from the start.
- */
+/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is
+ * where others have their memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of
+ * which it tells the device; after_ms=T (0) from the start. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -32,7 +31,8 @@ int main(void) {
         return 1;
     }
     sleep_ns(cmdline_u64("after_ms", 0) * NS_PER_MS);
-    while (igbvf_init(&nic, (volatile void *)pci.bar[0].addr, memory, &env)) sleep_ns(100 * NS_PER_MS);
+    while (igbvf_init(&nic, (volatile void *)pci.bar[0].addr, memory, &env))
+        sleep_ns(100 * NS_PER_MS);
     printf("wild: sends what is at %lx\n", wild);
     nic_send_buffer(&nic.ring);
     nic_send_put(&nic.ring, 60);

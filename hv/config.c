@@ -26,7 +26,8 @@ struct reader {
     enum config_section section;
     void *object;             /* the section's structure: struct config, config_pool or config_vm */
     struct config_head *head; /* the part of it that all kinds of sections have */
-    u64 seen;                 /* a bit for each key that this section has given, by its index in keys[] */
+    /* a bit for each key that this section has given, by its index in keys[] */
+    u64 seen;
     bool again; /* the command line or the shell: a value replaces the one before it, where a file
                                  may give a key once only */
 };
@@ -35,8 +36,8 @@ enum severity { WARNING, ERROR };
 
 /* Reports a sentence about the character `at` of the line. Returns -EINVAL if it is an error, 0 if
  * it is a warning. */
-static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity severity, const char *fmt,
-                               ...) {
+static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity severity,
+                               const char *fmt, ...) {
     u32 column = (u32)(at - r->text) + r->column;
     char text[512];
     va_list ap;
@@ -53,7 +54,8 @@ static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity s
     return -EINVAL;
 }
 
-static int report_value(struct reader *r, const char *at, const struct config_key *k, const char *value) {
+static int report_value(struct reader *r, const char *at, const struct config_key *k,
+                        const char *value) {
     return report(r, at, ERROR, "%s: expected %s, not \"%s\"", k->name, config_expected(k), value);
 }
 
@@ -76,7 +78,8 @@ static int add_pci(struct reader *r, const struct config_key *k, const char *val
 
     if (k->kind == VF && r->c && !r->c->vfs) r->c->vfs = DEFAULT_VFS;
     for (u32 i = 0; i < vm->nr_pci && !(bdf & CONFIG_VF_ANY); i++)
-        if (vm->pci[i] == bdf) return report(r, value, ERROR, "%s: %s is given twice", k->name, value);
+        if (vm->pci[i] == bdf)
+            return report(r, value, ERROR, "%s: %s is given twice", k->name, value);
     if (vm->nr_pci == CONFIG_MAX_PCI)
         return report(r, value, ERROR, "%s: %s is one too many: a VM can have %u", k->name, value,
                       CONFIG_MAX_PCI);
@@ -105,7 +108,8 @@ static int add_device(struct reader *r, const struct config_key *k, const char *
     return 0;
 }
 
-static int set_cpus(struct reader *r, const struct config_key *k, const char *value, struct cpumask *field) {
+static int set_cpus(struct reader *r, const struct config_key *k, const char *value,
+                    struct cpumask *field) {
     struct cpumask cpus = { 0 };
     const char *bad = value;
 
@@ -197,14 +201,16 @@ static int unknown_key(struct reader *r, const char *name) {
     i = 0;
     while ((known = next_param(r, r->section, &i))) nearest_offer(&nearest, known);
     if (is_param(r, POOL, name))
-        return report(r, name, severity, "unknown key \"%s\"%s: it belongs into [hypervisor] or [pool NAME]",
-                      name, ignored);
+        return report(r, name, severity,
+                      "unknown key \"%s\"%s: it belongs into [hypervisor] or [pool NAME]", name,
+                      ignored);
     for (enum config_section s = HYPERVISOR; s <= VM; s++)
         if (config_find_key(s, name) || is_param(r, s, name))
-            return report(r, name, severity, "unknown key \"%s\"%s: it belongs into %s", name, ignored,
-                          headings[s]);
+            return report(r, name, severity, "unknown key \"%s\"%s: it belongs into %s", name,
+                          ignored, headings[s]);
     if (nearest.best)
-        return report(r, name, severity, "unknown key \"%s\"%s: is it %s?", name, ignored, nearest.best);
+        return report(r, name, severity, "unknown key \"%s\"%s: is it %s?", name, ignored,
+                      nearest.best);
     return report(r, name, severity, "unknown key \"%s\"%s", name, ignored);
 }
 
@@ -307,10 +313,14 @@ static int start_pool(struct reader *r, const char *at, const char *name) {
     const struct config_pool *old = config_find_pool(c, name);
 
     if (old == &c->pool[0])
-        return report(r, at, ERROR, "Pool-0 is always there: its settings belong into [hypervisor]");
-    if (old) return report(r, at, ERROR, "pool %s was already described on line %u", name, old->head.line);
+        return report(r, at, ERROR,
+                      "Pool-0 is always there: its settings belong into [hypervisor]");
+    if (old)
+        return report(r, at, ERROR, "pool %s was already described on line %u", name,
+                      old->head.line);
     if (c->nr_pools == CONFIG_MAX_POOLS)
-        return report(r, at, ERROR, "pool %s is one too many: %u are allowed", name, CONFIG_MAX_POOLS);
+        return report(r, at, ERROR, "pool %s is one too many: %u are allowed", name,
+                      CONFIG_MAX_POOLS);
     c->nr_pools++;
     set_name(p->head.name, name);
     enter_section(r, POOL, p, &p->head);
@@ -322,7 +332,8 @@ static int start_vm(struct reader *r, const char *at, const char *name) {
     struct config_vm *v = &c->vm[c->nr_vms];
     const struct config_vm *old = config_find_vm(c, name);
 
-    if (old) return report(r, at, ERROR, "VM %s was already described on line %u", name, old->head.line);
+    if (old)
+        return report(r, at, ERROR, "VM %s was already described on line %u", name, old->head.line);
     if (c->nr_vms == CONFIG_MAX_VMS)
         return report(r, at, ERROR, "VM %s is one too many: %u are allowed", name, CONFIG_MAX_VMS);
     c->nr_vms++;
@@ -366,16 +377,18 @@ static char *unquote(char *s) {
 static int read_assignment(struct reader *r, char *key) {
     char *value = strchr(key, '='), *rest;
 
-    if (!value) return report(r, key, ERROR, "expected \"key = value\" or a [section], not \"%s\"", key);
+    if (!value)
+        return report(r, key, ERROR, "expected \"key = value\" or a [section], not \"%s\"", key);
     *value = 0;
     value = trim(value + 1);
     if (*value == '"') {
         rest = unquote(++value);
-        if (!rest) return report(r, value - 1, ERROR, "the quotation mark is not closed on this line");
+        if (!rest)
+            return report(r, value - 1, ERROR, "the quotation mark is not closed on this line");
         rest = trim_comment(rest);
         if (*rest)
-            return report(r, rest, ERROR, "expected the end of the line after the quoted value, not \"%s\"",
-                          rest);
+            return report(r, rest, ERROR,
+                          "expected the end of the line after the quoted value, not \"%s\"", rest);
     } else {
         value = trim_comment(value);
     }
@@ -394,7 +407,8 @@ static int read_heading(struct reader *r, char *s) {
     if (!end) return report(r, s, ERROR, "expected ']' at the end of the section's heading");
     *end = 0;
     end = trim_comment(end + 1);
-    if (*end) return report(r, end, ERROR, "expected the end of the line after ']', not \"%s\"", end);
+    if (*end)
+        return report(r, end, ERROR, "expected the end of the line after ']', not \"%s\"", end);
     text = trim(s + 1);
     if (strcmp(text, "hypervisor") == 0) {
         if (r->c->pool[0].head.line) return report(r, s, ERROR, "[hypervisor] is given twice");
@@ -404,13 +418,14 @@ static int read_heading(struct reader *r, char *s) {
     name = strchr(text, ' ');
     is_pool = strncmp(text, "pool ", 5) == 0;
     if (!name || (!is_pool && strncmp(text, "vm ", 3) != 0))
-        return report(r, s, ERROR, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s]\"", text);
+        return report(r, s, ERROR, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s]\"",
+                      text);
     name = trim(name);
     if (!valid_name(name))
-        return report(
-            r, s, ERROR,
-            "\"%s\" is no name: expected at most %u letters, digits, '-', '_' or '.', and not a number", name,
-            CONFIG_NAME - 1);
+        return report(r, s, ERROR,
+                      "\"%s\" is no name: expected at most %u letters, digits, '-', '_' or '.', "
+                      "and not a number",
+                      name, CONFIG_NAME - 1);
     if (is_pool) return start_pool(r, s, name);
     return start_vm(r, s, name);
 }
@@ -440,8 +455,8 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 
 /* ---- entry points ---- */
 
-int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
-                 config_report report_fn, void *ctx) {
+int config_parse(struct config *c, const char *file, const char *text, size_t len,
+                 config_param_at param_at, config_report report_fn, void *ctx) {
     struct reader r = {
         .c = c, .file = file, .column = 1, .param_at = param_at, .report = report_fn, .ctx = ctx
     };
@@ -474,19 +489,20 @@ static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
     if (value)
         *value++ = 0;
     else
-        value =
-            memcpy(word + n + 1, "yes", sizeof("yes")); /* behind the word: report() counts columns from it */
+        value = memcpy(word + n + 1, "yes",
+                       sizeof("yes")); /* behind the word: report() counts columns from it */
     if (strncmp(word, "sched_", 6) == 0 && is_param(r, HYPERVISOR, word + 6))
         return set_param(r, word + 6, value, value);
     if (strcmp(word, "sched_credit_tslice_ms") != 0) return set_key(r, word, value);
     if (parse_u64(value, &v, &bad) || v > 1000000)
-        return report(r, word, ERROR, "%s: expected a number of milliseconds, not \"%s\"", word, value);
+        return report(r, word, ERROR, "%s: expected a number of milliseconds, not \"%s\"", word,
+                      value);
     hv_snprintf(us, sizeof(us), "%lu", v * 1000);
     return set_param(r, "tslice_us", us, value);
 }
 
-int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at, config_report report_fn,
-                   void *ctx) {
+int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at,
+                   config_report report_fn, void *ctx) {
     struct reader r = { .c = c,
                         .file = "command line",
                         .line = 1,

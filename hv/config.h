@@ -54,7 +54,8 @@ struct config_head {
 struct config_device {
     u32 type; /* VIRTIO_ID_* */
     char back[CONFIG_NAME];
-    char options[sizeof(((struct takt_back *)0)->options)]; /* for the back end, which checks them */
+    /* for the back end, which checks them */
+    char options[sizeof(((struct takt_back *)0)->options)];
 };
 
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
@@ -69,7 +70,8 @@ struct config_vm {
     char cmdline[CONFIG_VALUE];
     u64 memory; /* bytes */
     u32 vcpus;
-    bool turbo;          /* one vCPU more, number 0, which runs in the turbo pool of the VM's pool */
+    /* one vCPU more, number 0, which runs in the turbo pool of the VM's pool */
+    bool turbo;
     struct cpumask cpus; /* hard affinity */
     char pool[CONFIG_NAME];
     enum on_crash on_crash;
@@ -86,8 +88,10 @@ struct config_vm {
     /* The VM may have a PCI device that could reach a device of somebody else without the IOMMU's
      * seeing it. */
     bool allow_shared_group;
-    enum on_dma_fault on_dma_fault; /* what happens to the VM when a device reaches for what it may not */
-    u64 irq_rate;                   /* interrupts a second that each device may make; 0: as its kind has it */
+    /* what happens to the VM when a device reaches for what it may not */
+    enum on_dma_fault on_dma_fault;
+    /* interrupts a second that each device may make; 0: as its kind has it */
+    u64 irq_rate;
     /* What each vCPU will ask for, in thousandths of a pCPU (`demand = 40%`); the default is 1000.
      * For reports only. */
     u32 demand_permille;
@@ -99,11 +103,13 @@ struct config_pool {
     char preset[CONFIG_NAME];   /* "" or a preset of the policy; applied before the parameters */
     char turbo_of[CONFIG_NAME]; /* "", or the pool described before it whose turbo pool it is */
     struct cpumask cpus;        /* Pool-0 has those that no other pool has */
-    struct cpu_choice choice; /* instead of `cpus`: how many, chosen at boot from those that no pool names */
+    /* instead of `cpus`: how many, chosen at boot from those that no pool names */
+    struct cpu_choice choice;
 };
 
 struct config {
-    struct config_pool pool[CONFIG_MAX_POOLS]; /* the first is Pool-0, which [hypervisor] describes */
+    /* the first is Pool-0, which [hypervisor] describes */
+    struct config_pool pool[CONFIG_MAX_POOLS];
     u32 nr_pools;
     const char *file;           /* the name that config_parse() was given, for messages */
     bool lines_are_good;        /* config_parse() understood each line */
@@ -116,14 +122,17 @@ struct config {
     bool relax_rmrr;   /* devices that the firmware goes on using may be given to VMs: vtd.h */
     bool virtual_irqs; /* guests get their interrupts as virtual interrupts of the CPU: virt.h */
     bool noreboot;
-    u32 watchdog;          /* the machine is reset after so many seconds without a sign of life; 0: never */
-    bool smt;              /* all threads of a core are used; if false, only the first of each core */
-    bool selftest;         /* the self test runs instead of VMs (selftest/selftest.h) */
-    bool probe;            /* the machine is described instead of running VMs (probe.h) */
-    u32 boot_fault;        /* enum boot_fault */
-    u32 guest_console_log; /* 1: what guests print goes to the log; 0: it is kept until somebody attaches */
-    bool top;              /* the live table starts after boot */
-    bool record;           /* what the scheduler does is recorded from boot on, to trace_console */
+    /* the machine is reset after so many seconds without a sign of life; 0: never */
+    u32 watchdog;
+    /* all threads of a core are used; if false, only the first of each core */
+    bool smt;
+    bool selftest;  /* the self test runs instead of VMs (selftest/selftest.h) */
+    bool probe;     /* the machine is described instead of running VMs (probe.h) */
+    u32 boot_fault; /* enum boot_fault */
+    /* 1: what guests print goes to the log; 0: it is kept until somebody attaches */
+    u32 guest_console_log;
+    bool top;    /* the live table starts after boot */
+    bool record; /* what the scheduler does is recorded from boot on, to trace_console */
     char script[CONFIG_VALUE]; /* "" or the name of a boot module with timed shell commands */
     struct config_vm vm[CONFIG_MAX_VMS];
     u32 nr_vms;
@@ -148,15 +157,15 @@ const struct config_pool *config_find_pool(const struct config *c, const char *n
  * messages call it; the string must live as long as `c`. Returns 0, or -EINVAL after at least one
  * fatal report. `c` must not be used to run VMs then; but if c->lines_are_good, other checks may go
  * on to look for more errors. */
-int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
-                 config_report report, void *ctx);
+int config_parse(struct config *c, const char *file, const char *text, size_t len,
+                 config_param_at param_at, config_report report, void *ctx);
 /* Applies the boot loader's command line, after config_parse(). Its words, with blanks between
  * them, are `key=value`, or a bare `key` for "yes". Keys are those of [hypervisor], Xen's
  * sched_credit_tslice_ms= and sched_ratelimit_us=, and sched_X= for any pool parameter X. An
  * unknown word is a warning. Reports begin with "command line:1:column: ". Returns as
  * config_parse(). */
-int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at, config_report report,
-                   void *ctx);
+int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at,
+                   config_report report, void *ctx);
 /* Reads "igb0/any" or "01:00.0/2@4000" (4000 interrupts a second) to a CONFIG_VF. Returns 0, or
  * -EINVAL if it is neither; *request is then undefined. */
 int config_vf(const char *s, u64 *request);
@@ -175,13 +184,15 @@ int config_vm_set(struct config_vm *v, const char *key, const char *value, confi
  * the place of the section's heading. */
 struct config_place config_place_of(const struct config_head *h, const char *key);
 /* Reports a sentence about that place. Returns -EINVAL if it is fatal, else 0. */
-int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
-                    void *ctx, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+int config_complain(const struct config *c, struct config_place at, bool fatal,
+                    config_report report, void *ctx, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 /* Checks whether the sections go together, and takes from Pool-0 the CPUs that other pools name.
  * Only config_parse() calls it. Returns as config_parse(). */
 int config_check(struct config *c, config_report report, void *ctx);
 /* Checks whether a machine with `nr_cpus` CPUs and `memory` bytes of RAM can have these pools and
  * VMs. Call it after the command line was read. Returns as config_parse(), but `c` stays usable. */
-int config_check_machine(const struct config *c, u32 nr_cpus, u64 memory, config_report report, void *ctx);
+int config_check_machine(const struct config *c, u32 nr_cpus, u64 memory, config_report report,
+                         void *ctx);
 
 #endif

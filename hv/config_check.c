@@ -4,8 +4,8 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 
-int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
-                    void *ctx, const char *fmt, ...) {
+int config_complain(const struct config *c, struct config_place at, bool fatal,
+                    config_report report, void *ctx, const char *fmt, ...) {
     const bool on_command_line = !at.line && at.column;
     const char *file = "the file";
     char text[512];
@@ -36,10 +36,10 @@ struct check {
 
 /* Reports a sentence about the value of `key` in the section `head`, or about the whole section if
  * `key` is NULL. */
-#define ERROR(k, head, key, ...)                                                                             \
-    ((k)->error =                                                                                            \
-         config_complain((k)->c, config_place_of(head, key), true, (k)->report, (k)->ctx, __VA_ARGS__))
-#define WARNING(k, head, key, ...)                                                                           \
+#define ERROR(k, head, key, ...)                                                                   \
+    ((k)->error = config_complain((k)->c, config_place_of(head, key), true, (k)->report, (k)->ctx, \
+                                  __VA_ARGS__))
+#define WARNING(k, head, key, ...)                                                                 \
     config_complain((k)->c, config_place_of(head, key), false, (k)->report, (k)->ctx, __VA_ARGS__)
 
 static void check_pool(struct check *k, struct config_pool *p) {
@@ -49,14 +49,15 @@ static void check_pool(struct check *k, struct config_pool *p) {
     /* As with xl, a pool that names no policy has that of Pool-0. */
     if (!*p->sched) memcpy(p->sched, k->c->pool[0].sched, sizeof(p->sched));
     if (cpumask_test(&p->cpus, 0))
-        ERROR(k, &p->head, "cpus", "pool %s cannot have CPU 0, which always belongs to Pool-0", p->head.name);
-    if (!cpumask_empty(&taken))
-        ERROR(k, &p->head, "cpus", "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
+        ERROR(k, &p->head, "cpus", "pool %s cannot have CPU 0, which always belongs to Pool-0",
               p->head.name);
+    if (!cpumask_empty(&taken))
+        ERROR(k, &p->head, "cpus", "CPU %u is in pool %s and in one before it",
+              cpumask_next(&taken, 0), p->head.name);
     if (*p->turbo_of && (!served || served >= p))
         ERROR(k, &p->head, "turbo_of",
-              "pool %s is to be the turbo pool of %s, which is not described before it", p->head.name,
-              p->turbo_of);
+              "pool %s is to be the turbo pool of %s, which is not described before it",
+              p->head.name, p->turbo_of);
     if (cpumask_empty(&p->cpus) && !p->choice.nr)
         WARNING(k, &p->head, NULL, "pool %s has no CPUs: no VM can run there until it gets one",
                 p->head.name);
@@ -92,18 +93,19 @@ static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_
     struct cpumask cpus;
 
     if (!*v->image)
-        ERROR(k, &v->head, NULL, "VM %s has no image: expected image = NAME of a boot module", v->head.name);
+        ERROR(k, &v->head, NULL, "VM %s has no image: expected image = NAME of a boot module",
+              v->head.name);
     for (const struct config_device *d = v->device; d < v->device + v->nr_devices; d++) {
         if (strcmp(d->back, v->head.name) == 0)
             ERROR(k, &v->head, NULL, "VM %s cannot serve its own devices", v->head.name);
         else if (!config_find_vm(k->c, d->back))
             WARNING(k, &v->head, NULL,
-                    "VM %s waits for VM %s, which this file does not describe, to serve it", v->head.name,
-                    d->back);
+                    "VM %s waits for VM %s, which this file does not describe, to serve it",
+                    v->head.name, d->back);
     }
     if (!config_find_pool(k->c, v->pool)) {
-        ERROR(k, &v->head, "pool", "VM %s wants pool %s, which this file does not describe", v->head.name,
-              v->pool);
+        ERROR(k, &v->head, "pool", "VM %s wants pool %s, which this file does not describe",
+              v->head.name, v->pool);
         return;
     }
     if (v->turbo && !has_turbo_pool(k->c, v->pool))
@@ -111,8 +113,8 @@ static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_
               v->head.name, v->pool);
     cpus = cpus_of(k->c, v);
     if (pools_are_good && cpumask_empty(&cpus))
-        ERROR(k, &v->head, cpus_or_pool(v), "VM %s may run on none of the CPUs of pool %s", v->head.name,
-              v->pool);
+        ERROR(k, &v->head, cpus_or_pool(v), "VM %s may run on none of the CPUs of pool %s",
+              v->head.name, v->pool);
 }
 
 int config_check(struct config *c, config_report report, void *ctx) {
@@ -127,22 +129,24 @@ int config_check(struct config *c, config_report report, void *ctx) {
 
 /* ---- the machine ---- */
 
-static void check_pool_cpus(struct check *k, const struct config_pool *p, const struct cpumask *there,
-                            u32 *left) {
+static void check_pool_cpus(struct check *k, const struct config_pool *p,
+                            const struct cpumask *there, u32 *left) {
     struct cpumask have = cpumask_and(&p->cpus, there), missing = cpumask_minus(&p->cpus, there);
     u32 nr = cpumask_weight(there);
 
     if (p->choice.nr > *left)
-        ERROR(k, &p->head, "cpus", "pool %s wants %u CPU%s, but of the machine's %u it can have only %u",
-              p->head.name, p->choice.nr, plural(p->choice.nr), nr, *left);
+        ERROR(k, &p->head, "cpus",
+              "pool %s wants %u CPU%s, but of the machine's %u it can have only %u", p->head.name,
+              p->choice.nr, plural(p->choice.nr), nr, *left);
     *left -= MIN(*left, p->choice.nr);
     if (cpumask_empty(&missing)) return;
     if (cpumask_empty(&have))
-        ERROR(k, &p->head, "cpus", "pool %s has none of the machine's CPUs, which are 0 to %u", p->head.name,
-              nr - 1);
-    else if (!cpumask_test(&missing, TAKT_MAX_CPUS - 1)) /* if that is set, the value was "all but": ^1 */
-        WARNING(k, &p->head, "cpus", "pool %s names CPU %u, but the machine's are 0 to %u", p->head.name,
-                cpumask_next(&missing, 0), nr - 1);
+        ERROR(k, &p->head, "cpus", "pool %s has none of the machine's CPUs, which are 0 to %u",
+              p->head.name, nr - 1);
+    else if (!cpumask_test(&missing,
+                           TAKT_MAX_CPUS - 1)) /* if that is set, the value was "all but": ^1 */
+        WARNING(k, &p->head, "cpus", "pool %s names CPU %u, but the machine's are 0 to %u",
+                p->head.name, cpumask_next(&missing, 0), nr - 1);
 }
 
 static void check_vm_cpus(struct check *k, const struct config_vm *v, const struct cpumask *there) {
@@ -157,8 +161,8 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
         ERROR(k, &v->head, cpus_or_pool(v), "VM %s can run on no CPU: the machine's are 0 to %u",
               v->head.name, last);
     else if (!cpumask_empty(&missing) && !cpumask_test(&missing, TAKT_MAX_CPUS - 1))
-        WARNING(k, &v->head, "cpus", "VM %s names CPU %u, but the machine's are 0 to %u", v->head.name,
-                cpumask_next(&missing, 0), last);
+        WARNING(k, &v->head, "cpus", "VM %s names CPU %u, but the machine's are 0 to %u",
+                v->head.name, cpumask_next(&missing, 0), last);
 }
 
 int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, config_report report,
@@ -180,9 +184,10 @@ int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, c
         if (pools_are_good) check_vm_cpus(&k, v, &there);
         if (!v->start) continue;
         if (taken + v->memory > memory) {
-            ERROR(&k, &v->head, "memory",
-                  "VM %s wants %lu MiB after the VMs before it took %lu, but the machine has %lu MiB",
-                  v->head.name, v->memory >> 20, taken >> 20, memory >> 20);
+            ERROR(
+                &k, &v->head, "memory",
+                "VM %s wants %lu MiB after the VMs before it took %lu, but the machine has %lu MiB",
+                v->head.name, v->memory >> 20, taken >> 20, memory >> 20);
             break; /* the VMs after it do not fit either */
         }
         taken += v->memory;

@@ -29,9 +29,10 @@ static const struct word guest_console_words[] = { { "keep", false }, { "log", t
 static const struct word on_dma_fault_words[] = { { "stop", ON_DMA_FAULT_STOP },
                                                   { "log", ON_DMA_FAULT_LOG },
                                                   { NULL } };
-static const struct word boot_fault_words[] = {
-    { "none", BOOT_FAULT_NONE }, { "tsc", BOOT_FAULT_TSC }, { "tsc-stuck", BOOT_FAULT_TSC_STUCK }, { NULL }
-};
+static const struct word boot_fault_words[] = { { "none", BOOT_FAULT_NONE },
+                                                { "tsc", BOOT_FAULT_TSC },
+                                                { "tsc-stuck", BOOT_FAULT_TSC_STUCK },
+                                                { NULL } };
 
 static const char pci_expected[] = "a PCI device such as 00:03.0 or 0001:03:00.0";
 static const char server_expected[] =
@@ -46,9 +47,9 @@ static const struct {
 } kinds[] = {
     [TEXT] = { AS_TEXT, "text of at most 255 characters" },
     [NAME] = { AS_TEXT, "a name" },
-    [CONSOLE] = { AS_TEXT,
-                  "com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or mmio32:0xfe03e000, "
-                  "each perhaps with a rate, as com1,115200; or auto, or none" },
+    [CONSOLE] = { AS_TEXT, "com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or "
+                           "mmio32:0xfe03e000, "
+                           "each perhaps with a rate, as com1,115200; or auto, or none" },
     [COM] = { AS_TEXT, "com1 to com4, perhaps with a rate, as com2,115200, or none" },
     [MEMORY] = { AS_NUMBER, "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
     [COUNT] = { AS_NUMBER, "a number from 1 to 64", 1, 64 },
@@ -58,10 +59,12 @@ static const struct {
     [SHARE] = { AS_NUMBER, "a share such as 40% or 2.5%", 0, 1000 },
     [BOOL] = { AS_NUMBER, "yes or no", 0, true, bool_words },
     [LOGLVL] = { AS_NUMBER, "error, warning, info or debug", 0, LOG_DEBUG, loglvl_words },
-    [ON_CRASH] = { AS_NUMBER, "destroy, restart or preserve", 0, ON_CRASH_PRESERVE, on_crash_words },
+    [ON_CRASH] = { AS_NUMBER, "destroy, restart or preserve", 0, ON_CRASH_PRESERVE,
+                   on_crash_words },
     [GUEST_CONSOLE] = { AS_NUMBER, "keep or log", 0, true, guest_console_words },
     [ON_DMA_FAULT] = { AS_NUMBER, "stop or log", 0, ON_DMA_FAULT_LOG, on_dma_fault_words },
-    [BOOT_FAULT] = { AS_NUMBER, "none, tsc or tsc-stuck", 0, BOOT_FAULT_TSC_STUCK, boot_fault_words },
+    [BOOT_FAULT] = { AS_NUMBER, "none, tsc or tsc-stuck", 0, BOOT_FAULT_TSC_STUCK,
+                     boot_fault_words },
     [PCI] = { AS_PCI_DEVICE, pci_expected, 0, UINT64_MAX },
     [VF] = { AS_PCI_DEVICE, "a virtual function such as igb0/any or 01:00.0/2", 0, UINT64_MAX },
     [NET] = { AS_VIRTIO_DEVICE, server_expected },
@@ -69,7 +72,7 @@ static const struct {
 };
 
 /* A key of `section`, whose value goes into `field` of struct `type`. */
-#define KEY(section, type, name, kind, field)                                                                \
+#define KEY(section, type, name, kind, field)                                                      \
     { name, section, kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) }
 
 static const struct config_key keys[] = {

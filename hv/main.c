@@ -48,7 +48,8 @@ static void read_boot_info(u32 magic, u64 mbi) {
     const char *why;
 
     if (magic != MB2_BOOT_MAGIC)
-        stop_machine("The loader is no multiboot2 loader: boot Takt with GRUB's multiboot2 command.");
+        stop_machine(
+            "The loader is no multiboot2 loader: boot Takt with GRUB's multiboot2 command.");
     why = bootinfo_parse(hpa_to_va(mbi), BOOT_MAX_SIZE, &boot);
     if (why) stop_machine(why);
     all_ram = boot.ram;
@@ -88,7 +89,8 @@ static void nodes_init(void) {
     _Static_assert(ACPI_MAX_NODES <= FRAME_MAX_NODES && ACPI_MAX_MEM_NODES <= FRAME_MAX_NODE_RANGES,
                    "frames have a list for each node that the firmware may name");
     for (u32 i = 0; i < acpi.nr_mem_nodes; i++)
-        node[i] = (struct frame_node){ acpi.mem_node[i].start, acpi.mem_node[i].end, acpi.mem_node[i].node };
+        node[i] = (struct frame_node){ acpi.mem_node[i].start, acpi.mem_node[i].end,
+                                       acpi.mem_node[i].node };
     if (acpi.nr_nodes < 2) return;
     frame_set_nodes(node, acpi.nr_mem_nodes);
     log_info("%u nodes of memory", acpi.nr_nodes);
@@ -98,13 +100,16 @@ static void nodes_init(void) {
 static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     acpi_power_init(&acpi.power);
-    if (acpi.bad_tables) log_warn("ACPI tables left out, as they are malformed: %u", acpi.bad_tables);
+    if (acpi.bad_tables)
+        log_warn("ACPI tables left out, as they are malformed: %u", acpi.bad_tables);
     if (acpi.repeated_tables)
-        log_warn("ACPI tables left out, as one of their kind came before: %u", acpi.repeated_tables);
+        log_warn("ACPI tables left out, as one of their kind came before: %u",
+                 acpi.repeated_tables);
 }
 
 static void platform_init(void) {
-    if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
+    if (apic_init(&acpi) < 0)
+        stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
     boot_cpu.p.apic_id = apic_id();
     acpi_boot_cpu(&acpi, boot_cpu.p.apic_id);
@@ -113,7 +118,8 @@ static void platform_init(void) {
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
     timers_init_cpu();
-    if (cpu_give_stacks(&boot_cpu) < 0) stop_machine("There is not enough memory for the stacks of a CPU.");
+    if (cpu_give_stacks(&boot_cpu) < 0)
+        stop_machine("There is not enough memory for the stacks of a CPU.");
     cpu_load_tables(&boot_cpu);
 }
 
@@ -144,8 +150,10 @@ static void read_config(void) {
 
     config_defaults(&config);
     if (!boot.nr_modules)
-        stop_machine("There is no configuration: it must be the first boot module (docs/config.md).");
-    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_name_at, report, NULL) ||
+        stop_machine(
+            "There is no configuration: it must be the first boot module (docs/config.md).");
+    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_name_at,
+                     report, NULL) ||
         config_cmdline(&config, boot.cmdline, param_name_at, report, NULL))
         stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
@@ -166,9 +174,9 @@ static void read_config(void) {
 
 /* ---- what a VM is made of ---- */
 
-/* A VM is made of these parts in this order, and loses them in the opposite one. What can reach a
- * VM's RAM comes after that RAM, and has gone when the RAM is freed. Each room defines its parts; its
- * init function registers its hypercalls. */
+/* A VM is made of these parts in this order, and loses them in the opposite one. What can reach
+ * a VM's RAM comes after that RAM, and has gone when the RAM is freed. Each room defines its
+ * parts; its init function registers its hypercalls. */
 static const struct vm_part *const vm_parts[] = {
     &pci_claim_part, /* hv/passthrough: devices of the machine are the VM's from here on */
     &memory_part,    /* hv/vm: the table of RAM, the second-level page table */
@@ -217,7 +225,8 @@ static int make_pool(u32 i) {
 
     if (error) return error;
     cpumask_for_each(cpu, &c->cpus) {
-        if (cpu < nr_cpus) sched_pool_add_cpu(p, cpu); /* config_check_machine() tells of those beyond */
+        /* config_check_machine() tells of those beyond */
+        if (cpu < nr_cpus) sched_pool_add_cpu(p, cpu);
     }
     return 0;
 }
@@ -243,7 +252,8 @@ static void pools_init(void) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     config.pool[0].cpus = (struct cpumask){ BIT(0) }; /* and gets what the others leave */
     for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
-    if (setup_check_vms(&config, report, NULL) || error) stop_machine("The configuration cannot be used.");
+    if (setup_check_vms(&config, report, NULL) || error)
+        stop_machine("The configuration cannot be used.");
     p0 = sched_pool_find("Pool-0");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (!sched_pool_of_cpu(cpu)) sched_pool_add_cpu(p0, cpu);
@@ -287,8 +297,8 @@ static void go(void) {
     vms_init();
     shell_init(&config);
     make_vms();
-    log_info("%u pool%s, %u VM%s; boot took %lu us", config.nr_pools, plural(config.nr_pools), config.nr_vms,
-             plural(config.nr_vms), now_ns() / 1000);
+    log_info("%u pool%s, %u VM%s; boot took %lu us", config.nr_pools, plural(config.nr_pools),
+             config.nr_vms, plural(config.nr_vms), now_ns() / 1000);
     console_set_async(&acpi);
     watchdog_init(&acpi, config.watchdog);
     boot_done = true;
@@ -304,7 +314,8 @@ void hv_main(u32 magic, u64 mbi) {
     read_boot_info(magic, mbi);
     memory_init();
     screen_init(&boot.screen);
-    log_info("%lu MiB of RAM, %u module%s", frame_total() >> 8, boot.nr_modules, plural(boot.nr_modules));
+    log_info("%lu MiB of RAM, %u module%s", frame_total() >> 8, boot.nr_modules,
+             plural(boot.nr_modules));
     read_firmware();
     read_config();
     platform_init();

@@ -6,7 +6,8 @@
 #include "x86/errata.h"
 #include "x86/insn.h"
 
-/* Bits that tell what a CPU can do against speculative leaks. Takt uses none of them, and says so. */
+/* Bits that tell what a CPU can do against speculative leaks. Takt uses none of them, and says
+ * so. */
 #define CPUID_7_EDX_IBPB        BIT(26) /* SDM 2A, CPUID leaf 7: IBRS and IBPB */
 #define CPUID_80000008_EBX_IBPB BIT(12) /* APM3 E.4.6 */
 #define CPUID_80000007_EDX_ITSC BIT(8)  /* SDM 3B 18.17.1: the TSC runs in all power states */
@@ -31,8 +32,8 @@ static void tell_deadline(const struct cpu_kind *kind, char *text, size_t size) 
     u32 mended;
 
     if (erratum_tsc_deadline(kind, &mended))
-        hv_snprintf(text, size, "broken before microcode 0x%x, this is 0x%x; timers by APIC count", mended,
-                    kind->microcode);
+        hv_snprintf(text, size, "broken before microcode 0x%x, this is 0x%x; timers by APIC count",
+                    mended, kind->microcode);
     else
         hv_snprintf(text, size, "timers by APIC count");
 }

@@ -25,15 +25,16 @@
 #define VMX_TRUE_FIRST  0x48du
 #define VMX_TRUE_LAST   0x490u
 #define VMX_PRIMARY     0x482u
-#define MAY_SECONDARY   BIT(63)                     /* of VMX_PRIMARY: secondary controls may be set */
-#define MAY_EPT_VPID    (BIT(32 + 1) | BIT(32 + 5)) /* of VMX_SECONDARY */
-#define BASIC_TRUE      BIT(55)                     /* of VMX_FIRST */
+/* of VMX_PRIMARY: secondary controls may be set */
+#define MAY_SECONDARY  BIT(63)
+#define MAY_EPT_VPID   (BIT(32 + 1) | BIT(32 + 5)) /* of VMX_SECONDARY */
+#define BASIC_TRUE     BIT(55)                     /* of VMX_FIRST */
 
-#define TABLE_HEAD      36u
-#define PER_LINE        32u /* bytes of a table */
-#define CONFIG_SIZE     0x100u
-#define EXTENDED_SIZE   0x1000u
-#define EXTENDED_WORDS  16u /* of an extended capability, as many as SR-IOV has */
+#define TABLE_HEAD     36u
+#define PER_LINE       32u /* bytes of a table */
+#define CONFIG_SIZE    0x100u
+#define EXTENDED_SIZE  0x1000u
+#define EXTENDED_WORDS 16u /* of an extended capability, as many as SR-IOV has */
 
 /* Writes to the console alone: the log has neither the room nor lines of this length. */
 static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...) {
@@ -44,7 +45,8 @@ static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...) {
     va_start(ap, fmt);
     n = hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    for (unsigned at = 0, len = MIN((unsigned)n, (unsigned)sizeof(text) - 1), taken; at < len; at += taken) {
+    for (unsigned at = 0, len = MIN((unsigned)n, (unsigned)sizeof(text) - 1), taken; at < len;
+         at += taken) {
         taken = console_write(text + at, len - at);
         if (!taken) console_flush();
         if (!taken && !console_room()) return; /* the port takes nothing any more */
@@ -59,8 +61,8 @@ static void say_leaf(u32 leaf, u32 sub, const struct cpuid *c) {
     if (!all_zero(c)) say("cpuid %x %x: %x %x %x %x\n", leaf, sub, c->eax, c->ebx, c->ecx, c->edx);
 }
 
-/* Leaves that have one answer for each value of ECX (SDM 2A, CPUID; APM3 E.4). In leaf Dh an empty one may
- * stand before one that is not; the others end with an empty one. */
+/* Leaves that have one answer for each value of ECX (SDM 2A, CPUID; APM3 E.4). In leaf Dh an
+ * empty one may stand before one that is not; the others end with an empty one. */
 static void say_subleaves(u32 leaf) {
     for (u32 sub = 0; sub < MAX_SUBLEAVES; sub++) {
         struct cpuid c = cpuid(leaf, sub);

@@ -1,10 +1,12 @@
-/* Stride scheduling: whoever has the lowest pass runs next, and its pass grows by what it ran over its VM's
- * weight (C. Waldspurger and W. Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995, section 2):
+/* Stride scheduling: whoever has the lowest pass runs next, and its pass grows by what it ran
+ * over its VM's weight (C. Waldspurger and W. Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995,
+ * section 2):
  *
  *   pass += ran / weight            after a sleep: pass = max(pass, that of who was picked last)
  *
- * so that CPU time is in proportion to weight, to a slice, whoever comes and goes. The worked example of
- * docs/writing-a-policy.md: without a queue, as the core knows who waits; each decision looks at them all. */
+ * so that CPU time is in proportion to weight, to a slice, whoever comes and goes. The worked
+ * example of docs/writing-a-policy.md: without a queue, as the core knows who waits; each
+ * decision looks at them all. */
 #include "sched/policy.h"
 
 #define SLICE (10 * NS_PER_MS)

@@ -22,11 +22,14 @@ struct net_buf *backlog_take(struct backlog *b) {
     return nb;
 }
 
-void backlog_done(struct backlog *b) { __atomic_store_n(&b->count, b->count - 1, __ATOMIC_SEQ_CST); }
+void backlog_done(struct backlog *b) {
+    __atomic_store_n(&b->count, b->count - 1, __ATOMIC_SEQ_CST);
+}
 
-/* Lines 4 to 13: what was acknowledged early has been taken over by TCP, so its rcv.nxt is where to go on
- * from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the backlog: what a peer
- * sends behind its FIN is refused by TCP, and must not have been acknowledged. */
+/* Lines 4 to 13: what was acknowledged early has been taken over by TCP, so its rcv.nxt is where
+ * to go on from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the
+ * backlog: what a peer sends behind its FIN is refused by TCP, and must not have been
+ * acknowledged. */
 static void resync(struct backlog *b, const struct rcv_view *rcv) {
     if (!b->first) b->may_end = false;
     if ((b->first && b->online) || seq_before(rcv->nxt, b->nxt)) return;
@@ -44,7 +47,8 @@ enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, 
         b->online = false;
 
     /* Lines 14 to 20. A segment without data is not in any order, and is never acknowledged. */
-    in_order = nb->plain && nb->len && nb->seq == b->nxt && !seq_before(rcv->edge, nb->seq + nb->len);
+    in_order =
+        nb->plain && nb->len && nb->seq == b->nxt && !seq_before(rcv->edge, nb->seq + nb->len);
     if (!in_order && (nb->len || !nb->plain)) b->online = false;
 
     /* Lines 21 and 22; bl.nxt moves only over what is kept. */

@@ -1,5 +1,6 @@
-/* The sum of 16-bit words that lwIP's checksums are made of (RFC 1071): carries are added in again, so words
- * of 64 bits do as well, and in any byte order the sum is in that order. Not inverted. */
+/* The sum of 16-bit words that lwIP's checksums are made of (RFC 1071): carries are added in
+ * again, so words of 64 bits do as well, and in any byte order the sum is in that order. Not
+ * inverted. */
 #include <string.h>
 #include <takt/types.h>
 #include "lwip/opt.h"
@@ -10,7 +11,8 @@
 static u64 add_blocks(u64 sum, const u8 *p, u64 n) {
     for (; n; n--, p += BLOCK)
         __asm__("addq 0(%1), %0\n\tadcq 8(%1), %0\n\tadcq 16(%1), %0\n\tadcq 24(%1), %0\n\t"
-                "adcq 32(%1), %0\n\tadcq 40(%1), %0\n\tadcq 48(%1), %0\n\tadcq 56(%1), %0\n\tadcq $0, %0"
+                "adcq 32(%1), %0\n\tadcq 40(%1), %0\n\tadcq 48(%1), %0\n\tadcq 56(%1), %0\n\tadcq "
+                "$0, %0"
                 : "+r"(sum)
                 : "r"(p), "m"(*(const u8(*)[BLOCK])p)
                 : "cc");

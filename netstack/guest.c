@@ -13,8 +13,8 @@
 static struct net_guest guest;
 static struct timer timer;
 static struct semaphore waits[EVENTS];
-/* The vCPU of who waited for it last. At first any but the bottom half's, which so never takes the lock of
- * a thread on another one. */
+/* The vCPU of who waited for it last. At first any but the bottom half's, which so never takes
+ * the lock of a thread on another one. */
 static u32 waiter[EVENTS];
 
 /* What one vCPU is told by others; atomic. */
@@ -86,9 +86,11 @@ void net_guest_run(void) {
 
     if (guest.poll) guest.poll(guest.arg);
     next = net_poll();
-    if (guest.done && guest.done(guest.arg)) kick(NULL); /* after whatever else waits for this vCPU */
+    /* after whatever else waits for this vCPU */
+    if (guest.done && guest.done(guest.arg)) kick(NULL);
     timer_stop(&timer);
-    if (next != NET_FOREVER) timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_timer, NULL);
+    if (next != NET_FOREVER)
+        timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_timer, NULL);
 }
 
 int net_guest_start(const struct net_guest *g, const struct net_config *config) {

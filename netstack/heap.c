@@ -1,4 +1,5 @@
-/* Blocks of powers of two, 64 to 2,048 bytes, a free list for each; what is freed stays in its size. */
+/* Blocks of powers of two, 64 to 2,048 bytes, a free list for each; what is freed stays in its
+ * size. */
 #include <netstack/heap.h>
 #include <string.h>
 #include "lwip/mem.h"

@@ -24,13 +24,15 @@ static void nap(void) { sleep_ns(50 * NS_PER_US); }
 
 static bool present(void) {
     for (u32 i = 0; pci_get(i, &pci) == 0; i++)
-        if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES) return true;
+        if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES)
+            return true;
     return false;
 }
 
 /* ---- the bottom half ---- */
 
-_Static_assert(NIC_FRAME <= NET_BUF_ROOM, "a buffer of the stack holds any frame that the ring lets pass");
+_Static_assert(NIC_FRAME <= NET_BUF_ROOM,
+               "a buffer of the stack holds any frame that the ring lets pass");
 
 /* Frames are copied out of the device's buffers: those are larger than the stack's. */
 static void take(const void *frame, u32 len) {
@@ -50,7 +52,8 @@ static void poll(void *arg) {
         tx_full = false;
         tcp_send_again();
     }
-    /* No more than a ring of them, which is not refilled before done(): timers and threads get their turn. */
+    /* No more than a ring of them, which is not refilled before done(): timers and threads get
+     * their turn. */
     for (; (len = igbvf_receive(&nic, &frame)); n++) {
         take(frame, len);
         nic_receive_next(&nic.ring);
@@ -125,7 +128,8 @@ static void go(void) {
     irq_restore(flags);
 }
 
-/* What the mailbox says, and whether all is well; the scheduler hears when the VM's class changes. */
+/* What the mailbox says, and whether all is well; the scheduler hears when the VM's class
+ * changes. */
 static bool look(void) {
     static bool told;
     u64 flags = irq_save();

@@ -6,9 +6,10 @@
 #include <netstack/socket.h>
 #include <netstack/start.h>
 
-#define PIECE         16380 /* of digits, so a multiple of 10 */
-#define LONGEST       1470
-#define ANSWER        (20 * NS_PER_MS) /* that the server has for its report before it is asked again */
+#define PIECE   16380 /* of digits, so a multiple of 10 */
+#define LONGEST 1470
+/* that the server has for its report before it is asked again */
+#define ANSWER        (20 * NS_PER_MS)
 #define TRIES         250
 #define FLAG_VERSION1 0x80000000u
 #define FLAG_NUMBER64 0x08000000u /* numbers and counts have an upper half */
@@ -94,14 +95,16 @@ static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
 }
 
 /* The last datagram, until the server answers. */
-static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port, struct iperf_report *r) {
+static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
+                struct iperf_report *r) {
     static u8 answer[IPERF_REPORT_SIZE];
     u64 now = time_ns();
 
     for (u32 i = 0; i < TRIES; i++) {
         put_head(p, -(number + i), now);
         sock_send_to(s, p, size, ip, port, NET_FOREVER);
-        if (sock_recv_from(s, answer, sizeof(answer), NULL, NULL, time_ns() + ANSWER) != sizeof(answer))
+        if (sock_recv_from(s, answer, sizeof(answer), NULL, NULL, time_ns() + ANSWER) !=
+            sizeof(answer))
             continue;
         *r = get_report(answer);
         return true;
@@ -127,8 +130,8 @@ static bool datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 s
     printf("%s: udp %ld datagrams of %u bytes in %lu ns\n", who, n, size, time_ns() - start);
     told = ask(s, digits, size, n + 1, ip, port, &r); /* one more */
     if (told)
-        printf("%s: the server says %lu bytes in %lu ns, %u of %u datagrams lost, jitter %lu ns\n", who,
-               r.bytes, r.ns, r.lost, r.datagrams, r.jitter_ns);
+        printf("%s: the server says %lu bytes in %lu ns, %u of %u datagrams lost, jitter %lu ns\n",
+               who, r.bytes, r.ns, r.lost, r.datagrams, r.jitter_ns);
     else
         printf("%s: the server says nothing\n", who);
     sock_close(s);
@@ -148,8 +151,9 @@ bool iperf_client(const char *who) {
         ok = stream(who, ip, port, bytes, ns);
     }
     if (cmdline_has("udp_ms"))
-        ok &= datagrams(who, ip, port, cmdline_u64("udp_ms", 0) * NS_PER_MS,
-                        MAX(cmdline_u64("udp_rate", 1000000), 1ull),
-                        (u32)MIN(MAX(cmdline_u64("udp_size", LONGEST), (u64)IPERF_DATAGRAM), (u64)LONGEST));
+        ok &= datagrams(
+            who, ip, port, cmdline_u64("udp_ms", 0) * NS_PER_MS,
+            MAX(cmdline_u64("udp_rate", 1000000), 1ull),
+            (u32)MIN(MAX(cmdline_u64("udp_size", LONGEST), (u64)IPERF_DATAGRAM), (u64)LONGEST));
     return ok;
 }

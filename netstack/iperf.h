@@ -11,7 +11,8 @@
 #define IPERF_PORT        5001
 #define IPERF_DATAGRAM    76 /* bytes: the shortest, number, time and what a client wishes */
 #define IPERF_REPORT_SIZE 128
-#define IPERF_STREAM_HEAD 4 /* bytes: what a client wishes, 0; behind it byte n of a stream is '0' + n % 10 */
+/* bytes: what a client wishes, 0; behind it byte n of a stream is '0' + n % 10 */
+#define IPERF_STREAM_HEAD 4
 
 /* Numbers go from 1. That of the last datagram is negative on the wire; repeated it has the next
  * one. */

@@ -33,20 +33,23 @@ unsigned short net_chksum(const void *data, int len);
 #define MEM_ALIGNMENT   16
 
 /* A received frame stays in the buffer that it came in (struct net_buf). */
-#define LWIP_SUPPORT_CUSTOM_PBUF       1
-#define PBUF_POOL_SIZE                 0
+#define LWIP_SUPPORT_CUSTOM_PBUF 1
+#define PBUF_POOL_SIZE           0
 
-#define TCP_MSS                        1460
-#define LWIP_TCP_RTO_TIME              1000 /* RFC 6298, 2.1; lwIP 2.1.3 knows only 3 seconds */
-#define LWIP_WND_SCALE                 1
-#define TCP_RCV_SCALE                  10
-#define TCP_WND                        (40u << 20) /* the most; a socket's own is less (NET_RCVBUF_*) */
-#define TCP_QUEUE_OOSEQ                1
-#define TCP_OOSEQ_MAX_PBUFS            1024 /* beyond a gap, of one connection: 64 KiB of the heap */
-#define LWIP_TCP_SACK_OUT              1
-#define LWIP_TCP_TIMESTAMPS            0 /* an early ACK would have to write ts_recent */
-#define TCP_LISTEN_BACKLOG             1
-#define TCP_OVERSIZE                   0 /* data is referred to, never copied into a segment's tail */
+#define TCP_MSS                  1460
+#define LWIP_TCP_RTO_TIME        1000 /* RFC 6298, 2.1; lwIP 2.1.3 knows only 3 seconds */
+#define LWIP_WND_SCALE           1
+#define TCP_RCV_SCALE            10
+/* the most; a socket's own is less (NET_RCVBUF_*) */
+#define TCP_WND         (40u << 20)
+#define TCP_QUEUE_OOSEQ 1
+/* beyond a gap, of one connection: 64 KiB of the heap */
+#define TCP_OOSEQ_MAX_PBUFS 1024
+#define LWIP_TCP_SACK_OUT   1
+#define LWIP_TCP_TIMESTAMPS 0 /* an early ACK would have to write ts_recent */
+#define TCP_LISTEN_BACKLOG  1
+/* data is referred to, never copied into a segment's tail */
+#define TCP_OVERSIZE                   0
 #define TCP_SND_BUF                    (1u << 20) /* a socket's own send buffer is what limits */
 #define TCP_SND_QUEUELEN               4096
 #define TCP_SNDLOWAT                   16384

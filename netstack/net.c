@@ -13,13 +13,14 @@
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
 
-#define REPLAYS 32 /* segments from backlogs through TCP in a turn: the device's ring fills meanwhile */
+/* segments from backlogs through TCP in a turn: the device's ring fills meanwhile */
+#define REPLAYS 32
 
 /* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for SYN, FIN and
- * acknowledgements. What is sent is limited by tcp.c (NET_SENT_*). Of what is received, lwIP keeps a
- * struct tcp_seg in the heap for each segment beyond a gap, so each buffer has NET_BUF_HEAP bytes.
- * Without these limits peers who hold gaps open, or acknowledge nothing, would fill the heap, and
- * nobody else would get a connection. */
+ * acknowledgements. What is sent is limited by tcp.c (NET_SENT_*). Of what is received, lwIP
+ * keeps a struct tcp_seg in the heap for each segment beyond a gap, so each buffer has
+ * NET_BUF_HEAP bytes. Without these limits peers who hold gaps open, or acknowledge nothing,
+ * would fill the heap, and nobody else would get a connection. */
 #define HEAP_CONNECTIONS (64u << 10)
 #define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
 
@@ -90,8 +91,8 @@ void net_verify(bool sums) {
     NETIF_SET_CHECKSUM_CTRL(&net.netif, flags);
 }
 
-/* What nobody has summed: the device finds the pseudo header's sum where its own is to be. lwIP has all
- * headers in one piece. */
+/* What nobody has summed: the device finds the pseudo header's sum where its own is to be. lwIP
+ * has all headers in one piece. */
 static struct net_open_sum open_sum(struct pbuf *p) {
     struct net_open_sum open = { 0 };
     const struct eth_hdr *eth = p->payload;
@@ -99,7 +100,8 @@ static struct net_open_sum open_sum(struct pbuf *p) {
     ip4_addr_t from, to;
     u16 sum;
 
-    if (!net.config.tx_open || p->len < SIZEOF_ETH_HDR + IP_HLEN || eth->type != PP_HTONS(ETHTYPE_IP))
+    if (!net.config.tx_open || p->len < SIZEOF_ETH_HDR + IP_HLEN ||
+        eth->type != PP_HTONS(ETHTYPE_IP))
         return open;
     if (IPH_PROTO(ip) == IP_PROTO_TCP)
         open.offset = offsetof(struct tcp_hdr, chksum);
@@ -110,8 +112,8 @@ static struct net_open_sum open_sum(struct pbuf *p) {
     open.start = SIZEOF_ETH_HDR + IPH_HL_BYTES(ip);
     ip4_addr_copy(from, ip->src);
     ip4_addr_copy(to, ip->dest);
-    sum = ~inet_chksum_pseudo_partial(p, IPH_PROTO(ip), lwip_ntohs(IPH_LEN(ip)) - IPH_HL_BYTES(ip), 0, &from,
-                                      &to);
+    sum = ~inet_chksum_pseudo_partial(p, IPH_PROTO(ip), lwip_ntohs(IPH_LEN(ip)) - IPH_HL_BYTES(ip),
+                                      0, &from, &to);
     memcpy((u8 *)p->payload + open.start + open.offset, &sum, sizeof(sum));
     net.stats.tx_unsummed++;
     return open;
@@ -136,7 +138,8 @@ drop:
     return ERR_BUF;
 }
 
-/* Between lwIP's IP and its ARP: what TCP would send to a peer that knows better already stays here. */
+/* Between lwIP's IP and its ARP: what TCP would send to a peer that knows better already stays
+ * here. */
 static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to) {
     struct tcp_told told = { 0 };
     err_t err;
@@ -156,7 +159,8 @@ static err_t netif_up(struct netif *netif) {
     if (net.config.mtu) netif->mtu = net.config.mtu;
     netif->hwaddr_len = 6;
     memcpy(netif->hwaddr, net.config.mac, 6);
-    netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
+    netif->flags =
+        NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
     net_verify(true);
     return ERR_OK;
 }
@@ -228,7 +232,8 @@ void sock_done(struct sock *s, int result) {
     u32 cmd = __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE);
 
     while (cmd != CMD_CLOSE && /* which nobody waits for, and which may have come since */
-           !__atomic_compare_exchange_n(&s->cmd, &cmd, CMD_NONE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+           !__atomic_compare_exchange_n(&s->cmd, &cmd, CMD_NONE, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
         ;
     __atomic_store_n(&s->cmd_result, result, __ATOMIC_RELEASE);
     sock_wake(s, EVENT_READ);
@@ -300,6 +305,7 @@ u64 net_poll(void) {
     wait = sys_timeouts_sleeptime();
     if (__atomic_load_n(&net.pending, __ATOMIC_SEQ_CST)) return now;
     if (wait == SYS_TIMEOUTS_SLEEPTIME_INFINITE) return NET_FOREVER;
-    /* The same whenever it is asked, to the nanosecond: a guest's timer that is set again costs an exit. */
+    /* The same whenever it is asked, to the nanosecond: a guest's timer that is set again costs
+     * an exit. */
     return (now / NS_PER_MS + wait) * NS_PER_MS;
 }

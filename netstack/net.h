@@ -60,10 +60,11 @@ struct net_config {
     u32 ip, mask, gateway; /* as 0x0a000001 for 10.0.0.1; gateway 0: none */
     u16 mtu;               /* 0: 1,500 */
     enum net_model model;
-    bool early_ack;  /* with NET_OWNER: Algorithm 1 */
-    bool tx_open;    /* checksums of UDP and TCP are left to the device */
-    unsigned bufs;   /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
-    unsigned posted; /* of them, that the driver keeps empty with the device: no socket gets these */
+    bool early_ack; /* with NET_OWNER: Algorithm 1 */
+    bool tx_open;   /* checksums of UDP and TCP are left to the device */
+    unsigned bufs;  /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
+    /* of them, that the driver keeps empty with the device: no socket gets these */
+    unsigned posted;
 };
 
 /* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the
@@ -79,10 +80,12 @@ void net_set_early_ack(bool on);          /* takes effect with the next segment 
 
 /* ---- received frames ---- */
 
-#define NET_BUF_SIZE  2048
-#define NET_BUF_HEAP  64 /* of lwIP's heap for each buffer: struct tcp_seg, with its header in heap.c */
-#define NET_BUF_ROOM  (NET_BUF_SIZE - 128)
-#define NET_BUFS_KEPT 32 /* buffers that no socket gets, so that segments without data are always served */
+#define NET_BUF_SIZE 2048
+/* of lwIP's heap for each buffer: struct tcp_seg, with its header in heap.c */
+#define NET_BUF_HEAP 64
+#define NET_BUF_ROOM (NET_BUF_SIZE - 128)
+/* buffers that no socket gets, so that segments without data are always served */
+#define NET_BUFS_KEPT 32
 
 struct net_buf {
     struct pbuf_custom pc; /* first: lwIP's name of the buffer */
@@ -95,7 +98,8 @@ struct net_buf {
     bool plain; /* ACK is set; SYN, FIN, RST, URG are not */
     bool early; /* was acknowledged early */
     /* of any frame; the driver's word, and so false after net_buf_get() */
-    bool checked; /* checksums of UDP and TCP need no look: they were verified, or never left this machine */
+    /* checksums of UDP and TCP need no look: they were verified, or never left this machine */
+    bool checked;
     /* of a datagram */
     u16 port;
     u32 ip;
@@ -118,18 +122,21 @@ struct net_stats {
     u64 rx_frames, rx_dropped; /* dropped: too long, or no buffer where the driver asked for one */
     u64 tx_frames, tx_dropped;
     u64 rx_unsummed,
-        tx_unsummed; /* of these, whose UDP or TCP checksum the stack did not look at, or left open */
+        /* of these, whose UDP or TCP checksum the stack did not look at, or left open */
+        tx_unsummed;
     /* acknowledgements without data that went out */
     u64 ack_bottom_half; /* when a segment arrived at a socket that nobody owned */
     u64 ack_early;       /* Algorithm 1 */
     u64 ack_process;     /* because a thread released the socket or had read */
     u64 ack_timer;
-    u64 ack_suppressed;   /* not sent: the peer has a higher one already */
-    u64 ack_raised;       /* segments with data whose number was raised to what the peer has already */
+    u64 ack_suppressed; /* not sent: the peer has a higher one already */
+    /* segments with data whose number was raised to what the peer has already */
+    u64 ack_raised;
     u64 backlog_segments; /* that went into a backlog */
     u64 backlog_highest;  /* most segments in one backlog */
     u64 drop_no_room;     /* segments or datagrams for a socket that holds all the buffers it may */
-    u64 early_lost;       /* connections aborted because TCP refused what had been acknowledged: never */
+    /* connections aborted because TCP refused what had been acknowledged: never */
+    u64 early_lost;
 };
 const struct net_stats *net_stats(void);
 

@@ -19,9 +19,11 @@ struct net_nic {
     bool (*present)(void); /* whether the VM has such a card; NULL: open() finds that out */
     /* Waits for the device. Called by a thread of NET_VCPU. Returns 0, or a negative errno. */
     int (*open)(u32 ring, struct net_nic_info *info);
-    void (*go)(void);         /* lets frames and interrupts come; called when the stack is ready for them */
-    void (*watch)(void *arg); /* a thread on NET_VCPU that opens the device again after it was lost */
-    struct net_guest guest;   /* its functions for the stack */
+    /* lets frames and interrupts come; called when the stack is ready for them */
+    void (*go)(void);
+    /* a thread on NET_VCPU that opens the device again after it was lost */
+    void (*watch)(void *arg);
+    struct net_guest guest; /* its functions for the stack */
 };
 
 extern const struct net_nic net_virtio, net_igbvf;

@@ -34,7 +34,8 @@ bool net_ping_input(struct pbuf *p) {
     const struct icmp_echo_hdr *h = (const void *)((const u8 *)p->payload + IP_HLEN);
     u16 total;
 
-    if (!on_reply || p->len < IP_HLEN + sizeof(*h) || ip->_v_hl != 0x45 || IPH_PROTO(ip) != IP_PROTO_ICMP)
+    if (!on_reply || p->len < IP_HLEN + sizeof(*h) || ip->_v_hl != 0x45 ||
+        IPH_PROTO(ip) != IP_PROTO_ICMP)
         return false;
     total = lwip_ntohs(IPH_LEN(ip));
     if (h->type != ICMP_ER || total < IP_HLEN + sizeof(*h) || total > p->len ||

@@ -3,8 +3,8 @@
 
 #define PIECE 16384 /* of which the first is sent while the next is read */
 
-i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset, u64 len,
-                   u64 deadline) {
+i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
+                   u64 len, u64 deadline) {
     u64 done = 0;
 
     while (done < len) {

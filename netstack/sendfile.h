@@ -16,7 +16,7 @@ struct pagecache_stream;
 /* How many of `len` bytes from `offset` of the disk were taken: all of them unless the deadline
  * came. None: -EAGAIN, or what pagecache_read() or sock_send() says. `at` as for
  * pagecache_read(). */
-i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset, u64 len,
-                   u64 deadline);
+i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
+                   u64 len, u64 deadline);
 
 #endif

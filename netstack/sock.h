@@ -33,7 +33,8 @@ struct sock {
 
     /* threads write, the bottom half reads */
     u32 owned;
-    u32 put_off;  /* the bottom half has left something undone because it is owned; it writes it too */
+    /* the bottom half has left something undone because it is owned; it writes it too */
+    u32 put_off;
     u32 consumed; /* bytes read, modulo 2^32 */
     u32 cmd;
     u32 cmd_ip;
@@ -95,13 +96,16 @@ struct net {
     u32 reserved; /* buffers, by sockets; atomic */
     u64 pending;  /* sockets that threads want looked at; atomic */
     u32 kicked;
-    u32 replays; /* segments that may still go from backlogs through TCP before the next net_poll() */
+    /* segments that may still go from backlogs through TCP before the next net_poll() */
+    u32 replays;
     struct sock socks[NET_SOCKETS];
 };
 extern struct net net;
 
 static inline unsigned sock_index(const struct sock *s) { return s - net.socks; }
-static inline bool sock_owned(const struct sock *s) { return __atomic_load_n(&s->owned, __ATOMIC_SEQ_CST); }
+static inline bool sock_owned(const struct sock *s) {
+    return __atomic_load_n(&s->owned, __ATOMIC_SEQ_CST);
+}
 static inline u64 net_now(void) { return net.host.now_ns(net.host.arg); }
 
 /* ---- threads ---- */
@@ -111,12 +115,16 @@ void sock_notify(struct sock *s);
 void sock_clear(struct sock *s); /* all but what was set when it was taken */
 
 /* ---- the bottom half ---- */
-void net_verify(bool sums); /* whether lwIP looks at the UDP and TCP checksums of what it takes in next */
-void sock_wake(struct sock *s, enum sock_event event); /* after what it may wait for has been written */
-void sock_reclaim(struct sock *s);                     /* buffers that have been read */
-void sock_charge(struct sock *s, struct net_buf *nb);  /* the buffer is on its account from here on */
-void sock_done(struct sock *s, int result);            /* of its command */
-void sock_free(struct sock *s);                        /* the slot, when neither side uses it any more */
+/* whether lwIP looks at the UDP and TCP checksums of what it takes in next */
+void net_verify(bool sums);
+/* after what it may wait for has been written */
+void sock_wake(struct sock *s, enum sock_event event);
+void sock_reclaim(struct sock *s); /* buffers that have been read */
+/* the buffer is on its account from here on */
+void sock_charge(struct sock *s, struct net_buf *nb);
+void sock_done(struct sock *s, int result); /* of its command */
+/* the slot, when neither side uses it any more */
+void sock_free(struct sock *s);
 void sock_service(struct sock *s);
 bool sock_put_off(struct sock *s); /* true: it is owned, and to be looked at when it is released */
 

@@ -87,7 +87,9 @@ static bool wait_for(struct sock *s, enum sock_event event, u64 deadline,
     return true;
 }
 
-static bool is_done(const struct sock *s) { return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1; }
+static bool is_done(const struct sock *s) {
+    return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1;
+}
 
 static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
     if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) != CMD_NONE) return -EBUSY;
@@ -109,7 +111,8 @@ int sock_listen(struct sock *s, unsigned most) {
     struct sock_options options = { s->rcvbuf, s->tx.size };
 
     if (s->type != SOCK_TCP || !most) return -EINVAL;
-    if (!resize(&s->accepted.slot, &s->accepted.size, MIN(most, NET_SOCKETS), sizeof(void *))) return -ENOMEM;
+    if (!resize(&s->accepted.slot, &s->accepted.size, MIN(most, NET_SOCKETS), sizeof(void *)))
+        return -ENOMEM;
     for (unsigned i = 0; i < most; i++) {
         struct sock *c;
         int err = sock_open(SOCK_TCP, &options, &c);
@@ -166,9 +169,9 @@ void sock_own(struct sock *s) {
     __atomic_store_n(&s->owned, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Tells how much was read, and asks the bottom half to look when it matters: segments wait for the
- * release, something was put off until then, or a quarter of the buffer has become free since it was told.
- * Else the next segment does. */
+/* Tells how much was read, and asks the bottom half to look when it matters: segments wait for
+ * the release, something was put off until then, or a quarter of the buffer has become free
+ * since it was told. Else the next segment does. */
 void sock_release(struct sock *s) {
     bool much, put_off;
 
@@ -225,7 +228,8 @@ i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg
     for (;;) {
         sock_own(s);
         eof = __atomic_load_n(&s->eof,
-                              __ATOMIC_ACQUIRE); /* before the queue: all data is in it when eof is set */
+                              /* before the queue: all data is in it when eof is set */
+                              __ATOMIC_ACQUIRE);
         n = take_out(s, size, take, arg);
         sock_release(s);
         if (n) return n;
@@ -271,9 +275,13 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
 
 /* ---- sending ---- */
 
-static bool lost(const struct sock *s) { return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error; }
+static bool lost(const struct sock *s) {
+    return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error;
+}
 
-static bool writable(const struct sock *s) { return byte_ring_count(&s->tx) < s->tx.size || lost(s); }
+static bool writable(const struct sock *s) {
+    return byte_ring_count(&s->tx) < s->tx.size || lost(s);
+}
 
 static bool flushed(const struct sock *s) { return byte_ring_count(&s->tx) == 0 || lost(s); }
 

@@ -15,7 +15,8 @@ struct spsc {
 };
 
 static inline u32 spsc_count(const struct spsc *q) {
-    return __atomic_load_n(&q->tail, __ATOMIC_ACQUIRE) - __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&q->tail, __ATOMIC_ACQUIRE) -
+           __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
 }
 
 /* Producer: false if it is full. */
@@ -37,7 +38,9 @@ static inline void *spsc_peek(const struct spsc *q) {
 }
 
 /* Consumer: done with the first one. */
-static inline void spsc_pop(struct spsc *q) { __atomic_store_n(&q->head, q->head + 1, __ATOMIC_RELEASE); }
+static inline void spsc_pop(struct spsc *q) {
+    __atomic_store_n(&q->head, q->head + 1, __ATOMIC_RELEASE);
+}
 
 /* Bytes. */
 struct byte_ring {
@@ -48,7 +51,8 @@ struct byte_ring {
 };
 
 static inline u32 byte_ring_count(const struct byte_ring *r) {
-    return __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) -
+           __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
 }
 
 /* Producer: how many bytes may be written at *at, in one piece. */

@@ -37,7 +37,8 @@ static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
 
     for (; n < 5; n++, p++) {
         if (*p < '0' || *p > '9') return false;
-        for (; *p >= '0' && *p <= '9' && value[n] < 256; p++) value[n] = value[n] * 10 + (u32)(*p - '0');
+        for (; *p >= '0' && *p <= '9' && value[n] < 256; p++)
+            value[n] = value[n] * 10 + (u32)(*p - '0');
         if (n < 3 && *p != '.') break;
         if (n >= 3 && *p != '/') break;
     }
@@ -95,8 +96,8 @@ int net_start(unsigned bufs) {
     if (error) return error;
     if (!thread_start(NET_VCPU, "net", nic->watch, NULL)) return -ENOMEM;
     nic->go();
-    printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x by %s, %s\n", ip >> 24, ip >> 16 & 255,
-           ip >> 8 & 255, ip & 255, bits, info.mac[0], info.mac[1], info.mac[2], info.mac[3], info.mac[4],
-           info.mac[5], nic->name, acknowledges);
+    printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x by %s, %s\n", ip >> 24,
+           ip >> 16 & 255, ip >> 8 & 255, ip & 255, bits, info.mac[0], info.mac[1], info.mac[2],
+           info.mac[3], info.mac[4], info.mac[5], nic->name, acknowledges);
     return 0;
 }

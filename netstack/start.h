@@ -1,18 +1,18 @@
-/* The stack of a guest on the network card that it finds: a virtual function that it was given, else its
- * first virtio network device. As the guest's command line says:
+/* The stack of a guest on the network card that it finds: a virtual function that it was given,
+ * else its first virtio network device. As the guest's command line says:
  *
  *   ip=A.B.C.D/N     its address (10.0.0.(VM id)/24)
  *   gw=A.B.C.D       where all that is not of its network goes (nowhere)
  *   early_ack=0|1    Algorithm 1 (1)
  *   plain            nobody owns a socket: NET_PLAIN
  *   ring=N           frames that a virtio device may hold for it, 8 to 1,024 (256)
- *   io_busy=N        receive and transmit clean-ups a second of a virtual function, by its interrupts; from
- *                    more on its driver says that the VM is I/O-intensive (500)
+ *   io_busy=N        receive and transmit clean-ups a second of a virtual function, by its
+ *                    interrupts; from more on its driver says that the VM is I/O-intensive (500)
  *   itr=N            interrupts a second of a virtual function, at most; 0: at once (8000)
  *
- * The bottom half is on vCPU 0, which is the turbo vCPU where there is one. A device that loses its back end,
- * or whose physical function was reset, is opened again when it can be; what it held is lost.
- */
+ * The bottom half is on vCPU 0, which is the turbo vCPU where there is one. A device that loses
+ * its back end, or whose physical function was reset, is opened again when it can be; what it
+ * held is lost. */
 #ifndef NETSTACK_START_H
 #define NETSTACK_START_H
 

@@ -29,11 +29,13 @@ static bool parse(const struct pbuf *p, struct segment *g) {
 
     g->ip = p->payload;
     g->tcp = (struct tcp_hdr *)((u8 *)p->payload + IP_HLEN);
-    if (p->len < IP_HLEN + TCP_HLEN || g->ip->_v_hl != 0x45 || IPH_PROTO(g->ip) != IP_PROTO_TCP) return false;
+    if (p->len < IP_HLEN + TCP_HLEN || g->ip->_v_hl != 0x45 || IPH_PROTO(g->ip) != IP_PROTO_TCP)
+        return false;
     if (IPH_OFFSET(g->ip) & PP_HTONS(IP_OFFMASK | IP_MF)) return false;
     g->total = lwip_ntohs(IPH_LEN(g->ip));
     header = IP_HLEN + TCPH_HDRLEN_BYTES(g->tcp);
-    if (header < IP_HLEN + TCP_HLEN || header > g->total || header > p->len || g->total > p->tot_len)
+    if (header < IP_HLEN + TCP_HLEN || header > g->total || header > p->len ||
+        g->total > p->tot_len)
         return false;
     g->len = g->total - header;
     g->seq = lwip_ntohl(g->tcp->seqno);
@@ -73,7 +75,8 @@ static struct sock *find_sock(u16 local, u16 remote, u32 remote_ip) {
     local = lwip_ntohs(local);
     remote = lwip_ntohs(remote);
     for (t = tcp_active_pcbs; t; t = t->next)
-        if (t->local_port == local && t->remote_port == remote && t->remote_ip.addr == remote_ip) break;
+        if (t->local_port == local && t->remote_port == remote && t->remote_ip.addr == remote_ip)
+            break;
     if (!t || t->recv != on_recv) return NULL;
     return t->callback_arg;
 }
@@ -103,7 +106,8 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     if (pure) {
         bool news = seq_before(b->acked, g.ack) || seq_before(b->edge, told->edge);
 
-        if (seq_before(g.ack, b->acked) || (!news && (net.replaying_early || net.why == WHY_TIMER))) {
+        if (seq_before(g.ack, b->acked) ||
+            (!news && (net.replaying_early || net.why == WHY_TIMER))) {
             net.stats.ack_suppressed++;
             return false;
         }
@@ -204,7 +208,8 @@ static void replay(struct sock *s) {
         net.stats.early_lost++;
         tcp_abort(s->pcb.tcp);
     }
-    if (s->pcb.tcp && s->pcb.tcp->flags & TF_ACK_DELAY) s->ack_due = true; /* it has waited long enough */
+    /* it has waited long enough */
+    if (s->pcb.tcp && s->pcb.tcp->flags & TF_ACK_DELAY) s->ack_due = true;
     sock_wake(s, EVENT_READ);
 }
 

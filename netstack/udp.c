@@ -4,7 +4,8 @@
 #include <string.h>
 #include "lwip/udp.h"
 
-static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port) {
+static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from,
+                        u16_t port) {
     struct sock *s = arg;
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
 

@@ -27,7 +27,8 @@ static u32 nr_free_tx;
 
 static void sent(void *token) { free_tx[nr_free_tx++] = token; }
 
-/* Received frames lie in buffers of the stack's, and go up in them: another one takes each one's place. */
+/* Received frames lie in buffers of the stack's, and go up in them: another one takes each one's
+ * place. */
 static struct net_buf *buf_of(void *p) {
     return (struct net_buf *)((u8 *)p - offsetof(struct net_buf, data));
 }
@@ -43,7 +44,8 @@ static void put(void *p) {
 static void post(void) {
     struct net_buf *nb;
 
-    for (u32 i = 0; i < nic.nr_buffers && (nb = net_buf_get()); i++) virtio_net_recycle(&nic, nb->data);
+    for (u32 i = 0; i < nic.nr_buffers && (nb = net_buf_get()); i++)
+        virtio_net_recycle(&nic, nb->data);
 }
 
 static void take(const struct virtio_net_frame *f) {

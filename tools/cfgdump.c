@@ -1,16 +1,18 @@
-/* Checks a configuration file and its VMs before anything boots, with the hypervisor's own parser and
- * scheduling policies. So no tool reads the grammar again, and the image refuses nothing that passes.
+/* Checks a configuration file and its VMs before anything boots, with the hypervisor's own
+ * parser and scheduling policies. So no tool reads the grammar again, and the image refuses
+ * nothing that passes.
  *
  *   cfgdump [OPTIONS] FILE [COMMAND-LINE]   prints the configuration as one JSON value
  *     -p CPUS, -m MIB   also checks that a machine with so many CPUs and so much memory can run it
- *     -i DIRECTORY      also checks that the images of VMs and the script exist, beside FILE or in DIRECTORY,
- *                       as NAME or NAME.elf, that the hypervisor can load each image into its VM, and that
- *                       each line of the script has a time and one of the shell's commands;
- *                       prints a line "NAME PATH" for each file instead of the JSON
+ *     -i DIRECTORY      also checks that the images of VMs and the script exist, beside FILE or
+ *                       in DIRECTORY, as NAME or NAME.elf, that the hypervisor can load each
+ *                       image into its VM, and that each line of the script has a time and one
+ *                       of the shell's commands; prints a line "NAME PATH" for each file instead
+ *                       of the JSON
  *     -f NAME           a file that exists elsewhere is not looked for; may be repeated
  *
- * Exit status: 0; 1 with every error on standard error, in the order of the lines; 2 if the file cannot be
- * read or the usage is wrong. */
+ * Exit status: 0; 1 with every error on standard error, in the order of the lines; 2 if the file
+ * cannot be read or the usage is wrong. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -56,9 +58,12 @@ void panic(const char *fmt, ...) {
     abort();
 }
 
-/* ---- what the loader needs of a VM: here only load_start() is called, which copies nothing ---- */
+/* ---- what the loader needs of a VM: here only load_start() is called, which copies nothing
+ * ---- */
 
-int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) { return -EFAULT; }
+int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) {
+    return -EFAULT;
+}
 
 /* ---- what is wrong with the file: kept, and at the end printed in the order of its lines ---- */
 
@@ -77,7 +82,8 @@ static void hear(void *ctx, bool fatal, const char *text) {
     told = more;
     t = told + nr_told;
     *t = (struct told){ .nr = nr_told++ };
-    if (strncmp(text, cfg.file, file) == 0 && text[file] == ':') t->line = strtoul(text + file + 1, NULL, 10);
+    if (strncmp(text, cfg.file, file) == 0 && text[file] == ':')
+        t->line = strtoul(text + file + 1, NULL, 10);
     if (asprintf(&t->text, "%s%s", text, fatal ? "" : " (warning)") < 0) abort();
 }
 
@@ -258,8 +264,10 @@ static const char *like(const char *name) {
     return nearest.best;
 }
 
-static int complain(const struct config_head *h, const char *key, const char *name, const char *what) {
-    return config_complain(&cfg, config_place_of(h, key), true, hear, NULL, "%s: %s: %s", key, name, what);
+static int complain(const struct config_head *h, const char *key, const char *name,
+                    const char *what) {
+    return config_complain(&cfg, config_place_of(h, key), true, hear, NULL, "%s: %s: %s", key, name,
+                           what);
 }
 
 /* The whole file, of *size bytes, to be freed; NULL: it cannot be read, errno says why. */
@@ -302,8 +310,8 @@ static const char *const commands[] = {
 #include "commands.inc"
 };
 
-/* Tells what is wrong with line `number` of the script: it has no time, or no command of the shell. What the
- * command's arguments are worth is only known when it runs. */
+/* Tells what is wrong with line `number` of the script: it has no time, or no command of the
+ * shell. What the command's arguments are worth is only known when it runs. */
 static bool script_line_is_good(const char *path, u32 number, const char *s, const char *end) {
     struct nearest nearest;
     struct script_line line;
@@ -345,18 +353,19 @@ static int check_script(const char *path) {
     return error;
 }
 
-/* `key` of section `h` names a file, of VM `v` if it is an image. Returns -EINVAL if it does not exist or
- * is of no use. */
-static int need_file(const char *file, const struct config_head *h, const char *key, const char *name,
-                     const struct config_vm *v) {
+/* `key` of section `h` names a file, of VM `v` if it is an image. Returns -EINVAL if it does not
+ * exist or is of no use. */
+static int need_file(const char *file, const struct config_head *h, const char *key,
+                     const char *name, const struct config_vm *v) {
     const char *path, *guess = NULL;
     char question[64] = "";
 
     if (!*name || is_in(name, elsewhere, nr_elsewhere)) return 0;
     if (strpbrk(name, "/ \t"))
-        return complain(h, key, name,
-                        "expected the name alone of a file beside the configuration file or of a guest, "
-                        "without '/' and blanks");
+        return complain(
+            h, key, name,
+            "expected the name alone of a file beside the configuration file or of a guest, "
+            "without '/' and blanks");
     path = find_file(file, name);
     if (path) {
         if (!is_in(name, printed, nr_printed)) {
@@ -368,9 +377,10 @@ static int need_file(const char *file, const struct config_head *h, const char *
     }
     if (v) guess = like(name);
     if (guess) snprintf(question, sizeof(question), ": is it %s?", guess);
-    return config_complain(&cfg, config_place_of(h, key), true, hear, NULL,
-                           "%s: there is no file %s beside the configuration file and no guest %s in %s%s",
-                           key, name, name, images, question);
+    return config_complain(
+        &cfg, config_place_of(h, key), true, hear, NULL,
+        "%s: there is no file %s beside the configuration file and no guest %s in %s%s", key, name,
+        name, images, question);
 }
 
 static int need_files(const char *file) {
@@ -380,7 +390,8 @@ static int need_files(const char *file) {
     for (u32 i = 0; i < cfg.nr_vms; i++)
         if (need_file(file, &cfg.vm[i].head, "image", cfg.vm[i].image, &cfg.vm[i])) error = -1;
     if (cfg.nr_vms == 0 && !cfg.selftest && !cfg.probe)
-        fprintf(stderr, "%s: there is no [vm NAME] in this file: Takt will run no VM (warning)\n", file);
+        fprintf(stderr, "%s: there is no [vm NAME] in this file: Takt will run no VM (warning)\n",
+                file);
     return error;
 }
 
@@ -409,7 +420,8 @@ static int check(const char *file, u32 cpus, u32 mib) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: cfgdump [-p CPUS] [-m MIB] [-i DIRECTORY] [-f NAME]... FILE [COMMAND-LINE]\n");
+    fprintf(stderr,
+            "usage: cfgdump [-p CPUS] [-m MIB] [-i DIRECTORY] [-f NAME]... FILE [COMMAND-LINE]\n");
     return 2;
 }
 
@@ -443,12 +455,13 @@ int main(int argc, char **argv) {
     fclose(f);
     config_defaults(&cfg);
     error = config_parse(&cfg, file, text, n, param_name_at, hear, NULL);
-    if (argc - optind > 1) error |= config_cmdline(&cfg, argv[optind + 1], param_name_at, hear, NULL);
+    if (argc - optind > 1)
+        error |= config_cmdline(&cfg, argv[optind + 1], param_name_at, hear, NULL);
     if (cfg.lines_are_good) error |= check(file, cpus, mib);
     print_told();
     if (machine_is_small)
-        fprintf(stderr, "The machine is to have %u CPUs (CPUS=) and %u MiB of memory (MEMORY=).\n", cpus,
-                mib);
+        fprintf(stderr, "The machine is to have %u CPUs (CPUS=) and %u MiB of memory (MEMORY=).\n",
+                cpus, mib);
     if (error) return 1;
     if (!images) dump();
     return 0;

@@ -1,13 +1,13 @@
-/* Runs Takt's own probes over the description of a real machine, a file of tests/machines/, and prints
- * what they find, one `key: value` a line. tools/machines.py compares that with what the description
- * expects.
+/* Runs Takt's own probes over the description of a real machine, a file of tests/machines/, and
+ * prints what they find, one `key: value` a line. tools/machines.py compares that with what the
+ * description expects.
  *
  *   build/machine-check FILE
  *
  * A description holds what somebody's tool read from that machine: CPUID, MSRs, ACPI tables, PCI
- * functions. None has everything. Where a probe asks for an MSR that the description lacks, the answer is
- * "not known", but for the few in `assumed`, which are not the CPU's own: they get the value with which
- * Takt runs, and the output says that they were not checked. */
+ * functions. None has everything. Where a probe asks for an MSR that the description lacks, the
+ * answer is "not known", but for the few in `assumed`, which are not the CPU's own: they get the
+ * value with which Takt runs, and the output says that they were not checked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,7 +33,8 @@
 #define MSR_VMX_FIRST 0x480u
 #define MSR_VMX_LAST  0x491u
 
-/* Where the tables lie in the 1 MiB of fake_low_memory. An RSDP may be at 0xe0000: ACPI 6.5, 5.2.5.1. */
+/* Where the tables lie in the 1 MiB of fake_low_memory. An RSDP may be at 0xe0000: ACPI 6.5,
+ * 5.2.5.1. */
 #define RSDP_AT    0xe0000u
 #define RSDP_LEN   36u
 #define XSDT_AT    0x1000u
@@ -86,8 +87,9 @@ static void __attribute__((noreturn, format(printf, 1, 2))) bad(const char *fmt,
 
 /* ---- the CPU ---- */
 
-/* A leaf that is not in the description reads as zero: extract.py leaves out what is zero. Beyond the
- * highest basic leaf Intel's CPUs repeat that one (SDM 2A, CPUID), so nobody may rely on zeros there. */
+/* A leaf that is not in the description reads as zero: extract.py leaves out what is zero.
+ * Beyond the highest basic leaf Intel's CPUs repeat that one (SDM 2A, CPUID), so nobody may rely
+ * on zeros there. */
 static struct cpuid machine_cpuid(u32 leaf, u32 sub) {
     static const u32 with_subleaves[] = { 4, 7, 0xb, 0xd, 0x1f, 0x8000001d };
     bool subleaves = false;
@@ -118,9 +120,11 @@ static u64 machine_rdmsr(u32 msr) {
         note_assumption(i);
         return assumed[i].value;
     }
-    snprintf(why_not_known, sizeof(why_not_known),
-             "MSR %x is missing here%s. On the machine, tools/takt-check or `probe` says yes or no.", msr,
-             msr >= MSR_VMX_FIRST && msr <= MSR_VMX_LAST ? ": VT-x tells there what it can do" : "");
+    snprintf(
+        why_not_known, sizeof(why_not_known),
+        "MSR %x is missing here%s. On the machine, tools/takt-check or `probe` says yes or no.",
+        msr,
+        msr >= MSR_VMX_FIRST && msr <= MSR_VMX_LAST ? ": VT-x tells there what it can do" : "");
     longjmp(not_known, 1);
 }
 
@@ -195,7 +199,8 @@ static void add_bytes(const char *at) {
         unsigned v;
 
         if (*at == ' ') continue;
-        if (sscanf(at, "%2x", &v) != 1 || !at[1]) bad("two hexadecimal digits were expected at \"%.8s\"", at);
+        if (sscanf(at, "%2x", &v) != 1 || !at[1])
+            bad("two hexadecimal digits were expected at \"%.8s\"", at);
         if (memory_used == RSDP_AT) bad("no room for so many tables");
         t[len++] = (u8)v;
         memory_used++;
@@ -210,7 +215,8 @@ static void read_table(char *at) {
     u8 *t;
 
     memory_used = ALIGN_UP(memory_used, 16);
-    if (nr_tables == MAX_TABLES || memory_used + TABLE_HEAD > RSDP_AT) bad("no room for so many tables");
+    if (nr_tables == MAX_TABLES || memory_used + TABLE_HEAD > RSDP_AT)
+        bad("no room for so many tables");
     table_at[nr_tables++] = memory_used;
     t = fake_low_memory + memory_used;
     memset(t, 0, TABLE_HEAD);
@@ -238,7 +244,8 @@ static void read_pci(char *at) {
     function = (u32)number(&at);
     if (fake_nr_devices == FAKE_DEVICES) bad("more than %u PCI functions", FAKE_DEVICES);
     f = fake_pci_add(PCI_BDF(bus, device, function), 0, 0);
-    memset(f->space, 0, sizeof(f->space)); /* an endpoint's defaults, which this function need not have */
+    /* an endpoint's defaults, which this function need not have */
+    memset(f->space, 0, sizeof(f->space));
     while (*at == ' ') at++;
     while (*at) {
         bool bar = !strncmp(at, "bar", 3);

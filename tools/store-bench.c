@@ -1,9 +1,11 @@
-/* How many operations a second the store does on this host: called directly, and as a process behind a UNIX
- * socket; beside it, behind such a socket too, an xenstored.
+/* How many operations a second the store does on this host: called directly, and as a process
+ * behind a UNIX socket; beside it, behind such a socket too, an xenstored.
  *
- *   store-bench [SOCKET]      SOCKET: of an xenstored that runs; tools/store-bench.sh tries to start one
+ *   store-bench [SOCKET]      SOCKET: of an xenstored that runs; tools/store-bench.sh tries to
+ *                             start one
  *
- * Behind a socket: one request after the other (the kernel's part is in there), and 16 at a time. */
+ * Behind a socket: one request after the other (the kernel's part is in there), and 16 at a
+ * time. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +99,8 @@ static void send_packet(struct server *s, u32 type, u32 tx, const void *payload,
             ;
         while (store_event(c, event.data))
             ;
-        if (c->out.head.type == XS_ERROR) fprintf(stderr, "store-bench: %s\n", c->out.data), exit(1);
+        if (c->out.head.type == XS_ERROR)
+            fprintf(stderr, "store-bench: %s\n", c->out.data), exit(1);
         if (type == XS_TRANSACTION_START) s->tx = (u32)atoi((char *)c->out.data);
         s->replies++;
         return;
@@ -108,7 +111,8 @@ static void send_packet(struct server *s, u32 type, u32 tx, const void *payload,
     if (++s->waiting == s->batch) flush(s);
 }
 
-static void send_text(struct server *s, u32 type, u32 tx, const char *path, const char *more, u32 more_len) {
+static void send_text(struct server *s, u32 type, u32 tx, const char *path, const char *more,
+                      u32 more_len) {
     u8 payload[256];
     u32 len = (u32)strlen(path) + 1;
 
@@ -258,7 +262,8 @@ int main(int argc, char **argv) {
                 name = names[op];
                 nodes = 10;
             }
-            printf("%-26s %7d %9.0f | %10.0f %9.0f", name, nodes, direct[i][op], own[i][op], own_many[i][op]);
+            printf("%-26s %7d %9.0f | %10.0f %9.0f", name, nodes, direct[i][op], own[i][op],
+                   own_many[i][op]);
             if (argc > 1) printf(" | %10.0f %9.0f", xen[i][op], xen_many[i][op]);
             putchar('\n');
         }

@@ -4,10 +4,11 @@ void balance_weights(const u64 *latency_ns, u32 n, u64 *weight) {
     u64 inverse[COLLAB_PARTS], least = latency_ns[0];
 
     for (u32 i = 0; i < n; i++) least = MIN(least, latency_ns[i]);
-    /* Against the shortest one, so that no inverse is beyond COLLAB_ONE. A latency of more than 16 s
-     * would make the product too large; such a core gets the weight of one with 16 s. */
+    /* Against the shortest one, so that no inverse is beyond COLLAB_ONE. A latency of more than
+     * 16 s would make the product too large; such a core gets the weight of one with 16 s. */
     least = MIN(least, BIT(34) - 1);
-    for (u32 i = 0; i < n; i++) inverse[i] = least ? (least << 30) / MIN(latency_ns[i], BIT(34) - 1) : 0;
+    for (u32 i = 0; i < n; i++)
+        inverse[i] = least ? (least << 30) / MIN(latency_ns[i], BIT(34) - 1) : 0;
     collab_divide(COLLAB_ONE, inverse, n, weight);
 }
 

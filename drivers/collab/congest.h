@@ -52,8 +52,9 @@ enum congest_answer congest_ask(struct congest *c, u32 i, bool crowded);
 /* Disk `i` is gone, or has cleared `congested` itself. */
 void congest_forget(struct congest *c, u32 i);
 
-/* Who is to be let go now, as with CONGEST_RELEASE; CONGEST_NOBODY: nobody. To be called when the
- * device has become crowded, or is no longer, and when c->next has come; again until it is nobody. */
+/* Who is to be let go now, as with CONGEST_RELEASE; CONGEST_NOBODY: nobody. To be called when
+ * the device has become crowded, or is no longer, and when c->next has come; again until it is
+ * nobody. */
 u32 congest_relieve(struct congest *c, bool crowded, u64 now);
 
 #endif

@@ -5,9 +5,10 @@
 
 #include <takt/types.h>
 
-#define FLUSH_NOBODY    (~0u)
-#define FLUSH_PATIENCE  NS_PER_S /* a VM that has not answered for so long does not hold up others */
-#define FLUSH_IDLE_PART 10u      /* idle: less than this part of the bandwidth is used */
+#define FLUSH_NOBODY (~0u)
+/* a VM that has not answered for so long does not hold up others */
+#define FLUSH_PATIENCE  NS_PER_S
+#define FLUSH_IDLE_PART 10u /* idle: less than this part of the bandwidth is used */
 
 /* What a virtual disk's keys say. */
 struct flush_disk {
@@ -23,11 +24,12 @@ static inline bool flush_device_idle(u64 used, u64 capacity) {
     return !capacity || used < capacity / FLUSH_IDLE_PART;
 }
 
-/* The disk of one device whose flush_now is to be set; FLUSH_NOBODY: none now. It has dirty pages
- * (the paper's "for all i" must be "for some i"), and more than all others; of equals the first is
- * taken. While one VM has been asked and still has time to answer, nobody else is asked, because the
- * device is about to be busy. A disk that has flush_now already is never asked again: so only the
- * guest clears that key and only the manager sets it, and no message is lost. */
+/* The disk of one device whose flush_now is to be set; FLUSH_NOBODY: none now. It has dirty
+ * pages (the paper's "for all i" must be "for some i"), and more than all others; of equals the
+ * first is taken. While one VM has been asked and still has time to answer, nobody else is
+ * asked, because the device is about to be busy. A disk that has flush_now already is never
+ * asked again: so only the guest clears that key and only the manager sets it, and no message is
+ * lost. */
 u32 flush_choose(const struct flush_disk *d, u32 n, bool idle, u64 now);
 
 #endif

@@ -12,8 +12,8 @@
 /* Divides the VM's share `of` (at most COLLAB_ONE) among `nr_sockets`: share[s] is in the same
  * unit, and all of them sum to `of`. weight[k] is W of vCPU k, at most 2^24, of which 256 are the
  * most, and socket[k] its socket. A VM without any weights has equal shares on all sockets. */
-static inline void share_by_socket(u64 of, const u32 *weight, const u32 *socket, u32 nr_vcpus, u32 nr_sockets,
-                                   u64 *share) {
+static inline void share_by_socket(u64 of, const u32 *weight, const u32 *socket, u32 nr_vcpus,
+                                   u32 nr_sockets, u64 *share) {
     u64 on_socket[COLLAB_PARTS] = { 0 };
 
     for (u32 k = 0; k < nr_vcpus; k++) on_socket[socket[k]] += weight[k];

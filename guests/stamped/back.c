@@ -1,5 +1,5 @@
-/* Of the driver domain: what it takes, its copies, and the hypercalls of its loop. Prints when one of its
- * devices goes. And how much memory is free when it offers one.
+/* Of the driver domain: what it takes, its copies, and the hypercalls of its loop. Prints when
+ * one of its devices goes. And how much memory is free when it offers one.
  *
  * T a frame of 1,000 bytes and more, or a request, has been taken; t another chain
  * < > around a copy of 1,000 bytes and more

@@ -46,8 +46,8 @@ static u32 pair_cost(void) {
 void stamps_print(void) {
     u32 n = nr_stamps, cost;
     u64 now = rdtsc(), last = 0;
-    u64 then =
-        (u64)hypercall0(TAKT_HC_TIME) * tsc_khz() / 1000000; /* in every guest as many instructions later */
+    u64 then = (u64)hypercall0(TAKT_HC_TIME) * tsc_khz() /
+               1000000; /* in every guest as many instructions later */
 
     nr_stamps = 0;
     cost = pair_cost();

@@ -1,13 +1,15 @@
-/* Clocks at the borders of layers, for make bench: a guest is linked once more with `ld --wrap=FUNCTION`, so
- * that calls of that function from another file come here first and leave a stamp. The sources that are
- * measured know nothing of it. One vCPU; a stamp costs a few instructions, which is measured and printed. */
+/* Clocks at the borders of layers, for make bench: a guest is linked once more with `ld
+ * --wrap=FUNCTION`, so that calls of that function from another file come here first and leave a
+ * stamp. The sources that are measured know nothing of it. One vCPU; a stamp costs a few
+ * instructions, which is measured and printed. */
 #ifndef GUESTS_STAMPED_STAMPS_H
 #define GUESTS_STAMPED_STAMPS_H
 
 #include <guest/x86.h>
 
-#define STAMPS      32768
-#define STAMP_BYTES 1000 /* copies of so many bytes and more are stamped: frames and sectors, not headers */
+#define STAMPS 32768
+/* copies of so many bytes and more are stamped: frames and sectors, not headers */
+#define STAMP_BYTES 1000
 
 extern u64 stamps[STAMPS]; /* TSC << 8 | letter */
 extern u32 nr_stamps;

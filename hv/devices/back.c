@@ -14,8 +14,8 @@ static struct device *device_of_handle(u32 handle) {
     return NULL;
 }
 
-/* Takes the lock and returns the device, if v's VM is to serve it. Otherwise returns NULL without the
- * lock, and *error is -ENOENT or, of a device that another VM serves, -EPERM. */
+/* Takes the lock and returns the device, if v's VM is to serve it. Otherwise returns NULL
+ * without the lock, and *error is -ENOENT or, of a device that another VM serves, -EPERM. */
 static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
     struct device *d;
 
@@ -79,7 +79,8 @@ static i64 hc_back_list(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* Joins the ports and puts the offer into the registers. Returns the back end's port, or an errno. */
+/* Joins the ports and puts the offer into the registers. Returns the back end's port, or an
+ * errno. */
 static i64 take_offer(struct vm *vm, struct device *d, const struct takt_offer *offer) {
     int error = virtio_mmio_offer_refused(&d->regs, offer), port;
     unsigned whom;

@@ -1,5 +1,5 @@
-/* Devices and windows, between the files of this room. Everything here is under backend_lock, unless
- * it says otherwise; devices.h has the rules. */
+/* Devices and windows, between the files of this room. Everything here is under backend_lock,
+ * unless it says otherwise; devices.h has the rules. */
 #ifndef HV_DEVICES_DEVICE_H
 #define HV_DEVICES_DEVICE_H
 
@@ -21,15 +21,17 @@ struct device {
 extern struct list devices;   /* all of them */
 extern struct list back_ends; /* struct backend.in_all: every VM */
 
-static inline struct vm *vm_of_backend(struct backend *b) { return container_of(b, struct vm, back); }
+static inline struct vm *vm_of_backend(struct backend *b) {
+    return container_of(b, struct vm, back);
+}
 
 /* Sends what a change of d's registers asks for: `whom` is of VIRTIO_TELL_*. */
 void device_tell(struct device *d, unsigned whom);
 
 /* ---- windows (window.c): a front VM's RAM in a back end ---- */
 
-/* What a window shows in the place of RAM that is gone is one chunk for each back end, its waste. The
- * chunk is there before the first window, so that taking RAM away needs no memory. */
+/* What a window shows in the place of RAM that is gone is one chunk for each back end, its
+ * waste. The chunk is there before the first window, so that taking RAM away needs no memory. */
 struct window {
     struct list link;    /* in backend.windows */
     struct vm *front;    /* NULL: it is gone, and all that is mapped is waste */
@@ -48,7 +50,8 @@ struct window *window_of(struct backend *b, const struct vm *front);
 /* The same by the id of the front VM, which may be gone. */
 struct window *window_of_id(struct backend *b, u32 id);
 
-/* The following do a step each. They return 1 if they have to be called again, and 0 when all is done. */
+/* The following do a step each. They return 1 if they have to be called again, and 0 when all is
+ * done. */
 
 /* Maps the RAM of `front` in `vm`, and tells where in *out. -ENOSPC: `vm` has no room for one more
  * window; -EBUSY: the window is just being unmapped; -ENOMEM. */

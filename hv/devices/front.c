@@ -69,7 +69,8 @@ static int device_make(struct vm *vm, u32 number) {
     int port, config_port;
     struct device *d;
 
-    if (strcmp(c->back, vm->name) == 0) return vm_part_failed(vm, -EINVAL, "it cannot serve its own devices");
+    if (strcmp(c->back, vm->name) == 0)
+        return vm_part_failed(vm, -EINVAL, "it cannot serve its own devices");
     port = evtchn_make(&vm->events);
     if (port < 0) return port;
     config_port = evtchn_make(&vm->events);

@@ -13,7 +13,8 @@ int (*devices_dma_map)(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len);
 
 /* ---- where they are ---- */
 
-/* How many bytes of guest-physical addresses RAM takes, with the gap below 4 GiB if it reaches there. */
+/* How many bytes of guest-physical addresses RAM takes, with the gap below 4 GiB if it reaches
+ * there. */
 static u64 ram_span(const struct guestmem *m) {
     if (m->size == m->low_size) return m->size;
     return TAKT_HIGH_RAM + m->size - m->low_size;
@@ -22,7 +23,9 @@ static u64 ram_span(const struct guestmem *m) {
 static u64 window_span(const struct guestmem *m) { return ALIGN_UP(ram_span(m), WINDOW_ALIGN); }
 
 /* Where chunk `n` of the front VM is in the back end. */
-static gpa_t window_gpa(const struct window *w, u32 n) { return w->base + guestmem_chunk_gpa(&w->ram, n); }
+static gpa_t window_gpa(const struct window *w, u32 n) {
+    return w->base + guestmem_chunk_gpa(&w->ram, n);
+}
 
 struct window *window_of(struct backend *b, const struct vm *front) {
     list_for_each(w, &b->windows, struct window, link) {
@@ -99,7 +102,8 @@ int waste_free_step(struct backend *b) {
 
 /* ---- what is in them ---- */
 
-/* Puts a chunk in its place, for the back end's vCPUs and for the devices of the machine that it has. */
+/* Puts a chunk in its place, for the back end's vCPUs and for the devices of the machine that it
+ * has. */
 static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk) {
     gpa_t at = window_gpa(w, n);
     int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
@@ -114,12 +118,13 @@ static void window_taken(const struct vm *vm, struct window *w) {
     w->kicked = false;
 }
 
-/* Takes the last chunk out. The window itself stays: until its front VM has gone, its generation says
- * when that RAM can be freed. */
+/* Takes the last chunk out. The window itself stays: until its front VM has gone, its generation
+ * says when that RAM can be freed. */
 static void unmap_last(struct vm *vm, struct window *w) {
     gpa_t at = window_gpa(w, --w->chunks);
 
-    npt_unmap(&vm->virt.npt, at, CHUNK_SIZE); /* a whole chunk: this splits nothing, and cannot fail */
+    /* a whole chunk: this splits nothing, and cannot fail */
+    npt_unmap(&vm->virt.npt, at, CHUNK_SIZE);
     if (vm->dma) devices_dma_map(vm, at, HPA_NONE, CHUNK_SIZE);
     w->waste = MIN(w->waste, w->chunks);
     window_taken(vm, w);

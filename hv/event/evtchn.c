@@ -20,7 +20,8 @@ static bool port_bit_set(u64 *words, u32 port) {
 }
 
 static bool port_bit_clear(u64 *words, u32 port) {
-    return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
+    return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) &
+           BIT(port % 64);
 }
 
 /* ---- ports; the VM's lock is held ---- */
@@ -91,14 +92,15 @@ static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port
     if (q->peer) return -EBUSY;
     q->peer = d;
     q->peer_port = (u16)port;
-    return port_take(d, port, (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
+    return port_take(d, port,
+                     (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
 }
 
 /* Tells the VM of d that something is pending at `port`, since the time `sent`, if that is new.
  * Gives up the lock `held`, which is the sender's or that of d; `users` keeps d from being
  * destroyed while its VM is told. */
-static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new, u64 sent,
-                             bool other) {
+static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new,
+                             u64 sent, bool other) {
     bool masked = port_bit(d->shared->mask, port);
     u16 target = __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED);
 
@@ -178,7 +180,8 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
 int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
     int error = port_lock(d, port);
 
-    if (!error) raise_and_unlock(&d->lock, d, port, !port_bit_set(d->shared->pending, port), now, true);
+    if (!error)
+        raise_and_unlock(&d->lock, d, port, !port_bit_set(d->shared->pending, port), now, true);
     return error;
 }
 

@@ -19,7 +19,8 @@ struct evtchn_port {
     struct evtchn_dom *peer; /* the VM that it is joined with; NULL: none, it is unbound */
     u32 remote_vm;           /* the VM that may bind it, or has done so */
     u16 peer_port : 15;      /* the port of `peer` */
-    u16 fixed : 1;           /* the hypervisor made it: the guest can neither close it nor have it bound */
+    /* the hypervisor made it: the guest can neither close it nor have it bound */
+    u16 fixed : 1;
     /* A sender reads these two, and writes the second, under the lock of its own end. So they
      * are accessed atomically. */
     u16 target;  /* vCPU << 8 | vector; with vector 0 only the pending bit is set */

@@ -69,9 +69,9 @@ bool load_step(struct loader *l);
 #define IMAGE_SYMBOL 64 /* bytes of text, with the 0 at the end */
 
 /* Writes the name of the function that contains the virtual address `address` into `text`, as
- * "fill+0x14", from the symbol table of a 64-bit ELF file. `text` becomes "" if that cannot be told:
- * there is no table, it has more symbols than a pCPU may be held up for (4,096), or the address is
- * not in the image's code. */
+ * "fill+0x14", from the symbol table of a 64-bit ELF file. `text` becomes "" if that cannot be
+ * told: there is no table, it has more symbols than a pCPU may be held up for (4,096), or the
+ * address is not in the image's code. */
 void image_symbol(const struct module *m, u64 address, char text[IMAGE_SYMBOL]);
 
 /* ---- between load.c and symbol.c: reading a file that is not believed ---- */
@@ -86,8 +86,8 @@ static inline bool image_has(const struct loader *l, u64 offset, u64 len) {
     return offset <= l->size && len <= l->size - offset;
 }
 
-/* The `bytes` (at most 8) bytes of the file at `at` as a little-endian number; 0 if they are not all
- * in the file. */
+/* The `bytes` (at most 8) bytes of the file at `at` as a little-endian number; 0 if they are not
+ * all in the file. */
 static inline u64 image_number(const struct loader *l, u64 at, unsigned bytes) {
     u64 value = 0;
 

@@ -42,7 +42,8 @@
 #define MB_LOAD_END    20
 #define MB_BSS_END     24
 #define MB_ENTRY       28
-#define MB_UNKNOWN     0xfffcu /* flags that a loader has to know, but for page-aligned modules and memory */
+/* flags that a loader has to know, but for page-aligned modules and memory */
+#define MB_UNKNOWN 0xfffcu
 
 /* multiboot1, 3.3: what is valid in struct mb_info */
 #define MB_INFO_MEMORY  BIT(0)
@@ -80,7 +81,8 @@ static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 file
     if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
     if (!image_has(l, offset, filesz)) return "a segment of the image lies outside the file";
     if (memsz < filesz) return "a segment of the image is larger in the file than in memory";
-    if (!guestmem_has(l->mem, gpa, memsz)) return "a segment of the image lies outside the VM's memory";
+    if (!guestmem_has(l->mem, gpa, memsz))
+        return "a segment of the image lies outside the VM's memory";
     if (load_overlaps(l, gpa, memsz)) return "segments of the image overlap";
     l->segment[l->nr++] = (struct load_segment){ gpa, offset, filesz, memsz };
     return NULL;
@@ -122,7 +124,8 @@ struct elf_segment {
     u64 type, offset, vaddr, paddr, filesz, memsz;
 };
 
-/* The first word after e_entry is e_phoff. After e_shoff follow e_flags (4 bytes) and e_ehsize (2). */
+/* The first word after e_entry is e_phoff. After e_shoff follow e_flags (4 bytes) and e_ehsize
+ * (2). */
 static void read_elf_header(const struct loader *l, unsigned word, struct elf_header *h) {
     u64 phentsize = EH_ENTRY + 3 * word + 6;
 
@@ -197,7 +200,8 @@ static const char *elf_load(struct loader *l, bool multiboot) {
 /* Finds the header; *at becomes its place in the file. */
 static bool mb_find(const struct loader *l, u64 *at) {
     for (*at = 0; *at + MB_HEADER <= MIN(l->size, MB_SEARCH); *at += 4) {
-        u64 sum = MB_MAGIC + image_number(l, *at + MB_FLAGS, 4) + image_number(l, *at + MB_CHECKSUM, 4);
+        u64 sum =
+            MB_MAGIC + image_number(l, *at + MB_FLAGS, 4) + image_number(l, *at + MB_CHECKSUM, 4);
 
         if (image_number(l, *at, 4) == MB_MAGIC && (u32)sum == 0) return true;
     }
@@ -207,7 +211,8 @@ static bool mb_find(const struct loader *l, u64 *at) {
 /* 3.1.3: the header is at `at` in the file and at header_addr in memory. A load_end_addr of 0 means
  * the whole rest of the file, and a bss_end_addr of 0 that there is no bss. */
 static const char *mb_load(struct loader *l, u64 at) {
-    u64 header = image_number(l, at + MB_HEADER_ADDR, 4), start = image_number(l, at + MB_LOAD_ADDR, 4);
+    u64 header = image_number(l, at + MB_HEADER_ADDR, 4),
+        start = image_number(l, at + MB_LOAD_ADDR, 4);
     u64 end = image_number(l, at + MB_LOAD_END, 4), bss_end = image_number(l, at + MB_BSS_END, 4);
     u64 offset = at - (header - start), filesz = l->size - offset, memsz;
 
@@ -255,7 +260,8 @@ const char *load_start(struct loader *l, const struct guestmem *mem, const char 
     return NULL;
 }
 
-/* Writes the start page, in the form of PVH and in that of multiboot1, and says how vCPU 0 begins. */
+/* Writes the start page, in the form of PVH and in that of multiboot1, and says how vCPU 0
+ * begins. */
 static void finish(struct loader *l) {
     const struct guestmem *m = l->mem;
     u32 at = (u32)start_page_at(l), end = at + (u32)ALIGN_UP(sizeof(struct start_page), PAGE_SIZE);
@@ -265,7 +271,8 @@ static void finish(struct loader *l) {
                   .cmdline_paddr = at + offsetof(struct start_page, cmdline),
                   .memmap_paddr = at + offsetof(struct start_page, map),
                   .memmap_entries = 4 },
-        .mb = { .flags = MB_INFO_MEMORY | MB_INFO_CMDLINE | MB_INFO_MODULES | MB_INFO_MMAP | MB_INFO_LOADER,
+        .mb = { .flags = MB_INFO_MEMORY | MB_INFO_CMDLINE | MB_INFO_MODULES | MB_INFO_MMAP |
+                         MB_INFO_LOADER,
                 .mem_lower = 640,
                 .mem_upper = (u32)((m->low_size - RAM_FROM) / 1024),
                 .cmdline = at + offsetof(struct start_page, cmdline),

@@ -50,10 +50,12 @@ static bool symtab_inside(const struct loader *l, const struct symtab *t) {
 
 /* Finds the symbol table. False: there is none, or `address` is not in the image's code. */
 static bool symtab_find(const struct loader *l, u64 address, struct symtab *t) {
-    u64 sections = image_number(l, EH_SHOFF, 8), n = MIN(image_number(l, EH_SHNUM, 2), SECTIONS_MAX);
+    u64 sections = image_number(l, EH_SHOFF, 8),
+        n = MIN(image_number(l, EH_SHNUM, 2), SECTIONS_MAX);
     bool code = false, found = false;
 
-    if (image_number(l, 0, 4) != ELF_MAGIC || image_number(l, ELF_CLASS, 1) != ELF_CLASS64) return false;
+    if (image_number(l, 0, 4) != ELF_MAGIC || image_number(l, ELF_CLASS, 1) != ELF_CLASS64)
+        return false;
     if (image_number(l, EH_SHENTSIZE, 2) != SECTION) return false;
     if (!image_has(l, sections, n * SECTION)) return false;
     for (u64 i = 0; i < n; i++) {
@@ -75,7 +77,8 @@ static bool symtab_find(const struct loader *l, u64 address, struct symtab *t) {
 }
 
 /* The last function that begins at `address` or before it; NULL if there is none. */
-static const struct symbol *symbol_before(const struct loader *l, const struct symtab *t, u64 address) {
+static const struct symbol *symbol_before(const struct loader *l, const struct symtab *t,
+                                          u64 address) {
     const struct symbol *first = (const void *)(l->image + t->symbols), *best = NULL;
 
     for (const struct symbol *s = first; s < first + t->n; s++) {

@@ -6,7 +6,8 @@ static u32 random_one(const struct cpumask *left, u64 *seed) {
     u32 cpu = cpumask_next(left, 0);
 
     *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
-    for (u64 skip = (*seed >> 33) % cpumask_weight(left); skip; skip--) cpu = cpumask_next(left, cpu + 1);
+    for (u64 skip = (*seed >> 33) % cpumask_weight(left); skip; skip--)
+        cpu = cpumask_next(left, cpu + 1);
     return cpu;
 }
 
@@ -21,7 +22,8 @@ static u32 sharing(u32 cache, const struct cpumask *m, u32 (*cache_of)(u32 cpu))
 }
 
 /* Picks from the cache with the highest ratio of CPUs left to CPUs already chosen. */
-static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chosen, u32 (*cache_of)(u32 cpu)) {
+static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chosen,
+                         u32 (*cache_of)(u32 cpu)) {
     u32 best = TAKT_MAX_CPUS, most = 0;
 
     cpumask_for_each(cpu, left) {

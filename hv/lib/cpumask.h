@@ -56,7 +56,7 @@ static inline unsigned cpumask_cycle(const struct cpumask *m, unsigned cpu) {
     return cpumask_next(m, 0);
 }
 
-#define cpumask_for_each(cpu, m)                                                                             \
+#define cpumask_for_each(cpu, m)                                                                   \
     for (unsigned cpu = cpumask_next(m, 0); cpu < TAKT_MAX_CPUS; cpu = cpumask_next(m, cpu + 1))
 
 #endif

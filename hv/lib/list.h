@@ -10,14 +10,15 @@ struct list {
 
 #define list_entry(ptr, type, member)  container_of(ptr, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
-#define list_for_each(pos, head, type, member)                                                               \
-    for (type *pos = list_entry((head)->next, type, member); &pos->member != (head);                         \
+#define list_for_each(pos, head, type, member)                                                     \
+    for (type *pos = list_entry((head)->next, type, member); &pos->member != (head);               \
          pos = list_entry(pos->member.next, type, member))
 /* As list_for_each, but `pos` may be removed from the list in the body. */
-#define list_for_each_safe(pos, head, type, member)                                                          \
-    for (type *pos = list_entry((head)->next, type, member),                                                 \
-              *pos##_next = list_entry(pos->member.next, type, member);                                      \
-         &pos->member != (head); pos = pos##_next, pos##_next = list_entry(pos->member.next, type, member))
+#define list_for_each_safe(pos, head, type, member)                                                \
+    for (type *pos = list_entry((head)->next, type, member),                                       \
+              *pos##_next = list_entry(pos->member.next, type, member);                            \
+         &pos->member != (head);                                                                   \
+         pos = pos##_next, pos##_next = list_entry(pos->member.next, type, member))
 
 static inline void list_init(struct list *l) { l->next = l->prev = l; }
 

@@ -23,9 +23,10 @@ void log_at(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
 void panic(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
 
 /* States an invariant. It handles no error that can happen. */
-#define ASSERT(cond)                                                                                         \
-    do {                                                                                                     \
-        if (__builtin_expect(!(cond), 0)) panic("%s:%d: %s does not hold", __FILE__, __LINE__, #cond);       \
+#define ASSERT(cond)                                                                               \
+    do {                                                                                           \
+        if (__builtin_expect(!(cond), 0))                                                          \
+            panic("%s:%d: %s does not hold", __FILE__, __LINE__, #cond);                           \
     } while (0)
 
 #endif

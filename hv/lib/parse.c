@@ -53,7 +53,8 @@ static int parse_scaled(const char *s, const struct unit *unit, u64 *value, cons
     while (unit->name && strcmp(s, unit->name) != 0) unit++;
     if (!unit->name) return parse_end(-EINVAL, s, bad);
     v = (u64)((unsigned __int128)part * unit->factor / scale);
-    if (__builtin_mul_overflow(whole, unit->factor, &whole) || __builtin_add_overflow(whole, v, value))
+    if (__builtin_mul_overflow(whole, unit->factor, &whole) ||
+        __builtin_add_overflow(whole, v, value))
         return parse_end(-ERANGE, s, bad);
     return 0;
 }
@@ -301,7 +302,8 @@ void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]) {
         hv_snprintf(buf, CPUS_TEXT, "all");
         return;
     }
-    for (unsigned cpu = cpumask_next(m, 0), last; cpu < TAKT_MAX_CPUS; cpu = cpumask_next(m, last + 1)) {
+    for (unsigned cpu = cpumask_next(m, 0), last; cpu < TAKT_MAX_CPUS;
+         cpu = cpumask_next(m, last + 1)) {
         last = cpu;
         while (cpumask_test(m, last + 1)) last++;
         at += (size_t)hv_snprintf(buf + at, CPUS_TEXT - at, "%s%u", separator, cpu);
@@ -315,9 +317,11 @@ bool valid_name(const char *s) {
     size_t n = 0;
 
     for (; s[n]; n++) {
-        bool digit = s[n] >= '0' && s[n] <= '9', letter = (s[n] | ' ') >= 'a' && (s[n] | ' ') <= 'z';
+        bool digit = s[n] >= '0' && s[n] <= '9',
+             letter = (s[n] | ' ') >= 'a' && (s[n] | ' ') <= 'z';
 
-        if (!digit && !letter && s[n] != '_' && s[n] != '.' && (s[n] != '-' || n == 0)) return false;
+        if (!digit && !letter && s[n] != '_' && s[n] != '.' && (s[n] != '-' || n == 0))
+            return false;
         number &= digit;
     }
     return n >= 1 && n <= 31 && !number;

@@ -32,10 +32,12 @@ int parse_choice(const char *s, struct cpu_choice *c);
 
 struct console_spec {
     enum { AT_NOTHING, AT_FIRMWARES, AT_COM, AT_PORT, AT_PCI, AT_MEMORY } where;
-    u32 com;    /* AT_COM: 1 to 4; else 0 */
-    u64 addr;   /* AT_PORT: its first port; AT_PCI: bus << 8 | device << 3 | function; AT_MEMORY: physical */
+    u32 com; /* AT_COM: 1 to 4; else 0 */
+    /* AT_PORT: its first port; AT_PCI: bus << 8 | device << 3 | function; AT_MEMORY: physical */
+    u64 addr;
     u32 stride; /* AT_MEMORY: bytes from register to register, 1 or 4 */
-    u32 baud;   /* if the text names none: 115200 for a port, else 0, which means as the firmware left it */
+    /* if the text names none: 115200 for a port, else 0, which means as the firmware left it */
+    u32 baud;
 };
 /* Where a serial port is:
  *   none               nowhere

@@ -23,7 +23,8 @@ static inline void spin_unlock(struct spinlock *l) {
 
 /* Does anybody hold it? */
 static inline bool spin_is_locked(const struct spinlock *l) {
-    return __atomic_load_n(&l->owner, __ATOMIC_RELAXED) != __atomic_load_n(&l->next, __ATOMIC_RELAXED);
+    return __atomic_load_n(&l->owner, __ATOMIC_RELAXED) !=
+           __atomic_load_n(&l->next, __ATOMIC_RELAXED);
 }
 
 /* For the first line of a function whose caller has to hold `l`. It is a check in builds with

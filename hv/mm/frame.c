@@ -38,7 +38,8 @@ static struct range *range_of(u64 frame) {
 
 static u32 node_of(u64 frame) {
     for (u32 i = 0; i < nr_node_ranges; i++)
-        if (frame >= node[i].start >> PAGE_SHIFT && frame < node[i].end >> PAGE_SHIFT) return node[i].node;
+        if (frame >= node[i].start >> PAGE_SHIFT && frame < node[i].end >> PAGE_SHIFT)
+            return node[i].node;
     return 0;
 }
 

@@ -5,7 +5,9 @@
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
 /* The order of the frames that hold the table of chunks. */
-static unsigned table_order(const struct guestmem *m) { return frame_order(nr_chunks(m) * sizeof(hpa_t)); }
+static unsigned table_order(const struct guestmem *m) {
+    return frame_order(nr_chunks(m) * sizeof(hpa_t));
+}
 
 int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;

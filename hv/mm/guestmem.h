@@ -15,7 +15,8 @@ struct guestmem {
     u64 low_size; /* bytes of it that are below TAKT_LOW_RAM_MAX */
     hpa_t *chunk; /* where each chunk is, in the order of guest-physical addresses */
     u32 grown;    /* chunks that are there; guestmem_at() is for VMs that have them all */
-    u32 node;     /* the node whose frames are taken first (frame.h); set after guestmem_init(), 0 before */
+    /* the node whose frames are taken first (frame.h); set after guestmem_init(), 0 before */
+    u32 node;
     u32 reserved; /* chunks for which there are frames, if more than `grown` */
 };
 
@@ -33,7 +34,8 @@ static inline u64 guestmem_offset(const struct guestmem *m, gpa_t gpa) {
 static inline bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len) {
     u64 first = guestmem_offset(m, gpa);
 
-    return first < m->size && len <= m->size && guestmem_offset(m, gpa + len - 1) - first == len - 1;
+    return first < m->size && len <= m->size &&
+           guestmem_offset(m, gpa + len - 1) - first == len - 1;
 }
 
 /* Returns the address of `gpa`, and in *room how many bytes from there on are in the same chunk.

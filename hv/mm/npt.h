@@ -24,7 +24,8 @@ struct npt_format {
     u64 right[NPT_RWX + 1]; /* bits of a leaf, by its rights (NPT_R ...) */
     u64 type[NPT_TYPES];    /* bits of a leaf, by its memory type */
     bool small;             /* there are no 2 MiB pages */
-    bool write_back;        /* the hardware reads the tables from memory, without looking into caches */
+    /* the hardware reads the tables from memory, without looking into caches */
+    bool write_back;
 };
 extern const struct npt_format npt_format_ept, npt_format_amd, npt_format_vtd;
 

@@ -10,7 +10,9 @@ bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     return true;
 }
 
-void tlb_tags_init(struct tlb_tags *t, u32 nr) { *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 }; }
+void tlb_tags_init(struct tlb_tags *t, u32 nr) {
+    *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 };
+}
 
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu) {
     /* What another pCPU has flushed says nothing about this one. And a tag of an earlier epoch
@@ -29,7 +31,9 @@ void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-void tlb_save(struct tlbgen *g, unsigned cpu) { __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE); }
+void tlb_save(struct tlbgen *g, unsigned cpu) {
+    __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
+}
 
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {

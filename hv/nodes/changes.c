@@ -1,5 +1,5 @@
-/* Values that change other than through the store. Whoever sets a parameter may hold locks that come
- * after the store's, so it only leaves a bit; the work item tells the watches. */
+/* Values that change other than through the store. Whoever sets a parameter may hold locks that
+ * come after the store's, so it only leaves a bit; the work item tells the watches. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "nodes/node.h"
@@ -10,7 +10,8 @@ struct param_names pool_names = { NO_PARAMS, 64, { "name", "policy" } };
 
 static struct {
     struct sched_pool *pool; /* NULL: there was none yet of this id */
-    u64 touched;             /* changed by atomics: bits by pool_names. A node that is made once stays */
+    /* changed by atomics: bits by pool_names. A node that is made once stays */
+    u64 touched;
 } pools[SCHED_MAX_POOLS];
 
 static u32 writer = SCHED_NO_CPU;
@@ -46,7 +47,8 @@ void changes_init(void) {
 
 /* ---- leaving word: from anywhere, with any lock held ---- */
 
-/* Sets the bit of a name, or those of all names if it is NULL. A name that is not known has none. */
+/* Sets the bit of a name, or those of all names if it is NULL. A name that is not known has
+ * none. */
 static void leave_word(u64 *mask, const struct param_names *names, const char *name) {
     u64 all = ~0ull >> (64 - names->nr), bits = all;
 
@@ -69,7 +71,8 @@ void storelink_pci(struct vm *vm, u32 index) {
     __atomic_fetch_or(&vm->store.touched, BIT(STORELINK_PARAMS + index), __ATOMIC_SEQ_CST);
     storelink_work();
 }
-_Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 63, "each has a bit, and STORELINK_IO is the last");
+_Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 63,
+               "each has a bit, and STORELINK_IO is the last");
 
 /* ---- telling watches ---- */
 
@@ -102,7 +105,8 @@ static bool touch_pool(u32 id) {
     return true;
 }
 
-/* Moves the VM to the pool where it is to go, if no pCPU has the state of one of its vCPUs any more. */
+/* Moves the VM to the pool where it is to go, if no pCPU has the state of one of its vCPUs any
+ * more. */
 static void move_vm(struct vm *vm) {
     struct param_values lost;
     int error = param_move_dom(vm->store.move, &vm->sched, &lost);

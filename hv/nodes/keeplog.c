@@ -1,5 +1,6 @@
-/* The log in the store, for observers. Its last pieces, each some lines, are nodes log/0 to log/31 in
- * turn: piece n is in node n modulo 32. log/next is the number that the next piece will have. */
+/* The log in the store, for observers. Its last pieces, each some lines, are nodes log/0 to
+ * log/31 in turn: piece n is in node n modulo 32. log/next is the number that the next piece
+ * will have. */
 #include "nodes/node.h"
 #include "platform/console.h"
 #include "sched/machine.h"

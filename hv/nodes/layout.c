@@ -1,5 +1,5 @@
-/* Which nodes there are: the home of a VM, and the host's. docs/store.md has the list. They are made
- * one a step, in groups of alike ones. */
+/* Which nodes there are: the home of a VM, and the host's. docs/store.md has the list. They are
+ * made one a step, in groups of alike ones. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "nodes/node.h"
@@ -42,13 +42,15 @@ static int set_perms(const char *path, const struct store_perms *perms) {
     return store_set_perms(&nodes_client, 0, path, perms);
 }
 
-static int bind_quota(const struct vm *vm, u32 i, struct store_quota *q, const struct store_perms *perms) {
+static int bind_quota(const struct vm *vm, u32 i, struct store_quota *q,
+                      const struct store_perms *perms) {
     u32 *limit = (u32 *)((char *)q + node_quotas[i].at);
 
     return store_bind(node_path(vm, "/quota/%s", node_quotas[i].name), &node_quota, limit, perms);
 }
 
-/* ---- a VM's home. Each function makes number `item` of its nodes; STORENODES_END: that is none ---- */
+/* ---- a VM's home. Each function makes number `item` of its nodes; STORENODES_END: that is none
+ * ---- */
 
 /* The VM owns the node. */
 static struct store_perms perms_own(const struct vm *vm) {
@@ -87,8 +89,8 @@ int nodes_share_io(const struct vm *vm) {
     return set_perms(node_path(vm, "/io"), &perms);
 }
 
-/* `back` is new. The VMs whose devices it serves get their rights on io/ set anew, and their watches
- * of io/ fire. */
+/* `back` is new. The VMs whose devices it serves get their rights on io/ set anew, and their
+ * watches of io/ fire. */
 static int share_io_of_fronts(const struct vm *back) {
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm))
         if (serves(back, vm)) __atomic_fetch_or(&vm->store.touched, STORELINK_IO, __ATOMIC_SEQ_CST);
@@ -133,7 +135,8 @@ static int vm_params(struct vm *vm, u32 item) {
     switch (item % 3) {
     case 0: return store_bind(node_path(vm, "/sched/%s", name), &node_param, vm, &reads);
     case 1:
-        return store_bind(node_path(vm, "/ceiling/%s", name), &node_ceiling, &vm->store.ceiling[i], &reads);
+        return store_bind(node_path(vm, "/ceiling/%s", name), &node_ceiling, &vm->store.ceiling[i],
+                          &reads);
     default: return store_bind(node_path(vm, "/request/%s", name), &node_request, vm, &writes);
     }
 }
@@ -142,7 +145,8 @@ static int vm_vcpus(struct vm *vm, u32 item) {
     const struct store_perms reads = perms_read(vm);
 
     if (item >= vm->nr_vcpus) return STORENODES_END;
-    return store_bind(node_path(vm, "/vcpu/%u/availability", item), &node_vcpu, vm->vcpu[item], &reads);
+    return store_bind(node_path(vm, "/vcpu/%u/availability", item), &node_vcpu, vm->vcpu[item],
+                      &reads);
 }
 
 /* Two nodes for each device. */
@@ -152,7 +156,8 @@ static int vm_devices(struct vm *vm, u32 item) {
 
     if (item / 2 >= vm->config.nr_devices) return STORENODES_END;
     kind = d->type == VIRTIO_ID_NET ? "vif" : "vbd"; /* as XenStore calls them */
-    if (item % 2 == 0) return node_put(node_path(vm, "/device/%s/%u/backend", kind, item / 2), d->back);
+    if (item % 2 == 0)
+        return node_put(node_path(vm, "/device/%s/%u/backend", kind, item / 2), d->back);
     return node_put(node_path(vm, "/device/%s/%u/options", kind, item / 2), d->options);
 }
 
@@ -185,7 +190,9 @@ static int make_next(const node_group *groups, u32 nr, struct vm *vm, struct nod
 }
 
 int nodes_make_next_of_vm(struct vm *vm, struct node_walk *at) {
-    static const node_group groups[] = { vm_home, vm_params, vm_vcpus, vm_devices, vm_quotas, vm_pci };
+    static const node_group groups[] = {
+        vm_home, vm_params, vm_vcpus, vm_devices, vm_quotas, vm_pci
+    };
 
     return make_next(groups, ARRAY_SIZE(groups), vm, at);
 }
@@ -195,7 +202,8 @@ int nodes_make_next_of_vm(struct vm *vm, struct node_walk *at) {
 static int host_begin(struct vm *vm, u32 item) {
     switch (item) {
     case 0: changes_init(); return store_open(&nodes_client, 0, true);
-    case 1: return store_bind(node_path(NULL, "/uptime_s"), &node_uptime, NULL, &node_operator_only);
+    case 1:
+        return store_bind(node_path(NULL, "/uptime_s"), &node_uptime, NULL, &node_operator_only);
     default: return STORENODES_END;
     }
 }
@@ -211,7 +219,8 @@ static int host_counters(struct vm *vm, u32 item) {
     const struct counter *c = __start_counters + item;
 
     if (c >= __stop_counters) return STORENODES_END;
-    return store_bind(node_path(NULL, "/counter/%s", c->name), &node_counter, (void *)c, &node_operator_only);
+    return store_bind(node_path(NULL, "/counter/%s", c->name), &node_counter, (void *)c,
+                      &node_operator_only);
 }
 
 static int host_quotas(struct vm *vm, u32 item) {
@@ -228,7 +237,8 @@ static int host_log(struct vm *vm, u32 item) {
 }
 
 int nodes_make_next_of_host(struct node_walk *at) {
-    static const node_group groups[] = { host_begin, host_cpus, host_counters, host_quotas, host_log };
+    static const node_group groups[] = { host_begin, host_cpus, host_counters, host_quotas,
+                                         host_log };
 
     return make_next(groups, ARRAY_SIZE(groups), NULL, at);
 }

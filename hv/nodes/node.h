@@ -1,5 +1,5 @@
-/* The nodes that Takt keeps in the store, between the files of this room. All of it with the store's
- * lock (nodes.h), unless it says otherwise. */
+/* The nodes that Takt keeps in the store, between the files of this room. All of it with the
+ * store's lock (nodes.h), unless it says otherwise. */
 #ifndef HV_NODES_NODE_H
 #define HV_NODES_NODE_H
 
@@ -50,10 +50,11 @@ extern const struct store_binding node_vm_class;  /* struct vm */
 extern const struct store_binding node_vm_events; /* struct vm */
 extern const struct store_binding node_cpu_ms;    /* struct vm */
 extern const struct store_binding node_vcpu;      /* struct vcpu */
-extern const struct store_binding node_pci;       /* struct vm; the node's name is the device's index */
-extern const struct store_binding node_cpu;       /* the number of a pCPU, as a pointer */
-extern const struct store_binding node_counter;   /* struct counter */
-extern const struct store_binding node_uptime;    /* nothing */
+/* struct vm; the node's name is the device's index */
+extern const struct store_binding node_pci;
+extern const struct store_binding node_cpu;     /* the number of a pCPU, as a pointer */
+extern const struct store_binding node_counter; /* struct counter */
+extern const struct store_binding node_uptime;  /* nothing */
 extern const struct store_binding node_pool_name, node_pool_policy; /* struct sched_pool */
 
 /* The quotas of the store that can be set. */
@@ -86,8 +87,8 @@ void changes_init(void);
 /* The pCPU `cpu` sets a parameter on behalf of the store, whose watches hear of it already;
  * SCHED_NO_CPU: none does now. */
 void changes_from_store(u32 cpu);
-/* Tells watches of one value that was set other than through the store, or moves a VM. Returns false
- * if there was nothing to do. */
+/* Tells watches of one value that was set other than through the store, or moves a VM. Returns
+ * false if there was nothing to do. */
 bool changes_step(void);
 
 /* ---- the log (keeplog.c) ---- */

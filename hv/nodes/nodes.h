@@ -1,10 +1,9 @@
 /* VMs and the hypervisor as clients of the store (hv/store): who is served when, under which lock
  * (storelink.c); and the nodes that Takt keeps there itself (layout.c; docs/store.md lists them).
  *
- * Lock: one, held over every call into hv/store, for a part of work. Pools' locks and that of event
- * channels are taken inside it, never the other way round: whoever sets a parameter with such a lock
- * held only leaves word (storelink_param()).
- */
+ * Lock: one, held over every call into hv/store, for a part of work. Pools' locks and that of
+ * event channels are taken inside it, never the other way round: whoever sets a parameter with
+ * such a lock held only leaves word (storelink_param()). */
 #ifndef HV_NODES_NODES_H
 #define HV_NODES_NODES_H
 
@@ -31,7 +30,8 @@ void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name
 
 /* ---- devices of the machine: a node each in the home of a VM ---- */
 
-/* hv/passthrough sets it at boot, before the first VM; NULL: there are no such nodes. With the lock. */
+/* hv/passthrough sets it at boot, before the first VM; NULL: there are no such nodes. With the
+ * lock. */
 struct pci_nodes {
     /* Writes into `text` what the node of device `index` says. */
     void (*tell)(const struct vm *vm, u32 index, char *text, u32 size);

@@ -23,7 +23,8 @@ static void storelink_due(struct store_client *c) {
     if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM is to look at it. */
+/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM is to look at
+ * it. */
 static bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
@@ -39,7 +40,8 @@ static bool storelink_pump(struct storelink *l, bool asks) {
 static void serve_first(bool asks) {
     struct storelink *l = list_first(&due, struct storelink, due);
 
-    if (storelink_pump(l, asks)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
+    if (storelink_pump(l, asks))
+        evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
 }
 
 /* Goes on with what the store has begun, or else serves the VM that has waited longest. Returns
@@ -50,8 +52,8 @@ static bool storelink_serve(bool asks) {
     return store_again || !list_empty(&due);
 }
 
-/* Serves a VM, or else looks for what changed other than through the store. Whoever asks for work from
- * the first line on gets another step. */
+/* Serves a VM, or else looks for what changed other than through the store. Whoever asks for
+ * work from the first line on gets another step. */
 static bool work_step(struct work *w) {
     u32 expected = AT_WORK;
     bool more;
@@ -62,7 +64,8 @@ static bool work_step(struct work *w) {
     more = storelink_serve(true) || changes_step();
     spin_unlock(&store_lock);
     if (more) return true;
-    return !__atomic_compare_exchange_n(&working, &expected, IDLE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return !__atomic_compare_exchange_n(&working, &expected, IDLE, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST);
 }
 
 void storelink_work(void) {
@@ -74,7 +77,8 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more = store_again || storelink_serve(false); /* requests of others are left to the work item */
+    /* requests of others are left to the work item */
+    bool more = store_again || storelink_serve(false);
 
     spin_unlock(&store_lock);
     if (more) storelink_work();

@@ -21,7 +21,8 @@ static struct sched_pool *pool_of_vm(const struct vm *vm) {
     return vm->sched.pool;
 }
 
-/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom that it is of. */
+/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom that it
+ * is of. */
 struct found_param {
     const struct param *param; /* NULL: the policy has none of that name, or there is no pool */
     struct sched_pool *pool;
@@ -45,7 +46,8 @@ static void read_param(void *ctx, const char *name, char *text) {
     struct found_param f = find_param(ctx, name);
     char number[24];
 
-    if (f.param) hv_snprintf(text, STORE_BOUND, "%s", param_text(f.param, f.pool, f.object, number));
+    if (f.param)
+        hv_snprintf(text, STORE_BOUND, "%s", param_text(f.param, f.pool, f.object, number));
 }
 
 static int write_param(void *ctx, const char *name, const char *text) {
@@ -62,7 +64,8 @@ static int write_param(void *ctx, const char *name, const char *text) {
 
 const struct store_binding node_param = { write_param, read_param };
 
-/* A VM asks for a number, and gets it if that is no more than the administrator's ceiling for it. */
+/* A VM asks for a number, and gets it if that is no more than the administrator's ceiling for
+ * it. */
 static int write_request(void *ctx, const char *name, const char *text) {
     struct vm *vm = ctx;
     int error;
@@ -71,7 +74,8 @@ static int write_request(void *ctx, const char *name, const char *text) {
     if (parse_u64(text, &n, NULL)) return -EINVAL;
     if (n > vm->store.ceiling[param_number(&vm_names, name)]) return -EACCES;
     error = write_param(ctx, name, text);
-    if (!error) storelink_param(NULL, &vm->sched, name); /* the parameter's own node changed with it */
+    /* the parameter's own node changed with it */
+    if (!error) storelink_param(NULL, &vm->sched, name);
     return error;
 }
 
@@ -97,7 +101,7 @@ static int write_ceiling(void *ctx, const char *name, const char *text) {
 
 const struct store_binding node_ceiling = { write_ceiling, read_limit };
 
-#define QUOTA(field, most)                                                                                   \
+#define QUOTA(field, most)                                                                         \
     { #field, offsetof(struct store_quota, field), most }
 const struct quota node_quotas[NR_QUOTAS] = {
     QUOTA(nodes, 1000000),    QUOTA(watches, 1000),          QUOTA(value, XS_PAYLOAD_MAX),
@@ -108,7 +112,8 @@ const struct quota node_quotas[NR_QUOTAS] = {
 /* A quota of one VM, or what VMs begin with. */
 static int write_quota(void *ctx, const char *name, const char *text) {
     for (u32 i = 0; i < NR_QUOTAS; i++)
-        if (strcmp(node_quotas[i].name, name) == 0) return write_limit(ctx, 1, node_quotas[i].most, text);
+        if (strcmp(node_quotas[i].name, name) == 0)
+            return write_limit(ctx, 1, node_quotas[i].most, text);
     return -EINVAL;
 }
 
@@ -138,7 +143,8 @@ static void read_vm_pool(void *ctx, const char *name, char *text) {
     if (pool) hv_snprintf(text, STORE_BOUND, "%s", pool->name);
 }
 
-/* The VM is paused until changes_step() has moved it, once no pCPU has the state of a vCPU of it. */
+/* The VM is paused until changes_step() has moved it, once no pCPU has the state of a vCPU of
+ * it. */
 static int write_vm_pool(void *ctx, const char *name, const char *text) {
     struct sched_pool *to = sched_pool_find(text);
     struct vm *vm = ctx;

@@ -6,7 +6,8 @@
 #include "nodes/nodes.h"
 
 struct assignment *assignments;
-static struct assignment stranger; /* of devices that are not known, or that there is no memory for */
+/* of devices that are not known, or that there is no memory for */
+static struct assignment stranger;
 
 void assign_init(void) {
     struct assignment **end = &assignments;

@@ -74,7 +74,8 @@ struct pci_device *assign_asked(u64 request);
 
 /* Writes one sentence to vm->why, and makes it the reason that the VM's job fails. Returns
  * `error`. */
-int assign_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int assign_refuse(struct vm *vm, int error, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Updates what the store tells the owner about the device; there must be an owner. */
 void assign_tell(const struct assignment *a);
 

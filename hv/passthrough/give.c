@@ -30,10 +30,11 @@
 #define FIXED_PORTS  0x400u
 #define LAST_PORT    0xffffu
 
-#define BAR_MAX      BIT(30)        /* unmapping a BAR is one step, which must stay short */
-#define BAR_SPACE    (8 * BAR_MAX)  /* for one device, where VMs see BARs that cannot stay in place */
-#define MAP_LARGE    (64ull << 20)  /* the most that one step maps, in 2 MiB pages */
-#define MAP_SMALL    (256ull << 10) /* likewise in 4 KiB pages */
+#define BAR_MAX      BIT(30) /* unmapping a BAR is one step, which must stay short */
+/* for one device, where VMs see BARs that cannot stay in place */
+#define BAR_SPACE (8 * BAR_MAX)
+#define MAP_LARGE (64ull << 20)  /* the most that one step maps, in 2 MiB pages */
+#define MAP_SMALL (256ull << 10) /* likewise in 4 KiB pages */
 
 static const struct memmap *ram; /* of the machine */
 static hpa_t low_end;            /* where RAM below 4 GiB ends */
@@ -102,7 +103,8 @@ static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
     a->gpa[i] = TAKT_BAR_GPA + index * BAR_SPACE + i * BAR_MAX + b->addr % BAR_MAX;
     return 0;
 }
-_Static_assert(TAKT_BAR_GPA + CONFIG_MAX_PCI * BAR_SPACE <= TAKT_FOREIGN_GPA, "they end before windows");
+_Static_assert(TAKT_BAR_GPA + CONFIG_MAX_PCI * BAR_SPACE <= TAKT_FOREIGN_GPA,
+               "they end before windows");
 
 /* Returns another device with registers in a page of memory BAR `bar` of d, or NULL: a VM that has
  * d would reach these registers too. A BAR that was not sized is taken to end with its page. If it
@@ -147,9 +149,11 @@ static int check_dma(struct vm *vm, const struct pci_device *d) {
 
     if (!why) return 0;
     if (iommu_blocks(d))
-        return assign_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name, why);
+        return assign_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name,
+                             why);
     if (vm->config.unsafe_dma) return 0;
-    return assign_refuse(vm, -EPERM, "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
+    return assign_refuse(vm, -EPERM,
+                         "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
                          d->name, why);
 }
 
@@ -162,14 +166,17 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
 
     *found = assignment_of(d);
     if (!d && asked & CONFIG_VF)
-        return assign_refuse(vm, -ENOENT, "there is no virtual function, or none left, as it is asked for");
-    if (!d) return assign_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
+        return assign_refuse(vm, -ENOENT,
+                             "there is no virtual function, or none left, as it is asked for");
+    if (!d)
+        return assign_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
     if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
-    if (owner) return assign_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, owner->name);
+    if (owner)
+        return assign_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, owner->name);
     other = page_shared(d, &d->bar[part]);
     if (other)
-        return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s", d->name,
-                             other->name);
+        return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s",
+                             d->name, other->name);
     other = part ? NULL : group_shared(vm, d);
     if (other)
         return assign_refuse(vm, -EPERM,
@@ -188,7 +195,8 @@ static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 aske
     a->off = true;
     a->confined = !iommu_refused(a->pci);
     if (!a->confined)
-        log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by PCI "
+        log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the "
+                 "machine, by PCI "
                  "device %s",
                  vm->name, a->pci->name);
     vm->pci[index] = a;
@@ -273,7 +281,8 @@ static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
     u64 away; /* how far the VM sees it from where it is */
 
     if (place_bar(vm, a, i))
-        return assign_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i, d->name);
+        return assign_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i,
+                             d->name);
     away = a->gpa[i] - b->addr;
     if (!msix_pages(d, i, &table, &end)) table = end = last;
     table = MIN(table, last);
@@ -285,7 +294,8 @@ static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
     }
     to = part_end(from, from < table ? table : last);
     a->offset = to - first;
-    if (from < to && npt_map(&vm->virt.npt, from + away, from, to - from, NPT_RW, NPT_UC)) return -ENOMEM;
+    if (from < to && npt_map(&vm->virt.npt, from + away, from, to - from, NPT_RW, NPT_UC))
+        return -ENOMEM;
     return to < last;
 }
 
@@ -340,7 +350,8 @@ static int switch_device_on(struct vm *vm, struct assignment *a, u64 *at) {
         return refuse_device(vm, -EAGAIN, d, "its physical function stays in its reset");
     }
     if (!d->was_reset && !d->quiet)
-        log_info("%s: PCI device %s cannot be reset: it may go on where it was left", vm->name, d->name);
+        log_info("%s: PCI device %s cannot be reset: it may go on where it was left", vm->name,
+                 d->name);
     pci_write(d->bdf, PCI_COMMAND, 2, command);
     if (a->confined) err = iommu_attach(a, vm);
     if (err) return refuse_device(vm, err, d, "its IOMMU does not take it");
@@ -405,18 +416,22 @@ const struct vm_part pci_part = { "PCI", attach_devices, detach_devices };
 /* The sequence of steps that is under way; `a` is NULL if none is. */
 static struct hot {
     struct assignment *a;
-    u32 index;      /* in vm->pci */
-    u32 step;       /* phase of the reset; PCI_RESET_PHASES: it is over */
-    int failed;     /* the error for which the device is being taken back */
-    u64 end;        /* of the VM's time to let go, in ns */
-    u64 generation; /* of the VM's tables, after which no pCPU uses the device's registers any more */
+    u32 index;  /* in vm->pci */
+    u32 step;   /* phase of the reset; PCI_RESET_PHASES: it is over */
+    int failed; /* the error for which the device is being taken back */
+    u64 end;    /* of the VM's time to let go, in ns */
+    /* of the VM's tables, after which no pCPU uses the device's registers any more */
+    u64 generation;
 } hot;
 
-static bool standing(const struct vm *vm) { return vm->state != VM_CREATING && vm->state != VM_DYING; }
+static bool standing(const struct vm *vm) {
+    return vm->state != VM_CREATING && vm->state != VM_DYING;
+}
 
 static int hot_start(struct vm *vm, struct assignment *a, u32 index) {
     hot = (struct hot){ .a = a, .index = index, .end = now_ns() + LET_GO_NS };
-    log_info("%s: PCI device %s %s", vm->name, a->pci->name, a->leaving ? "is to be taken" : "comes");
+    log_info("%s: PCI device %s %s", vm->name, a->pci->name,
+             a->leaving ? "is to be taken" : "comes");
     return 1;
 }
 
@@ -477,7 +492,8 @@ static int hot_begin(struct vm *vm, u64 asked) {
     if (err) return err;
     if (decoding(a->pci) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, a->pci, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
-    if (index == CONFIG_MAX_PCI) return assign_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
+    if (index == CONFIG_MAX_PCI)
+        return assign_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
     take_device(vm, a, index, asked);
     assign_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
     return hot_start(vm, a, index);
@@ -529,7 +545,8 @@ int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
 
 void give_stop(void) { hot.a = NULL; }
 
-/* ---- the VM's node in the store: what it says of device `index`, and what the VM can write there ---- */
+/* ---- the VM's node in the store: what it says of device `index`, and what the VM can write
+ * there ---- */
 
 static const char *state_name(const struct assignment *a) {
     if (a->leaving) return "leaving";

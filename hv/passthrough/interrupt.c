@@ -115,8 +115,10 @@ static void set_masked(struct assignment *a, bool masked) {
      * the pin would stay masked for ever. */
     if (!masked) __atomic_store_n(&a->masked, false, __ATOMIC_SEQ_CST);
     if (a->irq == PCI_INTX) irq_pin_mask(a->gsi, masked);
-    if (a->irq == PCI_MSI && !broken) change_bits(d, d->msi + PCI_MSI_CONTROL, PCI_MSI_ENABLE, !masked);
-    if (a->irq == PCI_MSIX && !broken) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_MASK, masked);
+    if (a->irq == PCI_MSI && !broken)
+        change_bits(d, d->msi + PCI_MSI_CONTROL, PCI_MSI_ENABLE, !masked);
+    if (a->irq == PCI_MSIX && !broken)
+        change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_MASK, masked);
     if (masked) __atomic_store_n(&a->masked, true, __ATOMIC_SEQ_CST);
 }
 
@@ -300,12 +302,13 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
 
 /* ---- connecting ---- */
 
-static void log_line(const struct vm *vm, const struct assignment *a, u32 flags, const char *source) {
+static void log_line(const struct vm *vm, const struct assignment *a, u32 flags,
+                     const char *source) {
     const char *level = flags & IRQ_LOW ? "low" : "high";
     const char *trigger = flags & IRQ_LEVEL ? "level" : "edge";
 
-    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, a->pci->name, a->gsi,
-             level, trigger, source);
+    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, a->pci->name,
+             a->gsi, level, trigger, source);
 }
 
 static int connect_line(struct vm *vm, struct assignment *a) {
@@ -320,11 +323,12 @@ static int connect_line(struct vm *vm, struct assignment *a) {
     }
     FOR_ASSIGNMENTS(other) {
         if (other != a && other->irq == PCI_INTX && other->gsi == a->gsi)
-            return assign_refuse(vm, -EBUSY, "PCI device %s shares its interrupt line with %s", d->name,
-                                 other->pci->name);
+            return assign_refuse(vm, -EBUSY, "PCI device %s shares its interrupt line with %s",
+                                 d->name, other->pci->name);
     }
     if (irq_pin_connect(a->gsi, a->entry[0].vector, flags))
-        return assign_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name, a->gsi);
+        return assign_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name,
+                             a->gsi);
     log_line(vm, a, flags, source);
     a->irq = PCI_INTX;
     set_masked(a, false);
@@ -377,17 +381,21 @@ int interrupt_connect(struct vm *vm, struct assignment *a) {
     a->interrupts = a->refused = 0;
     a->burst = (u32)MAX(MIN(rate_of(vm, a), (u64)UINT32_MAX) / 1000, 1ull);
     a->irq = best_irq(d);
-    if (a->irq == PCI_MSIX) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
+    if (a->irq == PCI_MSIX)
+        change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && a->nr_vectors < most) err = add_vector(vm, a);
     if (err == -ENOSPC)
-        return assign_refuse(vm, err, "PCI device %s: it needs %u interrupt%s, and there are too few left",
+        return assign_refuse(vm, err,
+                             "PCI device %s: it needs %u interrupt%s, and there are too few left",
                              d->name, most, plural(most));
     if (err)
-        return assign_refuse(vm, err, "PCI device %s: it needs %u interrupt%s, which cannot be set up",
+        return assign_refuse(vm, err,
+                             "PCI device %s: it needs %u interrupt%s, which cannot be set up",
                              d->name, most, plural(most));
     if (a->irq == PCI_INTX) return connect_line(vm, a);
     set_masked(a, false);
-    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, a->irq == PCI_MSIX ? "MSI-X" : "MSI");
+    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name,
+             a->irq == PCI_MSIX ? "MSI-X" : "MSI");
     return 0;
 }
 
@@ -396,8 +404,10 @@ void interrupt_again(struct assignment *a) {
 
     if (a->owner->state > VM_RUNNING) return;
     spin_lock(&a->lock);
-    if (a->irq == PCI_MSIX) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
-    for (u32 i = 0; i < a->nr_vectors && a->irq > PCI_INTX; i++) direct(&a->entry[i], a->entry[i].cpu);
+    if (a->irq == PCI_MSIX)
+        change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
+    for (u32 i = 0; i < a->nr_vectors && a->irq > PCI_INTX; i++)
+        direct(&a->entry[i], a->entry[i].cpu);
     set_masked(a, false);
     a->held = a->off = false;
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER);

@@ -7,9 +7,10 @@
 
 DEFINE_COUNTER(device_registers_refused);
 
-#define BAR_IO       1u /* low bits of a BAR: PCI 3.0, 6.2.5.1 */
-#define BAR_64       4u
-#define MSIX_SIZE_AT 16 /* of the control word of MSI-X in its dword: bits 0 to 10 are the last entry */
+#define BAR_IO 1u /* low bits of a BAR: PCI 3.0, 6.2.5.1 */
+#define BAR_64 4u
+/* of the control word of MSI-X in its dword: bits 0 to 10 are the last entry */
+#define MSIX_SIZE_AT 16
 #define MSIX_SHOWN   (~((PCI_MSIX_SIZE | PCI_MSIX_MASK) << MSIX_SIZE_AT))
 
 /* What the VM reads in the register of BAR i. */
@@ -20,7 +21,8 @@ static u32 bar_shown(const struct assignment *a, u32 i) {
     if (b->io) type |= BAR_IO;
     if (b->wide) type |= BAR_64;
     if (b->size && a->gpa[i] != PCI_NOWHERE) return (u32)a->gpa[i] | type;
-    if (i && b[-1].size && b[-1].wide && a->gpa[i - 1] != PCI_NOWHERE) return (u32)(a->gpa[i - 1] >> 32);
+    if (i && b[-1].size && b[-1].wide && a->gpa[i - 1] != PCI_NOWHERE)
+        return (u32)(a->gpa[i - 1] >> 32);
     return 0;
 }
 
@@ -58,7 +60,8 @@ i64 mediate_read(struct assignment *a, u32 offset, u32 size) {
 /* A VM may write COMMAND alone, and there only whether the device is master of the bus, and its
  * INTx if it interrupts by that. All else could hurt others, or the hypervisor does it itself. */
 i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value) {
-    u32 bdf = a->pci->bdf, own = PCI_COMMAND_MASTER | (a->irq == PCI_INTX ? PCI_COMMAND_NO_INTX : 0);
+    u32 bdf = a->pci->bdf,
+        own = PCI_COMMAND_MASTER | (a->irq == PCI_INTX ? PCI_COMMAND_NO_INTX : 0);
     bool allowed;
 
     if (!pci_register_exists(offset, size)) return -EINVAL;

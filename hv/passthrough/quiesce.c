@@ -15,22 +15,24 @@
 #define CLASS_USB     0x0c03u
 enum { UHCI = 0x00, OHCI = 0x10, EHCI = 0x20, XHCI = 0x30 };
 
-#define UHCI_LEGACY           0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
-#define UHCI_LEGACY_SMI       BIT(4) /* its interrupt is one of system management */
-#define OHCI_CONTROL          0x04   /* OpenHCI 1.0a, 7.1.2 */
-#define OHCI_CONTROL_SMI      BIT(8) /* InterruptRouting: likewise */
-#define EHCI_PARAMETERS       0x08   /* EHCI 1.0, 2.2.4: where its list is, in configuration space */
-#define XHCI_PARAMETERS       0x10   /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
-#define LEGACY_SUPPORT        1u     /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
+#define UHCI_LEGACY      0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
+#define UHCI_LEGACY_SMI  BIT(4) /* its interrupt is one of system management */
+#define OHCI_CONTROL     0x04   /* OpenHCI 1.0a, 7.1.2 */
+#define OHCI_CONTROL_SMI BIT(8) /* InterruptRouting: likewise */
+/* EHCI 1.0, 2.2.4: where its list is, in configuration space */
+#define EHCI_PARAMETERS       0x08
+#define XHCI_PARAMETERS       0x10 /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
+#define LEGACY_SUPPORT        1u   /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
 #define LEGACY_FIRMWARE_OWNS  BIT(16)
 
 #define EHCI_LIST(parameters) ((parameters) >> 8 & 0xff)
 #define XHCI_LIST(parameters) ((parameters) >> 16 << 2)
-#define XHCI_NEXT(head)       (((head) >> 8 & 0xff) << 2) /* bytes to the next of the list; 0: the last */
-#define LEGACY_ID(head)       ((head)&0xff)
-#define FIRST_CAPABILITY      0x40u
+/* bytes to the next of the list; 0: the last */
+#define XHCI_NEXT(head)  (((head) >> 8 & 0xff) << 2)
+#define LEGACY_ID(head)  ((head)&0xff)
+#define FIRST_CAPABILITY 0x40u
 
-#define REGISTERS             0x10000u /* more than the lists above reach to */
+#define REGISTERS        0x10000u /* more than the lists above reach to */
 
 static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
     u32 at = EHCI_LIST(mmio_read32(regs + EHCI_PARAMETERS)), head = 0;
@@ -62,7 +64,8 @@ static bool keyboard_of_firmware(const struct pci_device *d) {
     volatile u8 *regs = NULL;
 
     if (kind == UHCI) return pci_read(d->bdf, UHCI_LEGACY, 2) & UHCI_LEGACY_SMI;
-    if (decodes && !d->bar[0].io && d->bar[0].addr && size >= 256) regs = mmio_map(d->bar[0].addr, size);
+    if (decodes && !d->bar[0].io && d->bar[0].addr && size >= 256)
+        regs = mmio_map(d->bar[0].addr, size);
     if (!regs) return false;
     switch (kind) {
     case OHCI: return mmio_read32(regs + OHCI_CONTROL) & OHCI_CONTROL_SMI;

@@ -59,10 +59,12 @@ enum {
 #define MAX_DOMAINS           64u
 #define FIRMWARE              1u /* the domain of firmware; 0 is reserved, 6.1 */
 #define CHUNKS_A_PART         64u
-#define REGION_PART           (256ull << 10) /* of a region that firmware reserves: mapped in one part */
-#define REGION_MAX            (16ull << 20)  /* a region is unmapped in one part, which must be short */
-#define FAULT_PAUSE           NS_PER_MS      /* from one interrupt about faults to the next */
-#define FAULT_SAYS            NS_PER_S       /* from one sentence about a device to the next */
+/* of a region that firmware reserves: mapped in one part */
+#define REGION_PART (256ull << 10)
+/* a region is unmapped in one part, which must be short */
+#define REGION_MAX  (16ull << 20)
+#define FAULT_PAUSE NS_PER_MS /* from one interrupt about faults to the next */
+#define FAULT_SAYS  NS_PER_S  /* from one sentence about a device to the next */
 
 /* What the devices of a VM reach. */
 struct iommu_domain {
@@ -84,7 +86,8 @@ static struct npt_format format; /* what all units can do */
 static struct iommu_domain *domain[MAX_DOMAINS];
 static u32 nr_domains = MAX_DOMAINS;
 static struct tables *segments;
-static struct iommu_unit *unit_of_vector[256]; /* that uses the entry of this vector; NULL: none does */
+/* that uses the entry of this vector; NULL: none does */
+static struct iommu_unit *unit_of_vector[256];
 static int fault_vector;
 static struct timer fault_timer;
 
@@ -213,11 +216,12 @@ static int begin_domain(struct vm *vm) {
 
     spin_lock(&backend_lock);
     if (vm->back.nr_windows) {
-        err = assign_refuse(vm, -EBUSY,
-                            "it has other VMs' RAM already, which its first device would not reach");
+        err = assign_refuse(
+            vm, -EBUSY, "it has other VMs' RAM already, which its first device would not reach");
     } else {
         vm->dma = make_domain();
-        if (!vm->dma) err = assign_refuse(vm, -ENOMEM, "there is no memory for what its devices reach");
+        if (!vm->dma)
+            err = assign_refuse(vm, -ENOMEM, "there is no memory for what its devices reach");
     }
     spin_unlock(&backend_lock);
     return err;
@@ -229,14 +233,16 @@ static int map_region(struct vm *vm, const struct pci_device *d) {
     u64 high_end = TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size, first, len;
     u32 n = 0;
 
-    while (n < dmar.nr_regions && (m->regions >> n & 1 || !region_is_good(n) || !has_region(d, n))) n++;
+    while (n < dmar.nr_regions && (m->regions >> n & 1 || !region_is_good(n) || !has_region(d, n)))
+        n++;
     if (n == dmar.nr_regions) return 0;
     first = dmar.region[n].first;
     if (first < vm->mem.low_size || (first + region_len(n) > TAKT_HIGH_RAM && first < high_end) ||
         first + region_len(n) > TAKT_BAR_GPA)
-        return assign_refuse(vm, -EINVAL,
-                             "memory that firmware reserves for PCI device %s lies where this VM has its own",
-                             d->name);
+        return assign_refuse(
+            vm, -EINVAL,
+            "memory that firmware reserves for PCI device %s lies where this VM has its own",
+            d->name);
     len = MIN(region_len(n) - m->region_mapped, REGION_PART);
     first += m->region_mapped;
     if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB)) return -ENOMEM;
@@ -244,9 +250,10 @@ static int map_region(struct vm *vm, const struct pci_device *d) {
     if (m->region_mapped == region_len(n)) {
         m->regions |= 1u << n;
         m->region_mapped = 0;
-        log_warn("%s: relax_rmrr: who controls this VM can read and write %lx to %lx, which firmware"
-                 " uses by PCI device %s",
-                 vm->name, dmar.region[n].first, dmar.region[n].last, d->name);
+        log_warn(
+            "%s: relax_rmrr: who controls this VM can read and write %lx to %lx, which firmware"
+            " uses by PCI device %s",
+            vm->name, dmar.region[n].first, dmar.region[n].last, d->name);
     }
     return 1;
 }
@@ -286,8 +293,8 @@ int iommu_prepare(struct vm *vm, const struct pci_device *d) {
 
     if (err) return err;
     for (u32 i = 0; i < part && m->chunks < vm->mem.grown; i++, m->chunks++)
-        if (npt_map(&m->npt, guestmem_chunk_gpa(&vm->mem, m->chunks), vm->mem.chunk[m->chunks], CHUNK_SIZE,
-                    NPT_RW, NPT_WB))
+        if (npt_map(&m->npt, guestmem_chunk_gpa(&vm->mem, m->chunks), vm->mem.chunk[m->chunks],
+                    CHUNK_SIZE, NPT_RW, NPT_WB))
             return -ENOMEM;
     return m->chunks < vm->mem.grown ? 1 : map_region(vm, d);
 }
@@ -308,7 +315,8 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
     int err;
 
     if (!m) return 0;
-    err = hpa == HPA_NONE ? npt_unmap(&m->npt, gpa, len) : npt_map(&m->npt, gpa, hpa, len, NPT_RW, NPT_WB);
+    err = hpa == HPA_NONE ? npt_unmap(&m->npt, gpa, len)
+                          : npt_map(&m->npt, gpa, hpa, len, NPT_RW, NPT_WB);
     if (eager || m->npt.tlb.current != before) {
         FOR_UNITS(u) { vtd_flush(u, FLUSH_DOMAIN(m->id)); }
     }
@@ -346,14 +354,16 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 /* Lets the device reach what is in domain m. A unit with tables of three levels begins with the
  * second of our four, which covers the first 512 GiB. If nothing is mapped there is no such table,
  * and the device stays blocked. */
-static int context_attach(struct assignment *a, struct iommu_unit *u, const struct iommu_domain *m) {
+static int context_attach(struct assignment *a, struct iommu_unit *u,
+                          const struct iommu_domain *m) {
     u64 *e = context_of(u, a->pci->bdf), *top = hpa_to_va(m->npt.root);
     bool four = u->cap & CAP_LEVELS_4;
     hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
 
     if (!e) return -ENOMEM;
     if (table)
-        entry_set(e, table | PRESENT, CONTEXT_DOMAIN(m->id) | (four ? CONTEXT_LEVELS_4 : CONTEXT_LEVELS_3));
+        entry_set(e, table | PRESENT,
+                  CONTEXT_DOMAIN(m->id) | (four ? CONTEXT_LEVELS_4 : CONTEXT_LEVELS_3));
     a->iommu = u;
     vtd_flush_context(u, m->id);
     return u->why ? -EIO : 0;
@@ -520,9 +530,11 @@ static const char *probe_unit(struct iommu_unit *u, u64 base) {
     u->cap = vtd_read64(u, REG_CAP);
     u->ecap = vtd_read64(u, REG_ECAP);
     if (!~u->cap || !u->cap) return "its IOMMU does not answer";
-    if (!(u->cap & (CAP_LEVELS_3 | CAP_LEVELS_4)) || u->cap & CAP_WRITE_BUFFER || !(u->ecap & ECAP_QUEUE))
+    if (!(u->cap & (CAP_LEVELS_3 | CAP_LEVELS_4)) || u->cap & CAP_WRITE_BUFFER ||
+        !(u->ecap & ECAP_QUEUE))
         return "its IOMMU is too old";
-    if (!(u->ecap & ECAP_REMAPS) || !dmar.remaps_interrupts) return "its IOMMU does not remap interrupts";
+    if (!(u->ecap & ECAP_REMAPS) || !dmar.remaps_interrupts)
+        return "its IOMMU does not remap interrupts";
     end = CAP_FAULT_RECORDS(u->cap) + RECORD_SIZE * CAP_NR_RECORDS(u->cap);
     if (end > PAGE_SIZE) u->regs = mmio_map(base, end);
     if (!u->regs) return "the registers of its IOMMU are nowhere";
@@ -560,7 +572,8 @@ static bool start_unit(struct iommu_unit *u) {
     vtd_flush(u, FLUSH_CONTEXTS);
     vtd_flush(u, FLUSH_ALL);
     vtd_write64(u, REG_INTERRUPTS,
-                va_to_hpa(u->tables->interrupts) | INTERRUPTS_SIZE_256 | (x2apic ? INTERRUPTS_X2APIC : 0));
+                va_to_hpa(u->tables->interrupts) | INTERRUPTS_SIZE_256 |
+                    (x2apic ? INTERRUPTS_X2APIC : 0));
     if (!vtd_command(u, (u32)SET_INTERRUPTS, true)) return false;
     vtd_flush(u, FLUSH_INTERRUPTS);
     take_faults(u); /* old ones */
@@ -622,7 +635,8 @@ static int map_regions(const struct memmap *ram) {
 
         if (!m) return -ENOMEM;
         if (dmar.region[i].odd || dmar.region[i].last >= NPT_LIMIT)
-            log_warn("firmware's table wants devices to reach %lx to %lx, which are no pages: they do not",
+            log_warn("firmware's table wants devices to reach %lx to %lx, which are no pages: they "
+                     "do not",
                      first, dmar.region[i].last);
         else if (memmap_overlaps(ram, first, first + len))
             log_warn("firmware wants devices to reach %lx, which is RAM: they do not", first);
@@ -659,8 +673,9 @@ static const char *prepare_units(const struct acpi_info *a) {
     if (!a->dmar) return why_off;
     if (dmar.unsure && !dmar.nr_units) return "firmware's table of IOMMUs is malformed";
     if (dmar.lost_regions)
-        log_warn("%u of the regions of memory that firmware's table reserves for devices are malformed",
-                 dmar.lost_regions);
+        log_warn(
+            "%u of the regions of memory that firmware's table reserves for devices are malformed",
+            dmar.lost_regions);
     FOR_UNITS(u) {
         u->why = dmar.unit[u - unit].odd;
         if (!u->why) u->why = probe_unit(u, dmar.unit[u - unit].base);

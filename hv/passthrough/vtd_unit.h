@@ -103,13 +103,17 @@ struct iommu_unit {
 /* Some unit reads memory past the caches, so what it is to read must be written back. */
 extern bool vtd_write_back;
 
-static inline u32 vtd_read(const struct iommu_unit *u, u32 reg) { return mmio_read32(u->regs + reg); }
+static inline u32 vtd_read(const struct iommu_unit *u, u32 reg) {
+    return mmio_read32(u->regs + reg);
+}
 
 static inline u64 vtd_read64(const struct iommu_unit *u, u32 reg) {
     return vtd_read(u, reg) | (u64)vtd_read(u, reg + 4) << 32;
 }
 
-static inline void vtd_write(const struct iommu_unit *u, u32 reg, u32 v) { mmio_write32(u->regs + reg, v); }
+static inline void vtd_write(const struct iommu_unit *u, u32 reg, u32 v) {
+    mmio_write32(u->regs + reg, v);
+}
 
 static inline void vtd_write64(const struct iommu_unit *u, u32 reg, u64 v) {
     vtd_write(u, reg, (u32)v);

@@ -15,9 +15,10 @@
 #define CLASS_SIGNAL  0x11u /* Intel's counters and registers beside the cores */
 
 /* Source validation, redirection of requests and completions, forwarding up: PCI Express 7.16.2. */
-#define ACS_ISOLATE    0x1du
+#define ACS_ISOLATE 0x1du
 
-#define FIRST_ROOM     64u /* entries of the table of devices at first; it doubles when it is full */
+/* entries of the table of devices at first; it doubles when it is full */
+#define FIRST_ROOM     64u
 
 #define HEADER_BRIDGE  1u
 #define HEADER_CARDBUS 2u
@@ -97,7 +98,8 @@ char *pci_name(u32 bdf, char name[PCI_NAME]) {
 static void find_capabilities(struct pci_device *d) {
     u32 at = 0;
 
-    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
+    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST)
+        at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_CAPABILITY; n++) {
         u32 head = pci_read(d->bdf, at, 2);
         u8 *where = NULL;
@@ -201,7 +203,8 @@ static void size_bars(struct pci_device *d) {
 /* Maps registers that the hypervisor writes itself: later no mapping can be made. */
 static void map_device_registers(struct pci_device *d) {
     u32 table = d->msix ? pci_read(d->bdf, d->msix + MSIX_TABLE, 4) : MSIX_BAR;
-    const struct pci_bar *b = (table & MSIX_BAR) < ARRAY_SIZE(d->bar) ? &d->bar[table & MSIX_BAR] : NULL;
+    const struct pci_bar *b =
+        (table & MSIX_BAR) < ARRAY_SIZE(d->bar) ? &d->bar[table & MSIX_BAR] : NULL;
     u32 offset = table & ~MSIX_BAR;
     u32 size = d->msix ? (pci_read(d->bdf, d->msix + PCI_MSI_CONTROL, 2) & PCI_MSIX_SIZE) + 1 : 0;
 
@@ -290,7 +293,8 @@ static struct pci_device *new_device(u32 bdf, u32 id) {
 static void save_state(struct pci_device *d) {
     map_device_registers(d);
     for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
-    if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
+    if (d->express)
+        d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
 }
 
 static void log_device(const struct pci_device *d) {
@@ -380,5 +384,6 @@ void pci_enumerate(void) {
         for (u32 device = 0; device < 32; device++) probe_slot(bus << 8 | device << 3);
     for (u32 i = 0; i < nr_devices; i++) devices[i]->group = pci_group_of(devices[i]);
     if (left_out)
-        log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES, left_out);
+        log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES,
+                 left_out);
 }

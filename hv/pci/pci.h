@@ -91,18 +91,22 @@ struct pci_device {
     u32 bdf, class_rev;
     char name[PCI_NAME];
     u16 vendor, device;
-    u8 header;                     /* 0: an endpoint; 1 and 2: bridges; anything else is not understood */
-    u8 pin, line;                  /* INTx pin, 1 to 4, or 0 for none; the IRQ that firmware noted for it */
+    /* 0: an endpoint; 1 and 2: bridges; anything else is not understood */
+    u8 header;
+    /* INTx pin, 1 to 4, or 0 for none; the IRQ that firmware noted for it */
+    u8 pin, line;
     u8 msi, msix, express, pm, af; /* offsets of these capabilities; 0: the device has none */
     u16 acs, ari, sriov;           /* likewise, extended capabilities */
     bool unsized;                  /* nobody can be given it, so its BARs were not sized */
     bool multi;                    /* function 0 of a device with several functions */
     u32 group; /* functions that reach each other past the IOMMU: all have the bdf of one of them */
     struct pci_device *next_bridge;
-    struct pci_device *pf;    /* of a virtual function: its physical function ... */
-    u32 vf;                   /* ... and its index there, from 0 */
-    u32 nr_vfs;               /* of a physical function: how many virtual ones are enabled; else 0 */
-    struct pci_bar vf_bar[6]; /* of a physical function: BARs of virtual function 0; all have this size */
+    struct pci_device *pf; /* of a virtual function: its physical function ... */
+    u32 vf;                /* ... and its index there, from 0 */
+    /* of a physical function: how many virtual ones are enabled; else 0 */
+    u32 nr_vfs;
+    /* of a physical function: BARs of virtual function 0; all have this size */
+    struct pci_bar vf_bar[6];
     struct pci_bar bar[6];
     u32 saved[16];           /* the header as firmware left it */
     u16 saved_devctl;        /* and device control: PCI Express 7.8.4 */
@@ -115,7 +119,8 @@ struct pci_device {
     bool in_reset, was_reset;
     bool lost; /* it did not come back from a reset, or its physical function did not */
 
-    bool mute; /* a fault put in by tests: it stays away after a reset, and its messages cannot be masked */
+    /* a fault put in by tests: it stays away after a reset, and its messages cannot be masked */
+    bool mute;
     struct assignment *assignment; /* hv/passthrough's; hv/pci leaves it alone */
 };
 
@@ -141,7 +146,8 @@ struct pci_device *pci_bridge_of(u32 bus);
  * not master of the bus, and has no INTx. */
 u32 pci_idle_command(const struct pci_device *d);
 
-#define PCI_RESET_TRIES  11u                    /* phases in which it may come back: 1 s, PCI Express 6.6.1 */
+/* phases in which it may come back: 1 s, PCI Express 6.6.1 */
+#define PCI_RESET_TRIES  11u
 #define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */
 
 /* Takes the device from whoever used it, in phases from 0 on. After the first one it neither reads

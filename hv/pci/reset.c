@@ -65,7 +65,8 @@ static bool begin_reset(const struct pci_device *d) {
     u32 pm = d->pm ? pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) : (u32)PM_NO_RESET;
 
     if (d->express && pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCAP, 4) & DEVCAP_FLR)
-        pci_write(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2, d->saved_devctl | (u32)DEVCTL_FLR);
+        pci_write(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2,
+                  d->saved_devctl | (u32)DEVCTL_FLR);
     else if ((af & af_needed) == af_needed)
         pci_write(d->bdf, d->af + (u32)AF_CONTROL, 1, AF_CONTROL_FLR);
     else if (!(pm & PM_NO_RESET))
@@ -81,12 +82,14 @@ static void restore(const struct pci_device *d) {
     pci_write(d->bdf, PCI_CACHE_LINE, 2, d->saved[PCI_CACHE_LINE / 4] & 0xffff);
     pci_write(d->bdf, PCI_LINE, 1, d->line);
     if (d->express)
-        pci_write(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2, d->saved_devctl & ~(u32)DEVCTL_FLR);
+        pci_write(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2,
+                  d->saved_devctl & ~(u32)DEVCTL_FLR);
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
 }
 
 u32 pci_idle_command(const struct pci_device *d) {
-    return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) | PCI_COMMAND_NO_INTX;
+    return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) |
+           PCI_COMMAND_NO_INTX;
 }
 
 /* Does the device answer, with none of its own requests pending? A virtual function does not answer
@@ -102,7 +105,8 @@ static bool answers(const struct pci_device *d) {
     else
         present = pci_read(d->bdf, PCI_ID, 4) == d->saved[0];
     if (!present) return false;
-    return !d->express || !(pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) & TRANSACTIONS_PENDING);
+    return !d->express ||
+           !(pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) & TRANSACTIONS_PENDING);
 }
 
 static u64 first_phase(struct pci_device *d) {

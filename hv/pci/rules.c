@@ -35,7 +35,8 @@ static const struct range {
 
 static enum pci_rule rule_at(u32 capability, u32 at) {
     for (const struct range *r = ranges; r < ranges + ARRAY_SIZE(ranges); r++)
-        if (r->capability == capability && at >= r->first && at < r->end) return (enum pci_rule)r->rule;
+        if (r->capability == capability && at >= r->first && at < r->end)
+            return (enum pci_rule)r->rule;
     return PCI_RULE_REFUSED;
 }
 
@@ -47,7 +48,8 @@ bool pci_register_exists(u32 offset, u32 size) {
 static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, u32 size) {
     u32 at = 0;
 
-    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
+    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST)
+        at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_CAPABILITY; n++) {
         u32 word = pci_read(d->bdf, at, 4);
         enum pci_rule rule = offset >= at ? rule_at(word & 0xff, offset - at) : PCI_RULE_REFUSED;

@@ -8,11 +8,12 @@
 enum pci_rule {
     PCI_RULE_REFUSED, /* not at all */
     PCI_RULE_AS_IT_IS,
-    PCI_RULE_COMMAND,    /* as it is; parts of it may be written */
-    PCI_RULE_ID,         /* as Takt knows it: a virtual function's reads as ones */
-    PCI_RULE_BARS,       /* the addresses at which the VM sees them */
-    PCI_RULE_ZERO,       /* reads as 0 */
-    PCI_RULE_TABLE_SIZE, /* the control word of MSI-X with the size that the VM gets, never masked */
+    PCI_RULE_COMMAND, /* as it is; parts of it may be written */
+    PCI_RULE_ID,      /* as Takt knows it: a virtual function's reads as ones */
+    PCI_RULE_BARS,    /* the addresses at which the VM sees them */
+    PCI_RULE_ZERO,    /* reads as 0 */
+    /* the control word of MSI-X with the size that the VM gets, never masked */
+    PCI_RULE_TABLE_SIZE,
 };
 
 /* Is there a register at `offset` of `size` bytes: 1, 2 or 4, at a multiple of its size? */

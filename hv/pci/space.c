@@ -25,7 +25,8 @@ static volatile u8 *register_at(u32 bdf, u32 offset) {
     u32 bus = bdf >> 8;
 
     for (const struct window *w = window; w < window + nr_windows && offset < 4096; w++)
-        if (bus >= w->first && bus <= w->last) return w->regs + ((u64)(bdf - (w->first << 8)) << 12) + offset;
+        if (bus >= w->first && bus <= w->last)
+            return w->regs + ((u64)(bdf - (w->first << 8)) << 12) + offset;
     return NULL;
 }
 
@@ -90,7 +91,8 @@ u32 pci_next_bus(u32 bus) {
 /* Does the window show the same devices on this bus as the ports? */
 static bool same_as_ports(volatile u8 *p, u32 bus) {
     for (u32 bdf = bus << 8; bdf < (bus + 1) << 8; bdf += 8)
-        if (memory_read(p + ((u64)(bdf & 0xff) << 12), 4) != ports_read(bdf, PCI_ID, 4)) return false;
+        if (memory_read(p + ((u64)(bdf & 0xff) << 12), 4) != ports_read(bdf, PCI_ID, 4))
+            return false;
     return true;
 }
 
@@ -118,7 +120,8 @@ static const char *add_window(const struct acpi_info *a, const struct acpi_ecam 
     if (is_taken(e, from, to, a)) return "another one has these buses, or this memory";
     w->regs = mmio_map(from, to - from);
     if (!w->regs) return "it is out of reach";
-    if (!e->segment && !same_as_ports(w->regs, e->first)) return "it does not show what the ports show";
+    if (!e->segment && !same_as_ports(w->regs, e->first))
+        return "it does not show what the ports show";
     w->first = (u32)e->segment << 8 | e->first;
     w->last = (u32)e->segment << 8 | e->last;
     nr_windows++;
@@ -131,7 +134,8 @@ const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram) 
         const char *why = add_window(a, e, ram);
 
         if (why)
-            log_warn("MCFG: configuration space of segment %u, buses %02x to %02x, at %lx is not used: %s",
+            log_warn("MCFG: configuration space of segment %u, buses %02x to %02x, at %lx is not "
+                     "used: %s",
                      e->segment, e->first, e->last, e->base, why);
     }
     return nr_windows ? "ECAM" : "ports";

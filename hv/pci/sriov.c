@@ -28,7 +28,9 @@ enum {
 #define WINDOW_SHIFT   16
 #define WINDOW_LAST    0xfffff /* a window ends with a whole MiB: PCI-PCI Bridge 1.2, 3.2.5.6 */
 
-static u32 sriov_get(const struct pci_device *pf, u32 reg) { return pci_read(pf->bdf, pf->sriov + reg, 2); }
+static u32 sriov_get(const struct pci_device *pf, u32 reg) {
+    return pci_read(pf->bdf, pf->sriov + reg, 2);
+}
 
 static void sriov_set(const struct pci_device *pf, u32 reg, u32 v) {
     pci_write(pf->bdf, pf->sriov + reg, 2, v);
@@ -66,7 +68,8 @@ static u64 occupied(u64 at, u64 end) {
  * is none. */
 static bool place_vf_bar(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
     u64 first = (pci_read(bridge->bdf, PCI_WINDOW, 2) & WINDOW_BITS) << WINDOW_SHIFT;
-    u64 last = (pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & WINDOW_BITS) << WINDOW_SHIFT | WINDOW_LAST;
+    u64 last =
+        (pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & WINDOW_BITS) << WINDOW_SHIFT | WINDOW_LAST;
     u64 align = MAX(b->size, (u64)PAGE_SIZE), next;
 
     b->addr = ALIGN_UP(first, align);
@@ -83,7 +86,8 @@ static const char *place_vf_bars(struct pci_device *pf, const struct pci_device 
         n = pci_size_bar(pf, pf->sriov + VF_BAR + 4 * i, i == 5, &b);
         if (!b.size) continue;
         if (b.io) return "a BAR of theirs is for ports";
-        if (!place_vf_bar(bridge, &b, b.size * nr)) return "the bridge above it has no room for their BARs";
+        if (!place_vf_bar(bridge, &b, b.size * nr))
+            return "the bridge above it has no room for their BARs";
         pf->vf_bar[i] = b;
     }
     return NULL;
@@ -93,7 +97,8 @@ static const char *place_vf_bars(struct pci_device *pf, const struct pci_device 
 
 /* Returns NULL, or what is wrong with the bdfs that the virtual functions get. These follow from
  * what was programmed, and the bridge above must forward their bus. */
-static const char *check_bdfs(const struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
+static const char *check_bdfs(const struct pci_device *pf, const struct pci_device *bridge,
+                              u32 nr) {
     u32 stride = sriov_get(pf, STRIDE), first = pf->bdf + sriov_get(pf, OFFSET);
     u32 last = first + stride * (nr - 1);
 
@@ -112,7 +117,8 @@ static bool use_ari(const struct pci_device *pf, const struct pci_device *bridge
     u32 control = bridge->express + (u32)EXPRESS_CTL2;
 
     if (!bridge->express || !pf->ari) return false;
-    if (!(pci_read(bridge->bdf, bridge->express + (u32)EXPRESS_CAP2, 4) & ARI_FORWARDING)) return false;
+    if (!(pci_read(bridge->bdf, bridge->express + (u32)EXPRESS_CAP2, 4) & ARI_FORWARDING))
+        return false;
     pci_write(bridge->bdf, control, 2, pci_read(bridge->bdf, control, 2) | (u32)ARI_FORWARDING);
     return true;
 }
@@ -146,7 +152,8 @@ static const char *enable_vfs(struct pci_device *pf, u32 most) {
 
     if (!nr) return "it has none to give";
     if (!bridge) return "there is no bridge above it, in whose window they could be";
-    if (!(pci_read(pf->bdf, pf->sriov + PAGES_SUPPORTED, 4) & PAGE_4K)) return "it knows no pages of 4 KiB";
+    if (!(pci_read(pf->bdf, pf->sriov + PAGES_SUPPORTED, 4) & PAGE_4K))
+        return "it knows no pages of 4 KiB";
     /* NumVFs and the BARs can be written only while virtual functions are off: SR-IOV 1.1, 3.3.7,
      * 3.3.14 */
     sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) & ~(u32)(VF_ENABLE | VF_MEMORY));
@@ -201,8 +208,8 @@ void sriov_find(void) {
         if (!pf->nr_vfs) continue;
         id |= sriov_get(pf, VF_DEVICE) << 16;
         for (u32 n = 0; n < pf->nr_vfs; n++)
-            found +=
-                pci_add_vf(pf, n, pf->bdf + sriov_get(pf, OFFSET) + n * sriov_get(pf, STRIDE), id) != NULL;
+            found += pci_add_vf(pf, n, pf->bdf + sriov_get(pf, OFFSET) + n * sriov_get(pf, STRIDE),
+                                id) != NULL;
         log_info("PCI device %s: %u virtual function%s", pf->name, found, plural(found));
     }
 }

@@ -64,12 +64,13 @@ enum { ENTRY_KIND = 0, ENTRY_LENGTH = 1, ENTRY_HEAD = 2 };
 
 /* Calls `fn` for the entries from `at` to the end of the table whose kind is below `kinds`, and
  * which are at least as long as `least` says for their kind. */
-static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, const u8 *least, u8 kinds,
-                          void (*fn)(struct acpi_info *a, const u8 *e)) {
+static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, const u8 *least,
+                          u8 kinds, void (*fn)(struct acpi_info *a, const u8 *e)) {
     for (; len - at >= ENTRY_HEAD; at += t[at + ENTRY_LENGTH]) {
         const u8 *e = t + at;
 
-        if (e[ENTRY_LENGTH] < ENTRY_HEAD || e[ENTRY_LENGTH] > len - at) { /* the rest cannot be found */
+        /* the rest cannot be found */
+        if (e[ENTRY_LENGTH] < ENTRY_HEAD || e[ENTRY_LENGTH] > len - at) {
             a->bad_tables++;
             return;
         }
@@ -103,9 +104,10 @@ static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
         break;
     case MADT_IOAPIC:
         if (a->nr_ioapics == ACPI_MAX_IOAPICS) break;
-        a->ioapic[a->nr_ioapics++] = (struct acpi_ioapic){ .addr = table_get(e + IOAPIC_ADDRESS, 4),
-                                                           .gsi_base = (u32)table_get(e + IOAPIC_GSI_BASE, 4),
-                                                           .id = e[IOAPIC_ID] };
+        a->ioapic[a->nr_ioapics++] =
+            (struct acpi_ioapic){ .addr = table_get(e + IOAPIC_ADDRESS, 4),
+                                  .gsi_base = (u32)table_get(e + IOAPIC_GSI_BASE, 4),
+                                  .id = e[IOAPIC_ID] };
         break;
     case MADT_OVERRIDE:
         if (a->nr_overrides == ACPI_MAX_OVERRIDES) break;
@@ -123,7 +125,8 @@ static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
 
 static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
     static const u8 least[MADT_KINDS] = {
-        [MADT_LAPIC] = 8, [MADT_IOAPIC] = 12, [MADT_OVERRIDE] = 10, [MADT_LAPIC_NMI] = 6, [MADT_X2APIC] = 16,
+        [MADT_LAPIC] = 8,     [MADT_IOAPIC] = 12, [MADT_OVERRIDE] = 10,
+        [MADT_LAPIC_NMI] = 6, [MADT_X2APIC] = 16,
     };
 
     parse_entries(a, t, len, MADT_ENTRIES, least, MADT_KINDS, parse_madt_entry);
@@ -145,7 +148,8 @@ enum { MCFG_BASE = 0, MCFG_SEGMENT = 8, MCFG_FIRST_BUS = 10, MCFG_LAST_BUS = 11 
 
 /* Copies the entries as they are: hv/pci/space.c decides which can be true. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
-    for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS; at += MCFG_ENTRY) {
+    for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS;
+         at += MCFG_ENTRY) {
         const u8 *e = t + at;
 
         a->ecam[a->nr_ecams++] = (struct acpi_ecam){ .base = table_get(e + MCFG_BASE, 8),
@@ -186,7 +190,12 @@ enum { SRAT_LAPIC, SRAT_MEMORY, SRAT_X2APIC, SRAT_KINDS }; /* 5.2.16.1 to 5.2.16
 
 /* Offsets in the entries of each kind. The number of a LAPIC's domain is in two pieces. */
 enum { SRAT_LAPIC_DOMAIN = 2, SRAT_LAPIC_ID = 3, SRAT_LAPIC_FLAGS = 4, SRAT_LAPIC_DOMAIN_HIGH = 9 };
-enum { SRAT_MEMORY_DOMAIN = 2, SRAT_MEMORY_BASE = 8, SRAT_MEMORY_LENGTH = 16, SRAT_MEMORY_FLAGS = 28 };
+enum {
+    SRAT_MEMORY_DOMAIN = 2,
+    SRAT_MEMORY_BASE = 8,
+    SRAT_MEMORY_LENGTH = 16,
+    SRAT_MEMORY_FLAGS = 28
+};
 enum { SRAT_X2APIC_DOMAIN = 4, SRAT_X2APIC_ID = 8, SRAT_X2APIC_FLAGS = 12 };
 
 static void parse_srat_entry(struct acpi_info *a, const u8 *e) {
@@ -198,17 +207,21 @@ static void parse_srat_entry(struct acpi_info *a, const u8 *e) {
         break;
     case SRAT_MEMORY:
         add_mem_node(a, table_get(e + SRAT_MEMORY_BASE, 8), table_get(e + SRAT_MEMORY_LENGTH, 8),
-                     (u32)table_get(e + SRAT_MEMORY_DOMAIN, 4), (u32)table_get(e + SRAT_MEMORY_FLAGS, 4));
+                     (u32)table_get(e + SRAT_MEMORY_DOMAIN, 4),
+                     (u32)table_get(e + SRAT_MEMORY_FLAGS, 4));
         break;
     case SRAT_X2APIC:
-        add_cpu_node(a, (u32)table_get(e + SRAT_X2APIC_ID, 4), (u32)table_get(e + SRAT_X2APIC_DOMAIN, 4),
+        add_cpu_node(a, (u32)table_get(e + SRAT_X2APIC_ID, 4),
+                     (u32)table_get(e + SRAT_X2APIC_DOMAIN, 4),
                      (u32)table_get(e + SRAT_X2APIC_FLAGS, 4));
         break;
     }
 }
 
 static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
-    static const u8 least[SRAT_KINDS] = { [SRAT_LAPIC] = 16, [SRAT_MEMORY] = 40, [SRAT_X2APIC] = 24 };
+    static const u8 least[SRAT_KINDS] = {
+        [SRAT_LAPIC] = 16, [SRAT_MEMORY] = 40, [SRAT_X2APIC] = 24
+    };
 
     parse_entries(a, t, len, SRAT_ENTRIES, least, SRAT_KINDS, parse_srat_entry);
 }
@@ -236,7 +249,8 @@ enum { SPCR_16550 = 0, SPCR_16550_LIKE = 1, SPCR_16550_GAS = 0x12 }; /* of SPCR_
 /* Takt drives 16550s alone. The generic address says how far apart the registers are. A base
  * address of 0 means that the firmware's redirection is switched off. */
 static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
-    static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 }; /* by SPCR_BAUD */
+    /* by SPCR_BAUD */
+    static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 };
     u8 kind = t[SPCR_KIND], code = t[SPCR_BAUD], irqs = t[SPCR_IRQ_KINDS];
     const u8 *gas = t + SPCR_ADDRESS;
     u64 address = table_get(gas + GAS_ADDRESS, 8);
@@ -258,7 +272,14 @@ static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
 /* ---- how the machine is switched off and reset ---- */
 
 /* Opcodes of AML, the language of DSDT and SSDT (ACPI 6.5, 20.2). */
-enum { AML_ZERO = 0, AML_ONE = 1, AML_NAME = 0x08, AML_BYTE = 0x0a, AML_PACKAGE = 0x12, AML_ROOT = '\\' };
+enum {
+    AML_ZERO = 0,
+    AML_ONE = 1,
+    AML_NAME = 0x08,
+    AML_BYTE = 0x0a,
+    AML_PACKAGE = 0x12,
+    AML_ROOT = '\\'
+};
 
 /* Reads from [p, end) the head of a package and its first two elements, which must be small numbers
  * (ACPI 6.5, 20.2.5.4: DefPackage). False: they are something else, or go beyond the end. */
@@ -290,7 +311,8 @@ static void find_s5(struct acpi_power *p, const u8 *t, u32 len) {
 
         if (*at != AML_NAME) continue;
         if (*name == AML_ROOT) name++;
-        if (end - name < 4 || memcmp(name, "_S5_", 4) || !read_package(name + 4, end, type)) continue;
+        if (end - name < 4 || memcmp(name, "_S5_", 4) || !read_package(name + 4, end, type))
+            continue;
         if (type[0] > ACPI_MAX_SLEEP_TYPE || type[1] > ACPI_MAX_SLEEP_TYPE) continue;
         p->s5_known = true;
         p->type_a = type[0];
@@ -320,7 +342,8 @@ enum {
 #define FADT_RESET_REG_SUP   BIT(10)
 #define FADT_HW_REDUCED_ACPI BIT(20) /* there are no PM1 registers */
 #define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
-#define BOOT_ARCH_8042       BIT(1)  /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
+/* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
+#define BOOT_ARCH_8042 BIT(1)
 
 /* Returns the port of a PM1 control register. The FADT has a field of 4 bytes for it, and from ACPI
  * 2 on also a generic address; either may be empty. 0: there is no such register, or it is no
@@ -342,7 +365,8 @@ static bool denies_8042(const u8 *t, u32 len) {
 
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     struct acpi_power *p = &a->power;
-    u64 wide = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0, narrow = table_get(t + FADT_DSDT, 4);
+    u64 wide = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0,
+        narrow = table_get(t + FADT_DSDT, 4);
     u64 smi = table_get(t + FADT_SMI_CMD, 4), flags = table_get(t + FADT_FLAGS, 4);
     const u8 *dsdt = NULL;
     u32 dsdt_len;
@@ -396,7 +420,8 @@ static void parse_table(struct acpi_info *a, u64 pa) {
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 
-    if (t && a->nr_tables < ACPI_MAX_TABLES) a->table[a->nr_tables++] = (struct acpi_table){ pa, len };
+    if (t && a->nr_tables < ACPI_MAX_TABLES)
+        a->table[a->nr_tables++] = (struct acpi_table){ pa, len };
     for (u32 i = 0; t && i < ARRAY_SIZE(kinds); i++) {
         if (memcmp(t, kinds[i].signature, 4) || len < kinds[i].least) continue;
         if (a->kinds_seen & BIT(i) && !kinds[i].many) {
@@ -426,7 +451,8 @@ enum { RSDP_REVISION = 15, RSDP_RSDT = 16, RSDP_LENGTH = 20, RSDP_XSDT = 24 };
 #define RSDP_HAS_XSDT 2u /* from this revision on */
 
 static bool rsdp_ok(const u8 *p, u32 len) {
-    if (len < RSDP_V1_SIZE || memcmp(p, "RSD PTR ", 8) || !table_sums_to_zero(p, RSDP_V1_SIZE)) return false;
+    if (len < RSDP_V1_SIZE || memcmp(p, "RSD PTR ", 8) || !table_sums_to_zero(p, RSDP_V1_SIZE))
+        return false;
     return p[RSDP_REVISION] < RSDP_HAS_XSDT || len >= RSDP_V2_SIZE;
 }
 

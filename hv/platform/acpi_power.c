@@ -32,7 +32,8 @@ void acpi_power_init(const struct acpi_power *p) {
 static void acpi_take_over(void) {
     if (!acpi.smi_command || !acpi.acpi_enable || (inw(acpi.pm1a) & PM1_SCI_EN)) return;
     outb(acpi.smi_command, acpi.acpi_enable);
-    for (u32 i = 0; i < HANDOVER_POLLS && !(inw(acpi.pm1a) & PM1_SCI_EN); i++) delay_ns(HANDOVER_POLL_NS);
+    for (u32 i = 0; i < HANDOVER_POLLS && !(inw(acpi.pm1a) & PM1_SCI_EN); i++)
+        delay_ns(HANDOVER_POLL_NS);
 }
 
 static u16 with_type(u16 port, u8 type) {

@@ -72,8 +72,9 @@ u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 static void silence_8259(void) {
     static const struct {
         u8 port, value;
-    } init[] = { { 0x20, 0x11 }, { 0xa0, 0x11 }, { 0x21, VEC_PIC }, { 0xa1, VEC_PIC + 8 }, { 0x21, 4 },
-                 { 0xa1, 2 },    { 0x21, 1 },    { 0xa1, 1 },       { 0x21, 0xff },        { 0xa1, 0xff } };
+    } init[] = { { 0x20, 0x11 }, { 0xa0, 0x11 }, { 0x21, VEC_PIC }, { 0xa1, VEC_PIC + 8 },
+                 { 0x21, 4 },    { 0xa1, 2 },    { 0x21, 1 },       { 0xa1, 1 },
+                 { 0x21, 0xff }, { 0xa1, 0xff } };
 
     for (unsigned i = 0; i < ARRAY_SIZE(init); i++) outb(init[i].port, init[i].value);
 }

@@ -1,4 +1,5 @@
-/* The local APIC of each CPU, by MMIO or (x2APIC) by MSR; the 8259s, which stay masked. SDM 3A 11. */
+/* The local APIC of each CPU, by MMIO or (x2APIC) by MSR; the 8259s, which stay masked. SDM 3A
+ * 11. */
 #ifndef HV_PLATFORM_APIC_H
 #define HV_PLATFORM_APIC_H
 
@@ -6,8 +7,8 @@
 
 extern bool apic_x2, apic_tsc_deadline;
 
-/* Chooses the mode of the APIC and of its timer (the two variables above) by CPUID alone. -ENODEV without an
- * APIC. */
+/* Chooses the mode of the APIC and of its timer (the two variables above) by CPUID alone.
+ * -ENODEV without an APIC. */
 int apic_probe(void);
 /* On the boot CPU: apic_probe(), finds the registers, silences 8259s and IOAPICs (irq.h). -ENODEV
  * without an APIC. */

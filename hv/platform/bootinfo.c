@@ -1,7 +1,16 @@
-/* Multiboot2 specification 3.6 (boot information). Nothing is read outside [mbi, mbi + total_size). */
+/* Multiboot2 specification 3.6 (boot information). Nothing is read outside [mbi, mbi +
+ * total_size). */
 #include "platform/firmware.h"
 
-enum { TAG_END, TAG_CMDLINE, TAG_MODULE = 3, TAG_MMAP = 6, TAG_SCREEN = 8, TAG_RSDP1 = 14, TAG_RSDP2 };
+enum {
+    TAG_END,
+    TAG_CMDLINE,
+    TAG_MODULE = 3,
+    TAG_MMAP = 6,
+    TAG_SCREEN = 8,
+    TAG_RSDP1 = 14,
+    TAG_RSDP2
+};
 enum { MEM_RAM = 1 };
 
 /* ---- sets of ranges ---- */
@@ -72,16 +81,18 @@ static const char *parse_module(struct boot_info *b, const u8 *tag, u32 len) {
     m->end = table_get(tag + 4, 4);
     if (m->end < m->start) return "a module ends before it starts";
     for (u32 i = 0; i < b->nr_modules; i++)
-        if (m->start < b->module[i].end && b->module[i].start < m->end) return "two modules overlap";
-    for (; end < len && tag[end] && tag[end] != ' '; end++) /* "/boot/busy.elf ..." is named busy.elf */
+        if (m->start < b->module[i].end && b->module[i].start < m->end)
+            return "two modules overlap";
+    for (; end < len && tag[end] && tag[end] != ' ';
+         end++) /* "/boot/busy.elf ..." is named busy.elf */
         if (tag[end] == '/') base = end + 1;
     copy_text(m->name, BOOT_NAME, tag + base, end - base);
     b->nr_modules++;
     return NULL;
 }
 
-/* RAM is what some entry calls RAM and no entry calls anything else; partial pages are dropped. Of two
- * maps the first counts. */
+/* RAM is what some entry calls RAM and no entry calls anything else; partial pages are dropped.
+ * Of two maps the first counts. */
 static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
     u32 step = len >= 8 ? (u32)table_get(tag, 4) : 0;
 
@@ -135,7 +146,8 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out) 
 
         if (at > total - 8) return "the boot information lacks its end tag";
         size = (u32)table_get(base + at + 4, 4);
-        if (size < 8 || size > total - at) return "a tag of the boot information has an impossible size";
+        if (size < 8 || size > total - at)
+            return "a tag of the boot information has an impossible size";
         if (table_get(base + at, 2) == TAG_END) break;
         why = parse_tag(out, (u32)table_get(base + at, 2), base + at + 8, size - 8);
         if (why) return why;

@@ -65,7 +65,8 @@ struct sample {
 static struct sample sample(const struct reference *r) {
     struct sample best = { 0, 0, ~0ull };
 
-    for (int i = 0; i < 3; i++) { /* the narrowest of three: the host of an emulator may have been away */
+    /* the narrowest of three: the host of an emulator may have been away */
+    for (int i = 0; i < 3; i++) {
         u64 t0 = rdtsc();
         u32 ref = r->read();
         u64 t1 = rdtsc();
@@ -107,20 +108,23 @@ static struct tsc_measured measure(const struct reference *r) {
     u64 ref, tsc;
 
     m.ppm = compare(r, &ref, &tsc);
-    if (m.ppm != STANDS_STILL) m.khz = (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs));
+    if (m.ppm != STANDS_STILL)
+        m.khz = (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs));
     return m;
 }
 
 /* Tells the operator which rate is used (`khz`) and how well it is known. `said` is what `leaf` of
  * CPUID gives (0: nothing), `m` is what was measured by `clock`. */
-static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock, const struct tsc_measured *m) {
+static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock,
+                      const struct tsc_measured *m) {
     u64 mhz = khz / 1000, rest = khz % 1000;
 
     if (!m->khz)
-        log_info("TSC: %lu.%03lu MHz by %s: no clock counts that could confirm it", mhz, rest, leaf);
+        log_info("TSC: %lu.%03lu MHz by %s: no clock counts that could confirm it", mhz, rest,
+                 leaf);
     else if (khz == said)
-        log_info("TSC: %lu.%03lu MHz by %s, confirmed by the %s to within %u ppm", mhz, rest, leaf, clock,
-                 m->ppm);
+        log_info("TSC: %lu.%03lu MHz by %s, confirmed by the %s to within %u ppm", mhz, rest, leaf,
+                 clock, m->ppm);
     else
         log_info("TSC: %lu.%03lu MHz by the %s, to within %u ppm", mhz, rest, clock, m->ppm);
     if (said && khz != said)
@@ -155,7 +159,8 @@ void delay_ns(u64 ns) {
     while (rdtsc() < end) cpu_relax();
 }
 
-/* The newest TSC that either CPU has read; and by how much each was seen behind it, the boot CPU's last. */
+/* The newest TSC that either CPU has read; and by how much each was seen behind it, the boot
+ * CPU's last. */
 static volatile u64 latest, behind[2];
 
 /* If a value was written before we read our TSC, our TSC must not be smaller. */

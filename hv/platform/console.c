@@ -13,7 +13,8 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-DEFINE_COUNTER(console_overruns); /* times that the receiver lost bytes, since nobody read them in time */
+/* times that the receiver lost bytes, since nobody read them in time */
+DEFINE_COUNTER(console_overruns);
 
 #define OUT_SIZE 16384u
 #define LOG_LINE 252
@@ -96,7 +97,8 @@ static const struct line *line_at(const struct log *l, u64 at) { return &l->line
 
 /* Of two places, one in each log, the one whose line came first; LOGS if both are at the end. */
 static u32 older(const u64 at[LOGS]) {
-    bool own = at[OF_HYPERVISOR] < logs[OF_HYPERVISOR].end, guests = at[OF_GUESTS] < logs[OF_GUESTS].end;
+    bool own = at[OF_HYPERVISOR] < logs[OF_HYPERVISOR].end,
+         guests = at[OF_GUESTS] < logs[OF_GUESTS].end;
 
     if (own && guests) {
         u64 a = line_at(&logs[OF_HYPERVISOR], at[OF_HYPERVISOR])->number;
@@ -128,7 +130,8 @@ static const struct line *next_to_show(void) {
 }
 
 static bool log_waits(void) {
-    return logs[OF_HYPERVISOR].shown < logs[OF_HYPERVISOR].end || logs[OF_GUESTS].shown < logs[OF_GUESTS].end;
+    return logs[OF_HYPERVISOR].shown < logs[OF_HYPERVISOR].end ||
+           logs[OF_GUESTS].shown < logs[OF_GUESTS].end;
 }
 
 size_t log_read(u64 *position, char *buf, size_t size) {
@@ -351,7 +354,8 @@ void console_init(const char *spec, const struct acpi_info *acpi) {
         return;
     }
     why = serial_find(&want, acpi, &found);
-    if (!why && !uart_open(&found.uart, &found.uart, found.baud)) why = "no serial port answers there";
+    if (!why && !uart_open(&found.uart, &found.uart, found.baud))
+        why = "no serial port answers there";
     if (why) {
         log_warn("console = %s: %s: the console stays %s", spec, why,
                  uart_there(&serial.uart) ? "where it is" : "the log and the screen");
@@ -426,7 +430,8 @@ static void listen(void) {
         vector = -1;
     }
     if (vector < 0) {
-        log_info("console: the interrupt of %s is not known: it is looked at every millisecond", serial.name);
+        log_info("console: the interrupt of %s is not known: it is looked at every millisecond",
+                 serial.name);
         return;
     }
     listening = true;

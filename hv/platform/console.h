@@ -37,7 +37,8 @@ void console_set_async(const struct acpi_info *acpi);
 /* All output waits for the port again, and locks are not taken any more. */
 void console_set_panic(void);
 void console_set_level(enum log_level level); /* what goes from the log to the console */
-u64 console_dropped(void);                    /* lines of the log that were overwritten before they left */
+/* lines of the log that were overwritten before they left */
+u64 console_dropped(void);
 /* Sends all that is queued and what the log has not shown yet, within a bounded time. */
 void console_flush(void);
 

@@ -117,7 +117,8 @@ static void find_end(struct ring *r) {
     for (u32 i = 0; i < r->nr; i++) {
         u32 number = ((struct slot *)(r->slots + (u64)i * r->size))->number;
 
-        if (number % r->nr == i && number != ~0u && holds(r, number)) r->end = MAX(r->end, number + 1);
+        if (number % r->nr == i && number != ~0u && holds(r, number))
+            r->end = MAX(r->end, number + 1);
     }
 }
 
@@ -140,7 +141,8 @@ void crashlog_open(void *at) {
     u32 session = 1;
 
     for (u32 i = 0; i < BANKS; i++)
-        if (head_ok(&bank[i].head) && (!last || bank[i].head.session > last->head.session)) last = &bank[i];
+        if (head_ok(&bank[i].head) && (!last || bank[i].head.session > last->head.session))
+            last = &bank[i];
     if (last) {
         last_lines = ring_of(last->line[0], LINE_SLOT, LINE_SLOTS, last->head.session);
         last_records = ring_of(last->record[0], RECORD_SLOT, RECORD_SLOTS, last->head.session);
@@ -169,7 +171,8 @@ void crashlog_records(const struct trace_record *r, u32 n) {
 }
 
 void crashlog_drain_trace(void) {
-    static struct trace_record next_of[TAKT_MAX_CPUS]; /* the oldest of each ring; event 0: it is empty */
+    /* the oldest of each ring; event 0: it is empty */
+    static struct trace_record next_of[TAKT_MAX_CPUS];
     u32 oldest = 0;
 
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
@@ -213,7 +216,8 @@ void crashlog_report(void) {
         if (how == CRASH_STOPPED)
             log_warn("The last session could not go on. These were its last lines:");
         else
-            log_warn("The last session was reset while it ran: did it hang? These were its last lines:");
+            log_warn(
+                "The last session was reset while it ran: did it hang? These were its last lines:");
         while (crashlog_last_line(&at, &text)) log_warn("| %s", text);
         log_warn("That was the last session. The command `crash` shows all that is kept of it.");
     }

@@ -94,8 +94,9 @@ struct acpi_power {
     bool s5_known;     /* type_a and type_b are there */
     u8 type_a, type_b; /* what the two control registers want for state S5 */
     u16 pm1a, pm1b;    /* ports of the PM1 control registers; 0: there is none */
-    u16 smi_command;   /* port where the firmware is asked to hand ACPI over; 0: it need not be asked */
-    u8 acpi_enable;    /* the byte that asks */
+    /* port where the firmware is asked to hand ACPI over; 0: it need not be asked */
+    u16 smi_command;
+    u8 acpi_enable; /* the byte that asks */
     bool can_reset;
     u8 reset_space; /* ACPI_SPACE_* of reset_address */
     u64 reset_address;
@@ -122,8 +123,9 @@ struct acpi_info {
         u16 flags; /* MPS INTI flags: polarity, trigger */
         u8 irq;
     } override[ACPI_MAX_OVERRIDES];
-    /* SRAT: which node CPUs and memory belong to. Nodes are numbered from 0 in the order in which the table
-     * names them; 0 or 1 node: memory is equally near everywhere, or nothing is said. */
+    /* SRAT: which node CPUs and memory belong to. Nodes are numbered from 0 in the order in
+     * which the table names them; 0 or 1 node: memory is equally near everywhere, or nothing is
+     * said. */
     u32 nr_nodes, nr_cpu_nodes, nr_mem_nodes;
     u32 domain[ACPI_MAX_NODES]; /* the table's own number of each node */
     struct acpi_cpu_node {
@@ -137,7 +139,8 @@ struct acpi_info {
     u64 hpet_addr; /* 0: none */
     u32 nr_ecams;
     struct acpi_ecam {
-        u64 base; /* where configuration space of bus 0 of the segment would be: PCI Firmware 3.3, 4.1.2 */
+        /* where configuration space of bus 0 of the segment would be: PCI Firmware 3.3, 4.1.2 */
+        u64 base;
         u16 segment;
         u8 first, last; /* buses */
     } ecam[ACPI_MAX_ECAMS];
@@ -171,15 +174,15 @@ static inline bool acpi_wants_x2apic(const struct acpi_info *a, bool is_on) {
  * MiB (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults.
  * Without a MADT nr_cpus is 0. */
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
-/* Puts the boot CPU first among a->apic_id, where smp_start() counts on it. A machine with more than
- * ACPI_MAX_CPUS CPUs may have left it out: then it takes another's place, as it runs already. A table that
- * forgot it gets it added. */
+/* Puts the boot CPU first among a->apic_id, where smp_start() counts on it. A machine with more
+ * than ACPI_MAX_CPUS CPUs may have left it out: then it takes another's place, as it runs
+ * already. A table that forgot it gets it added. */
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
 /* The node of the CPU with this APIC id, 0 if the SRAT does not name it. */
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id);
 /* The IOAPIC pin (ACPI's GSI) of one of a PC's 16 interrupt lines, and how it signals, IRQ_* of
- * irq.h. Active high and by edges, as on the ISA bus, unless an entry of the MADT says otherwise (ACPI
- * 6.5, 5.2.12.5). */
+ * irq.h. Active high and by edges, as on the ISA bus, unless an entry of the MADT says otherwise
+ * (ACPI 6.5, 5.2.12.5). */
 u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
@@ -219,9 +222,10 @@ struct dmar_info {
     } region[DMAR_MAX_REGIONS];
     struct dmar_scope {
         bool of_region;
-        u8 of;            /* that unit, that region */
-        u8 kind, id, bus; /* DMAR_ENDPOINT ...; the IOAPIC's or HPET's own id; where the path begins */
-        u8 hops;          /* at least 1 */
+        u8 of; /* that unit, that region */
+        /* DMAR_ENDPOINT ...; the IOAPIC's or HPET's own id; where the path begins */
+        u8 kind, id, bus;
+        u8 hops;                   /* at least 1 */
         u8 path[DMAR_MAX_HOPS][2]; /* device, function: bridges, and last what is meant */
     } scope[DMAR_MAX_SCOPES];
 };
@@ -244,7 +248,8 @@ struct mp_info {
         u16 flags;           /* MPS INTI flags */
         u32 gsi;
     } route[MP_MAX_ROUTES];
-    bool bad; /* a checksum did not hold, or an entry reaches beyond the end: what is behind is ignored */
+    /* a checksum did not hold, or an entry reaches beyond the end: what is behind is ignored */
+    bool bad;
 };
 
 /* MultiProcessor Specification 1.4, chapter 4. `a` says which GSIs an IOAPIC has. Without a table

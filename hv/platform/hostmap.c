@@ -18,7 +18,9 @@ static u64 mmio_next = MMIO_BASE, stack_next = STACK_BASE;
 /* Tables as those of guests, by the same walker. */
 static struct npt_format format = {
     .table = PTE_P | PTE_W,
-    .right = { [NPT_R] = PTE_P | PTE_NX, [NPT_RW] = PTE_P | PTE_W | PTE_NX, [NPT_R | NPT_X] = PTE_P },
+    .right = { [NPT_R] = PTE_P | PTE_NX,
+               [NPT_RW] = PTE_P | PTE_W | PTE_NX,
+               [NPT_R | NPT_X] = PTE_P },
     .type = { [NPT_UC] = PTE_PWT | PTE_PCD, [NPT_WC] = PTE_PWT }, /* x86/cpu.c: pat_init */
 };
 static struct npt tables;
@@ -42,7 +44,9 @@ void hostmap_image(void) {
 
     for (unsigned i = 0; i < ARRAY_SIZE(format.right); i++) format.right[i] &= ~PTE_NX | nx;
     for (u64 va = LINK_BASE + LOAD_BASE; ok && va < (u64)image_end; va += PAGE_SIZE) {
-        unsigned prot = va < (u64)image_rodata ? NPT_R | NPT_X : va < (u64)image_data ? NPT_R : NPT_RW;
+        unsigned prot = va < (u64)image_rodata ? NPT_R | NPT_X
+                        : va < (u64)image_data ? NPT_R
+                                               : NPT_RW;
 
         ok = map(va, va - LINK_BASE, PAGE_SIZE, prot, NPT_WB);
     }

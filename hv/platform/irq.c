@@ -31,7 +31,8 @@ static struct {
     u32 busy; /* calls under way, atomically */
 } use[NR_VEC_DEVICE];
 
-/* ---- vectors: a pCPU takes interrupts only where nothing of the hypervisor is under way there ---- */
+/* ---- vectors: a pCPU takes interrupts only where nothing of the hypervisor is under way there
+ * ---- */
 
 static void on_device(u8 vector) {
     u32 i = vector - VEC_DEVICE;

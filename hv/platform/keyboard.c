@@ -27,8 +27,9 @@ enum {
 #define PAUSE_REST 5    /* bytes of it that follow */
 
 /* What a key stands for, by scan code, alone and with Shift; 0: nothing. */
-static const char unshifted[] = "\0\x1b"
-                                "1234567890-=\x7f\tqwertyuiop[]\r\0asdfghjkl;'`\0\\zxcvbnm,./\0*\0 ";
+static const char unshifted[] =
+    "\0\x1b"
+    "1234567890-=\x7f\tqwertyuiop[]\r\0asdfghjkl;'`\0\\zxcvbnm,./\0*\0 ";
 static const char shifted[] = "\0\x1b"
                               "!@#$%^&*()_+\x7f\tQWERTYUIOP{}\r\0ASDFGHJKL:\"~\0|ZXCVBNM<>?\0*\0 ";
 
@@ -145,7 +146,8 @@ static bool switch_on(void) {
     config = inb(PORT_DATA);
     config |= CONFIG_IRQ | CONFIG_SET1;
     config &= (u8) ~(CONFIG_OFF | CONFIG_MOUSE);
-    if (!send(PORT_STATUS, CMD_WRITE) || !send(PORT_DATA, config) || !send(PORT_DATA, ENABLE)) return false;
+    if (!send(PORT_STATUS, CMD_WRITE) || !send(PORT_DATA, config) || !send(PORT_DATA, ENABLE))
+        return false;
     wait(STATUS_OUT, STATUS_OUT); /* its acknowledgement, which nobody needs */
     drain();
     return true;

@@ -16,7 +16,9 @@ enum { INT_TYPE = 1, INT_FLAGS = 2, INT_BUS = 4, INT_SOURCE = 5, INT_IOAPIC = 6,
 #define PCI_DEVICE(from) ((from) >> 2 & 31) /* INT_SOURCE of a PCI bus: appendix D.3 */
 #define PCI_PIN(from)    ((from)&3)
 
-static bool floating_ok(const u8 *p, u32 len) { return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len); }
+static bool floating_ok(const u8 *p, u32 len) {
+    return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len);
+}
 
 static const u8 *find_table(struct mp_info *out, u32 *len) {
     const u8 *p = firmware_find(BIOS_ROM, FLOATING_SIZE, floating_ok), *t;
@@ -40,7 +42,8 @@ static const u8 *find_entry(const u8 *t, u32 len, u8 kind, u8 id) {
 }
 
 /* Adds an interrupt if it is an ordinary one, from a PCI bus to an IOAPIC that `a` knows. */
-static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *t, u32 len, const u8 *e) {
+static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *t, u32 len,
+                      const u8 *e) {
     const u8 *bus = find_entry(t, len, MP_BUS, e[INT_BUS]);
     const u8 *apic = find_entry(t, len, MP_IOAPIC, e[INT_IOAPIC]);
 

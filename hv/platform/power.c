@@ -46,10 +46,10 @@ static void last_words(void) {
     console_flush();
 }
 
-/* Ends an emulator: Bochs at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. On a
- * real machine either port may belong to any device, so each is written only where its emulator is seen: a
- * hypervisor shows itself in CPUID, and Bochs answers at port 0xe9 with the port's own number
- * (port_e9_hack). */
+/* Ends an emulator: Bochs at the bytes "Shutdown" on port 0x8900, QEMU at a write to
+ * isa-debug-exit. On a real machine either port may belong to any device, so each is written
+ * only where its emulator is seen: a hypervisor shows itself in CPUID, and Bochs answers at port
+ * 0xe9 with the port's own number (port_e9_hack). */
 static void emulator_off(u8 code) {
     if (inb(BOCHS_DEBUG_PORT) == BOCHS_DEBUG_PORT)
         for (const char *p = "Shutdown"; *p; p++) outb(BOCHS_SHUTDOWN_PORT, (u8)*p);
@@ -63,8 +63,8 @@ static void triple_fault(void) {
     __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
 }
 
-/* By the register that ACPI names, the chipset's reset register, the keyboard controller's line, and a triple
- * fault, whichever comes first. */
+/* By the register that ACPI names, the chipset's reset register, the keyboard controller's line,
+ * and a triple fault, whichever comes first. */
 static void __attribute__((noreturn)) reset(void) {
     acpi_reset();
     outb(RESET_PORT, RESET_SYSTEM);
@@ -80,7 +80,8 @@ void platform_poweroff(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
-    watchdog_stop(); /* the next may take four seconds, and a reset instead is not what was asked for */
+    /* the next may take four seconds, and a reset instead is not what was asked for */
+    watchdog_stop();
     acpi_off();
     log_err("The machine does not switch itself off. Switch it off by hand.");
     console_flush();
@@ -112,9 +113,9 @@ void stop_machine(const char *why) {
     halt();
 }
 
-/* The first CPU to panic tells why and starts the machine again; others that panic meanwhile stand still.
- * If the first one panics once more, on its way, nothing that it has left to say is worth a machine that
- * stays off. */
+/* The first CPU to panic tells why and starts the machine again; others that panic meanwhile
+ * stand still. If the first one panics once more, on its way, nothing that it has left to say is
+ * worth a machine that stays off. */
 static u32 panicking = NO_CPU;
 
 void panic(const char *fmt, ...) {
@@ -193,10 +194,13 @@ int fault_inject(const char *what) {
         const char *word;
         void (*fn)(void);
     } faults[] = {
-        { "pf", page_fault }, { "gp", general_protection }, { "ud", undefined },     { "df", double_fault },
-        { "stack", deeper },  { "mc", machine_check },      { "assert", assertion }, { "nmi", nmi },
-        { "stray", stray },   { "storm", storm },           { "hang", hang },        { "freeze", freeze },
-        { "sleep", sleep },   { "triple", triple_fault },
+        { "pf", page_fault },    { "gp", general_protection },
+        { "ud", undefined },     { "df", double_fault },
+        { "stack", deeper },     { "mc", machine_check },
+        { "assert", assertion }, { "nmi", nmi },
+        { "stray", stray },      { "storm", storm },
+        { "hang", hang },        { "freeze", freeze },
+        { "sleep", sleep },      { "triple", triple_fault },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {

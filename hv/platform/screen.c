@@ -16,18 +16,20 @@
 
 /* ' ' to '~', 5 by 7: bit 5 * row + column. */
 static const u64 font[95] = {
-    0x000000000, 0x100421084, 0x00000294a, 0x295f57d4a, 0x11f4717c4, 0x632222263, 0x593511526, 0x000000886,
-    0x208210888, 0x088842082, 0x009575480, 0x0084f9080, 0x088600000, 0x0000f8000, 0x18c000000, 0x002222200,
-    0x3a33ae62e, 0x3884210c4, 0x7c444422e, 0x3a304111f, 0x211f4a988, 0x3a3083c3f, 0x3a317844c, 0x08422221f,
-    0x3a317462e, 0x1910f462e, 0x00c6018c0, 0x0886018c0, 0x208208888, 0x001f07c00, 0x088882082, 0x10044422e,
-    0x3ab5b422e, 0x463f8c62e, 0x3e317c62f, 0x3a210862e, 0x1d318c527, 0x7c217843f, 0x04217843f, 0x7a31e862e,
-    0x4631fc631, 0x38842108e, 0x19284211c, 0x452519531, 0x7c2108421, 0x4631ad771, 0x4639ace31, 0x3a318c62e,
-    0x04217c62f, 0x59358c62e, 0x45257c62f, 0x3e107043e, 0x10842109f, 0x3a318c631, 0x11518c631, 0x2ab5ac631,
-    0x462a22a31, 0x108454631, 0x7c222221f, 0x38421084e, 0x020820820, 0x39084210e, 0x000004544, 0x7c0000000,
-    0x000002082, 0x7a3e83800, 0x3e319b421, 0x3a210b800, 0x7a31cda10, 0x383f8b800, 0x084238a4c, 0x3a1e8c7c0,
-    0x46319b421, 0x388421804, 0x192843008, 0x24a32a421, 0x388421086, 0x4635aac00, 0x46319b400, 0x3a318b800,
-    0x042f8bc00, 0x421ecd800, 0x04219b400, 0x3e0e0b800, 0x324211c42, 0x5b318c400, 0x11518c400, 0x2ab58c400,
-    0x454454400, 0x3a1e8c400, 0x7c4447c00, 0x208411088, 0x108421084, 0x088441082, 0x0008a8800,
+    0x000000000, 0x100421084, 0x00000294a, 0x295f57d4a, 0x11f4717c4, 0x632222263, 0x593511526,
+    0x000000886, 0x208210888, 0x088842082, 0x009575480, 0x0084f9080, 0x088600000, 0x0000f8000,
+    0x18c000000, 0x002222200, 0x3a33ae62e, 0x3884210c4, 0x7c444422e, 0x3a304111f, 0x211f4a988,
+    0x3a3083c3f, 0x3a317844c, 0x08422221f, 0x3a317462e, 0x1910f462e, 0x00c6018c0, 0x0886018c0,
+    0x208208888, 0x001f07c00, 0x088882082, 0x10044422e, 0x3ab5b422e, 0x463f8c62e, 0x3e317c62f,
+    0x3a210862e, 0x1d318c527, 0x7c217843f, 0x04217843f, 0x7a31e862e, 0x4631fc631, 0x38842108e,
+    0x19284211c, 0x452519531, 0x7c2108421, 0x4631ad771, 0x4639ace31, 0x3a318c62e, 0x04217c62f,
+    0x59358c62e, 0x45257c62f, 0x3e107043e, 0x10842109f, 0x3a318c631, 0x11518c631, 0x2ab5ac631,
+    0x462a22a31, 0x108454631, 0x7c222221f, 0x38421084e, 0x020820820, 0x39084210e, 0x000004544,
+    0x7c0000000, 0x000002082, 0x7a3e83800, 0x3e319b421, 0x3a210b800, 0x7a31cda10, 0x383f8b800,
+    0x084238a4c, 0x3a1e8c7c0, 0x46319b421, 0x388421804, 0x192843008, 0x24a32a421, 0x388421086,
+    0x4635aac00, 0x46319b400, 0x3a318b800, 0x042f8bc00, 0x421ecd800, 0x04219b400, 0x3e0e0b800,
+    0x324211c42, 0x5b318c400, 0x11518c400, 0x2ab58c400, 0x454454400, 0x3a1e8c400, 0x7c4447c00,
+    0x208411088, 0x108421084, 0x088441082, 0x0008a8800,
 };
 
 static volatile u8 *cells; /* text: a character and its colour each; else pixels */
@@ -43,7 +45,8 @@ void screen_init(const struct boot_screen *b) {
     columns = is_text ? b->width : b->width / (CELL_W * zoom);
     rows = is_text ? b->height : b->height / (CELL_H * zoom);
     pitch = b->pitch;
-    if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28)) return;
+    if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28))
+        return;
     cells = mmio_map_wc(b->addr, bytes);
     if (!cells) return;
     kind = b->kind;
@@ -102,7 +105,8 @@ void screen_write(const char *s, size_t n) {
 /* ---- the terminal: what it shows, and what of it is drawn already ---- */
 
 #define CURSOR 0x80 /* added to the character that is under it */
-/* A step of a work item is short and pixels are slow to write: a step draws so many characters ... */
+/* A step of a work item is short and pixels are slow to write: a step draws so many characters
+ * ... */
 #define TEXT_AT_ONCE   512u
 #define PIXELS_AT_ONCE 24u
 #define LOOK_AT_ONCE   2048u /* ... and compares so many. */

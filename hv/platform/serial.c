@@ -33,12 +33,14 @@ static const char *find_pci(u32 bdf, struct serial *s) {
     hv_snprintf(s->name, sizeof(s->name), "pci:%02x:%02x.%u", bdf >> 8, bdf >> 3 & 31, bdf & 7);
     if (bdf >> 16) return "a PCI device of another segment than 0 cannot be reached so early";
     if (pci_port_read(bdf, PCI_ID) == ~0u) return "there is no such PCI device";
-    if (pci_port_read(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL) return "that PCI device is no serial port";
+    if (pci_port_read(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL)
+        return "that PCI device is no serial port";
     bar = pci_port_read(bdf, PCI_BAR0);
     addr = bar & (bar & BAR_IO ? ~3u : ~15u);
     if (!(bar & BAR_IO) && bar & BAR_64) addr |= (u64)pci_port_read(bdf, PCI_BAR0 + 4) << 32;
     if (!addr) return "the firmware gave that PCI device no address";
-    command = pci_port_read(bdf, PCI_COMMAND) & 0xffff; /* the upper half, status, is cleared by ones */
+    /* the upper half, status, is cleared by ones */
+    command = pci_port_read(bdf, PCI_COMMAND) & 0xffff;
     pci_port_write(bdf, PCI_COMMAND, command | (u32)(bar & BAR_IO ? COMMAND_IO : COMMAND_MEM));
     s->is_pci = true;
     s->bdf = bdf;
@@ -92,7 +94,8 @@ static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
     return why;
 }
 
-const char *serial_find(const struct console_spec *want, const struct acpi_info *a, struct serial *s) {
+const char *serial_find(const struct console_spec *want, const struct acpi_info *a,
+                        struct serial *s) {
     *s = (struct serial){ .baud = want->baud };
     switch (want->where) {
     case AT_COM: find_port(uart_port(want->com), a, s); return NULL;

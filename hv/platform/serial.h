@@ -22,6 +22,7 @@ struct serial {
  * no interrupt is known. Whether something answers there is not tried. Returns NULL, or why there
  * is no such port, as the rest of a sentence. On the boot CPU, after memory has been set up if
  * registers are in memory. */
-const char *serial_find(const struct console_spec *want, const struct acpi_info *a, struct serial *s);
+const char *serial_find(const struct console_spec *want, const struct acpi_info *a,
+                        struct serial *s);
 
 #endif

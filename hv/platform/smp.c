@@ -34,8 +34,8 @@ extern u64 ap_final_cr3, ap_stack;
 static struct cpu *volatile starting; /* the AP that is on the trampoline */
 static volatile bool compared;
 
-/* What the AP that is starting is to do, once it has compared its TSC with the boot CPU's. The boot CPU
- * writes it; the AP sets AP_COMPARE again when it has mended its TSC. */
+/* What the AP that is starting is to do, once it has compared its TSC with the boot CPU's. The
+ * boot CPU writes it; the AP sets AP_COMPARE again when it has mended its TSC. */
 static volatile enum ap_order { AP_WAIT, AP_COMPARE, AP_MEND, AP_GO } ap_order;
 static u64 adjustment; /* for AP_MEND: what the AP's IA32_TSC_ADJUST is to hold */
 static u64 ap_adjust;  /* what it holds; 0 without that register */
@@ -54,8 +54,9 @@ static bool has_tsc_adjust(void) {
     return cpuid_or_zero(7, 0).ebx & CPUID_TSC_ADJUST && !smp_fault_no_adjust;
 }
 
-/* Time must not go back when a vCPU moves from one CPU to another. The boot CPU may have this one's TSC
- * mended as often as it likes before it lets it go; or it stops this CPU by an INIT while it waits. */
+/* Time must not go back when a vCPU moves from one CPU to another. The boot CPU may have this
+ * one's TSC mended as often as it likes before it lets it go; or it stops this CPU by an INIT
+ * while it waits. */
 static void join_clocks(void) {
     bool mendable = has_tsc_adjust();
 
@@ -90,9 +91,10 @@ static bool startup(struct cpu *c, hpa_t page, u64 ns) {
     return c->p.online;
 }
 
-/* Compares the AP's TSC with this CPU's, and mends it by IA32_TSC_ADJUST (SDM 3B 18.17.3). The first try
- * gives it the boot CPU's value, as the usual cause is firmware that wrote that register of one CPU alone;
- * the next ones add the lag that is seen. False: it could not be mended. */
+/* Compares the AP's TSC with this CPU's, and mends it by IA32_TSC_ADJUST (SDM 3B 18.17.3). The
+ * first try gives it the boot CPU's value, as the usual cause is firmware that wrote that
+ * register of one CPU alone; the next ones add the lag that is seen. False: it could not be
+ * mended. */
 static bool clocks_agree(const struct cpu *c) {
     bool mendable = has_tsc_adjust();
     u64 mine = mendable ? rdmsr(MSR_TSC_ADJUST) : 0;
@@ -122,7 +124,8 @@ static bool start_one(struct cpu *c, hpa_t page) {
     apic_send(c->p.apic_id, APIC_INIT, 0);
     delay_ns(200 * NS_PER_US);
     if (!startup(c, page, NS_PER_MS) && !startup(c, page, ANSWER_NS)) {
-        apic_send(c->p.apic_id, APIC_INIT, 0); /* should it come late, it must not find another's stack */
+        /* should it come late, it must not find another's stack */
+        apic_send(c->p.apic_id, APIC_INIT, 0);
         return false;
     }
     if (clocks_agree(c)) {
@@ -171,7 +174,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         else
             log_warn("the CPU with APIC id %u does not answer: done without", id);
     }
-    if (left_out) log_warn("CPUs beyond the first %u, which are not used: %u", TAKT_MAX_CPUS, left_out);
+    if (left_out)
+        log_warn("CPUs beyond the first %u, which are not used: %u", TAKT_MAX_CPUS, left_out);
     log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), apic_x2 ? ", x2APIC" : "");
 }
 
@@ -204,8 +208,8 @@ void cpu_kick(unsigned cpu) {
     struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
     u64 none = 0;
 
-    if (c == self || !__atomic_compare_exchange_n(&c->kicked_at, &none, rdtsc(), false, __ATOMIC_SEQ_CST,
-                                                  __ATOMIC_RELAXED))
+    if (c == self || !__atomic_compare_exchange_n(&c->kicked_at, &none, rdtsc(), false,
+                                                  __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return; /* the loop is on its way, or the interrupt */
     counter_inc(&kicks, self->p.id);
     apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
@@ -238,8 +242,8 @@ static bool is_silent(const struct cpu *c, u64 now) {
     return (i64)(rdtsc() - c->p.heartbeat) >= (i64)ns_to_tsc(SILENT_NS);
 }
 
-/* One that did not pass its loop is kicked, which wakes it if it sleeps, its timer lost; if it does not pass
- * it then, it is dumped. */
+/* One that did not pass its loop is kicked, which wakes it if it sleeps, its timer lost; if it
+ * does not pass it then, it is dumped. */
 static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
     struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);

@@ -8,15 +8,16 @@
 struct cpu;
 
 int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
-/* Starts every CPU of a->apic_id but the first, which is this one (acpi_boot_cpu), by INIT-SIPI-SIPI through
- * the free page `page` below 1 MiB (0: there is none, and none is started); each calls `entry` on its own
- * stack and never returns. Without `smt` the first thread of each core alone is started. CPUs are numbered by
- * socket, core and thread, from this one on (x86/place.h); of a machine with more than TAKT_MAX_CPUS the
- * first ones in that order are used. A CPU that does not answer within 1 s, or whose
- * TSC cannot be set right, is reported and done without. Sets nr_cpus and percpu_of. */
+/* Starts every CPU of a->apic_id but the first, which is this one (acpi_boot_cpu), by
+ * INIT-SIPI-SIPI through the free page `page` below 1 MiB (0: there is none, and none is
+ * started); each calls `entry` on its own stack and never returns. Without `smt` the first
+ * thread of each core alone is started. CPUs are numbered by socket, core and thread, from this
+ * one on (x86/place.h); of a machine with more than TAKT_MAX_CPUS the first ones in that order
+ * are used. A CPU that does not answer within 1 s, or whose TSC cannot be set right, is reported
+ * and done without. Sets nr_cpus and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void));
-/* Faults on request, to see that they are noticed: every CPU but the first starts with its TSC behind; and
- * none has IA32_TSC_ADJUST to mend it by. Set before smp_start(). */
+/* Faults on request, to see that they are noticed: every CPU but the first starts with its TSC
+ * behind; and none has IA32_TSC_ADJUST to mend it by. Set before smp_start(). */
 extern bool smp_fault_tsc, smp_fault_no_adjust;
 void ap_main(void); /* where boot.asm brings them to */
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */

@@ -79,7 +79,8 @@ static void finish(struct terminal *t, char c) {
         break;
     case 'J': erase_display(t); break;
     case 'K':
-        if (t->column < t->columns) blank(t, t->row, number(t, 0, 0) == 2 ? 0 : t->column, t->columns);
+        if (t->column < t->columns)
+            blank(t, t->row, number(t, 0, 0) == 2 ? 0 : t->column, t->columns);
         break;
     }
 }

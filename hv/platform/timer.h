@@ -1,20 +1,20 @@
-/* Per-CPU timer queues on the LAPIC timer (or, while a guest runs under VT-x, its preemption timer); and
- * work items: what takes longer than an exit handler may is a series of short steps, run on the
- * housekeeping pCPU between guests. */
+/* Per-CPU timer queues on the LAPIC timer (or, while a guest runs under VT-x, its preemption
+ * timer); and work items: what takes longer than an exit handler may is a series of short steps,
+ * run on the housekeeping pCPU between guests. */
 #ifndef HV_PLATFORM_TIMER_H
 #define HV_PLATFORM_TIMER_H
 
 #include "lib/list.h"
 #include "lib/timerq.h"
 
-/* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU; from two at a time only
- * if both mean the same `cpu`. Kicks `cpu` if its next deadline came closer. */
+/* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU; from two at a time
+ * only if both mean the same `cpu`. Kicks `cpu` if its next deadline came closer. */
 void timer_set(unsigned cpu, struct timer *t, u64 when);
-/* After it returns, fn is not going to be called for the earlier arming, but a call may be under way on the
- * pCPU where it was armed. From any CPU, with any lock held. */
+/* After it returns, fn is not going to be called for the earlier arming, but a call may be under
+ * way on the pCPU where it was armed. From any CPU, with any lock held. */
 void timer_cancel(struct timer *t);
-/* As timer_cancel, and no call is under way any more when it returns: before `t` is freed. Not from fn, nor
- * with a lock that fn takes. */
+/* As timer_cancel, and no call is under way any more when it returns: before `t` is freed. Not
+ * from fn, nor with a lock that fn takes. */
 void timer_cancel_wait(struct timer *t);
 
 void timers_init_cpu(void); /* on each CPU */
@@ -37,8 +37,8 @@ struct work {
     struct list link;
 };
 
-/* From any pCPU; the caller owns `w` until step returned false. On WORK_CPU also for an item whose time has
- * not come: it is due at not_before as it is now. */
+/* From any pCPU; the caller owns `w` until step returned false. On WORK_CPU also for an item
+ * whose time has not come: it is due at not_before as it is now. */
 void work_add(struct work *w);
 
 /* For the loop of the housekeeping pCPU, after its timers ran: is a step due? */

@@ -4,7 +4,8 @@
 
 /* SDM 2A CPUID: the crystal runs at ECX Hz, and the TSC EBX / EAX times as fast. */
 #define LEAF_TSC 0x15u
-/* Leaf 1, ECX: a hypervisor is present. Without it the leaves from 40000000h on may hold anything. */
+/* Leaf 1, ECX: a hypervisor is present. Without it the leaves from 40000000h on may hold
+ * anything. */
 #define HYPERVISOR_BIT BIT(31)
 /* The first leaf of a hypervisor: EAX is its last one. */
 #define LEAF_HYPERVISOR      0x40000000u

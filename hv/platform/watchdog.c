@@ -1,6 +1,6 @@
-/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes a
- * watchdog as a list of instructions: to start it, write this value to that register; and so on. That
- * is also how the one chipset that is known without a table is written down here. */
+/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes
+ * a watchdog as a list of instructions: to start it, write this value to that register; and so
+ * on. That is also how the one chipset that is known without a table is written down here. */
 #include "platform/watchdog.h"
 
 #include <takt/errno.h>
@@ -106,8 +106,9 @@ static bool has(enum action action) {
     return false;
 }
 
-/* Executes the instructions of an action in their order. `count` is what a countdown is set to. Returns
- * what the last one reads: the count; or 1 if the register has the value that is asked for, else 0. */
+/* Executes the instructions of an action in their order. `count` is what a countdown is set to.
+ * Returns what the last one reads: the count; or 1 if the register has the value that is asked
+ * for, else 0. */
 static u32 act(enum action action, u32 count) {
     u32 result = 0;
 
@@ -125,8 +126,8 @@ static u32 act(enum action action, u32 count) {
     return result;
 }
 
-/* Returns false if the operation is none that we know, the register cannot be reached, or there are too
- * many entries. */
+/* Returns false if the operation is none that we know, the register cannot be reached, or there
+ * are too many entries. */
 static bool add(struct entry e) {
     if (dog.nr == MAX_ENTRIES || e.space > ACPI_SPACE_IO || e.shift > 31) return false;
     if ((e.operation & ~PRESERVE) > WRITE_COUNTDOWN) return false;
@@ -143,7 +144,8 @@ static bool add(struct entry e) {
 
 /* ---- the firmware's table ---- */
 
-/* The bytes of a register, from a generic address: by its access size, else by its width in bits. */
+/* The bytes of a register, from a generic address: by its access size, else by its width in
+ * bits. */
 static u8 register_bytes(u8 access, u8 width) {
     if (access >= 1 && access <= 3) return (u8)(1u << (access - 1));
     return width / 8;
@@ -163,9 +165,9 @@ static bool is_used(u8 action) {
     }
 }
 
-/* Each entry for an action that Takt executes has to be good, as a watchdog that obeys half of its
- * instructions may reset a machine that lives. An entry for any other action is skipped unread: what
- * is odd in it does no harm. */
+/* Each entry for an action that Takt executes has to be good, as a watchdog that obeys half of
+ * its instructions may reset a machine that lives. An entry for any other action is skipped
+ * unread: what is odd in it does no harm. */
 static bool read_table(const u8 *t, u32 len) {
     u32 nr = (u32)table_get(t + WDAT_NR, 4);
 
@@ -201,7 +203,8 @@ static bool read_table(const u8 *t, u32 len) {
 #define LPC_PMBASE    0x40 /* 13.1.13: base of the power management ports, and bit 0 */
 #define LPC_ACPI_CNTL 0x44 /* 13.1.14 */
 #define ACPI_EN       BIT(7)
-#define LPC_RCBA      0xf0 /* 13.1.35: base of the chipset's own registers, and whether they are on */
+/* 13.1.35: base of the chipset's own registers, and whether they are on */
+#define LPC_RCBA      0xf0
 #define RCBA_EN       BIT(0)
 #define RCBA_GCS      0x3410 /* 10.1.75 */
 #define GCS_NO_REBOOT BIT(5)
@@ -219,21 +222,24 @@ static bool read_table(const u8 *t, u32 len) {
 #define TICK_MS       600u
 
 static bool port(enum action action, u8 operation, u32 addr, u32 value, u32 mask) {
-    return add((struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
+    return add(
+        (struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
 }
 
-/* The machine is reset when the timer has run down twice: each count is two ticks. Later chipsets have
- * neither of the two base registers there, and describe their timer by WDAT. */
+/* The machine is reset when the timer has run down twice: each count is two ticks. Later
+ * chipsets have neither of the two base registers there, and describe their timer by WDAT. */
 static bool find_tco(void) {
     u32 pm, rcba;
     u64 gcs;
     u32 tco;
 
-    if ((pci_port_read(LPC, PCI_ID) & 0xffff) != INTEL || pci_port_read(LPC, PCI_CLASS) >> 16 != CLASS_ISA)
+    if ((pci_port_read(LPC, PCI_ID) & 0xffff) != INTEL ||
+        pci_port_read(LPC, PCI_CLASS) >> 16 != CLASS_ISA)
         return false;
     pm = pci_port_read(LPC, LPC_PMBASE);
     rcba = pci_port_read(LPC, LPC_RCBA);
-    if (!(pm & 1) || !(pm & 0xff80) || !(rcba & RCBA_EN) || !(pci_port_read(LPC, LPC_ACPI_CNTL) & ACPI_EN))
+    if (!(pm & 1) || !(pm & 0xff80) || !(rcba & RCBA_EN) ||
+        !(pci_port_read(LPC, LPC_ACPI_CNTL) & ACPI_EN))
         return false;
     tco = (pm & 0xff80) + TCO;
     gcs = (rcba & 0xffffc000u) + RCBA_GCS;
@@ -247,8 +253,8 @@ static bool find_tco(void) {
            port(SET_STOPPED, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, CNT_TMR_HLT, CNT_TMR_HLT) &&
            port(SET_STATUS, WRITE_VALUE, tco + TCO1_STS, STS_TIMEOUT, STS_TIMEOUT) &&
            port(SET_STATUS, WRITE_VALUE, tco + TCO2_STS, STS_SECOND, STS_SECOND) &&
-           add((struct entry){ SET_REBOOT, WRITE_VALUE | PRESERVE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
-                               GCS_NO_REBOOT }) &&
+           add((struct entry){ SET_REBOOT, WRITE_VALUE | PRESERVE, ACPI_SPACE_MEMORY, 4, 0, gcs,
+                               NULL, 0, GCS_NO_REBOOT }) &&
            add((struct entry){ GET_REBOOT, READ_VALUE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
                                GCS_NO_REBOOT });
 }
@@ -257,7 +263,8 @@ static bool find_tco(void) {
 
 static u64 sign_every; /* ns */
 
-/* Once a CPU has been silent for so long that it was dumped, the machine is left to its watchdog. */
+/* Once a CPU has been silent for so long that it was dumped, the machine is left to its
+ * watchdog. */
 static bool give_sign(struct work *w) {
     if (!dog.name) return false;
     if (smp_all_alive())

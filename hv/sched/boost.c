@@ -5,14 +5,14 @@
  *               finds it running ends that.
  * aggressive:   Every wake boosts, also that of a vCPU which has overdrawn its credit, and the
  * boost lasts
- *               until the vCPU has computed for a whole slice: I/O goes first, at the cost of fairness
- *               (vSlicer, figure 3).
+ *               until the vCPU has computed for a whole slice: I/O goes first, at the cost of
+ *               fairness (vSlicer, figure 3).
  * anticipatory: BOOST has boost_levels levels, and a vCPU of a higher one goes first. A wake
  * raises it by
- *               one level. A tick that finds it running, an accounting pass, and each boost_hold_us of
- *               sleep lower it by one. So a vCPU that often did I/O is expected to do so again
- *               ("Coexisting scheduling policies", section 6, names the idea and leaves the rules open).
- *               One level that is never lost by sleeping is stock. */
+ *               one level. A tick that finds it running, an accounting pass, and each
+ *               boost_hold_us of sleep lower it by one. So a vCPU that often did I/O is expected
+ *               to do so again ("Coexisting scheduling policies", section 6, names the idea and
+ *               leaves the rules open). One level that is never lost by sleeping is stock. */
 #include "sched/credit.h"
 
 static enum credit_class by_credit(const struct sched_pool *p, const struct credit_vcpu *cv) {
@@ -51,7 +51,8 @@ static enum credit_class boost_anticipatory(const struct sched_pool *p, struct c
     switch (event) {
     case BOOST_WAKE:
         if (cv->cls == CLASS_OVER) return CLASS_OVER;
-        if (k->boost_hold_us) lower_level(cv, (p->now - cv->ran_until) / (k->boost_hold_us * NS_PER_US));
+        if (k->boost_hold_us)
+            lower_level(cv, (p->now - cv->ran_until) / (k->boost_hold_us * NS_PER_US));
         cv->level = MIN(cv->level + 1, k->boost_levels);
         return CLASS_BOOST;
     case BOOST_CREDIT:

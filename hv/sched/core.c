@@ -35,16 +35,18 @@ struct sched_pool *sched_enter(struct sched_pool *const *where) {
 
 static u32 sequence; /* number of the last input to any pool */
 
-void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b,
-                      u64 c) {
-    trace_write(machine_cpu(), p->now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, (u32)c, (u32)(c >> 32));
+void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a,
+                      u32 b, u64 c) {
+    trace_write(machine_cpu(), p->now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, (u32)c,
+                (u32)(c >> 32));
 }
 
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
-    if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock); /* the pool that stands for none has no lock */
+    /* the pool that stands for none has no lock */
+    if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock);
     if (event == TRC_SCHED_INPUT) p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
-    trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence, (u32)arg,
-                (u32)(arg >> 32));
+    trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence,
+                (u32)arg, (u32)(arg >> 32));
 }
 
 /* ---- states ---- */
@@ -109,7 +111,8 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
                       u64 slice) {
     struct sched_vcpu *prev = c->current;
 
-    sched_trace(p, next, TRC_SWITCH, sched_who(prev), (u32)MIN(p->now - prev->since, 0xffffffffu), slice);
+    sched_trace(p, next, TRC_SWITCH, sched_who(prev), (u32)MIN(p->now - prev->since, 0xffffffffu),
+                slice);
     if (is_preempted(c, prev)) prev->preemptions++;
     set_run_state(p, prev, state_off_cpu(prev));
     if (next->woken_at) {
@@ -212,7 +215,8 @@ void sched_block(struct sched_vcpu *v) {
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
     __atomic_store_n(&v->blocked, true, __ATOMIC_RELAXED);
-    if (!is_current(v)) sched_update(p, v, SCHED_WAKE); /* it has been taken off its pCPU meanwhile */
+    /* it has been taken off its pCPU meanwhile */
+    if (!is_current(v)) sched_update(p, v, SCHED_WAKE);
     spin_unlock(&p->lock);
 }
 

@@ -58,13 +58,13 @@ enum sched_decision {
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg);
 /* Macros, so that the arguments are not even computed while recording is off. */
 #define RECORDING __builtin_expect(trace_mask &TRACE_CLASS_REPLAY, 0)
-#define record_input(p, kind, who, small, arg)                                                               \
-    do {                                                                                                     \
-        if (RECORDING) sched_record(p, TRC_SCHED_INPUT, kind, who, small, arg);                              \
+#define record_input(p, kind, who, small, arg)                                                     \
+    do {                                                                                           \
+        if (RECORDING) sched_record(p, TRC_SCHED_INPUT, kind, who, small, arg);                    \
     } while (0)
-#define record_decision(p, kind, who, arg)                                                                   \
-    do {                                                                                                     \
-        if (RECORDING) sched_record(p, TRC_SCHED_DECISION, kind, who, 0, arg);                               \
+#define record_decision(p, kind, who, arg)                                                         \
+    do {                                                                                           \
+        if (RECORDING) sched_record(p, TRC_SCHED_DECISION, kind, who, 0, arg);                     \
     } while (0)
 
 extern struct spinlock sched_lock;

@@ -73,7 +73,8 @@ static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
 }
 
 void credit_weights_changed(struct sched_pool *p) {
-    list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link) count_weight(credit_pool(p), cd);
+    list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link)
+        count_weight(credit_pool(p), cd);
 }
 
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
@@ -116,15 +117,17 @@ static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
 
 /* Is UNDER divided into ranks by credit? Not with micro-slices, which have an order of their
  * own. */
-static bool ranked(const struct credit_pool *cp) { return cp->knob.order == ORDER_CREDIT && !cp->nr_ls; }
+static bool ranked(const struct credit_pool *cp) {
+    return cp->knob.order == ORDER_CREDIT && !cp->nr_ls;
+}
 
 /* Returns the queue for a vCPU by its class, and within UNDER by its credit. */
 static enum credit_queue queue_for(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     u32 missing;
 
     if (cv->cls != CLASS_UNDER || !ranked(cp)) return queue_of[cv->cls];
-    missing =
-        (u32)((cp->period - MIN((u64)MAX(cv->credit, 0), cp->period)) * (Q_LATER - Q_UNDER) / cp->period);
+    missing = (u32)((cp->period - MIN((u64)MAX(cv->credit, 0), cp->period)) * (Q_LATER - Q_UNDER) /
+                    cp->period);
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
@@ -141,7 +144,8 @@ static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu 
 /* Returns the list entry before which the vCPU is put. Normally that is the end of the list of
  * its queue. After a yield it also lets one vCPU of the next worse queue go first. If it was
  * preempted and is to finish its slice, it goes before the others of its queue. */
-static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc, struct credit_vcpu *cv) {
+static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc,
+                             struct credit_vcpu *cv) {
     struct list *equals = &cc->queue[cv->queue], *at = equals;
 
     if (cv->yielded) {
@@ -152,7 +156,8 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
         return cc->queue[cv->queue].next->next;
     }
     if (cv->level)
-        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->level < cv->level)
+        while (at->prev != equals &&
+               list_entry(at->prev, struct credit_vcpu, link)->level < cv->level)
             at = at->prev;
     if (cv->queue == Q_MICRO && cp->knob.slicer != SLICER_VSLICER)
         while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->key > cv->key)
@@ -304,11 +309,13 @@ static void pass_on(struct sched_pool *p) {
 
 /* Returns the first vCPU better than `limit` in the queue of `peer` that may run on `cpu`, or
  * NULL. */
-static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit) {
+static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu,
+                                      enum credit_class limit) {
     struct credit_cpu *cc = credit_cpu(peer);
     u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
 
-    for (u32 q = next_queue(cc, 0); q < Q_NR && class_of_queue(q) < limit; q = next_queue(cc, q + 1))
+    for (u32 q = next_queue(cc, 0); q < Q_NR && class_of_queue(q) < limit;
+         q = next_queue(cc, q + 1))
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             if (cv->cls >= limit) return NULL;
             if (sched_may_run(p, cv->vcpu, cpu) && p->now - cv->ran_until >= delay) return cv;
@@ -342,13 +349,15 @@ static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
 
     cv->credit -= (i64)ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
-    if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost_vcpu(p, cv, BOOST_CREDIT);
+    if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below)
+        boost_vcpu(p, cv, BOOST_CREDIT);
 }
 
 /* Returns for how much a vCPU that ran for `ns` is charged: the nearest number of whole units of
  * credit. The difference is remembered for the next time, also while the vCPU does not run. */
 static u64 whole_units(const struct credit_pool *cp, struct credit_vcpu *cv, u64 ns) {
-    i64 unit = (i64)cp->unit, total = (i64)ns + cv->unbilled, billed = (total + unit / 2) / unit * unit;
+    i64 unit = (i64)cp->unit, total = (i64)ns + cv->unbilled,
+        billed = (total + unit / 2) / unit * unit;
 
     cv->unbilled = total - billed;
     return (u64)billed;
@@ -381,7 +390,8 @@ static u32 credit_place(struct sched_pool *p, struct sched_vcpu *v) {
     u32 cpu = cpumask_cycle(&allowed, v->cpu);
     struct sched_vcpu *current = sched_current_locked(cpu);
 
-    if (cpumask_empty(&idle) || (!credit_cpu(cpu)->queues && (!current || current == v))) return cpu;
+    if (cpumask_empty(&idle) || (!credit_cpu(cpu)->queues && (!current || current == v)))
+        return cpu;
     return cpumask_cycle(&idle, cpu + 1);
 }
 
@@ -496,7 +506,8 @@ static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
     enum credit_class limit = CLASS_NR;
 
     if (head) limit = head->cls;
-    if (limit >= CLASS_OVER && !cpumask_empty(&credit_pool(p)->waiting)) stolen = steal(p, cpu, limit);
+    if (limit >= CLASS_OVER && !cpumask_empty(&credit_pool(p)->waiting))
+        stolen = steal(p, cpu, limit);
     if (stolen) {
         dequeue(p, stolen);
         sched_move(p, stolen->vcpu, cpu);
@@ -512,7 +523,8 @@ static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct credit_vcpu *cv = NULL, *next;
-    bool full = cp->knob.balance == BALANCE_FULL, helping = !current && cpumask_test(&cp->kicked, cpu);
+    bool full = cp->knob.balance == BALANCE_FULL,
+         helping = !current && cpumask_test(&cp->kicked, cpu);
 
     cpumask_clear(&cp->kicked, cpu);
     if (current) {
@@ -564,7 +576,8 @@ static void credit_yield(struct sched_pool *p, struct sched_vcpu *v) {
 static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask idlers = idlers_for(p, v);
 
-    if (credit_pool(p)->knob.balance == BALANCE_FULL && !cpumask_empty(&idlers)) kick_one(p, &idlers);
+    if (credit_pool(p)->knob.balance == BALANCE_FULL && !cpumask_empty(&idlers))
+        kick_one(p, &idlers);
 }
 
 static void credit_affinity(struct sched_pool *p, struct sched_vcpu *v) {

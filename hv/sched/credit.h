@@ -31,7 +31,8 @@ struct credit_knobs {
     u32 tslice_us, tick_us, period_us; /* tick, period: 0 means derived from the slice */
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
-    u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
+    u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow,
+        requeue;
     u32 order, slicer, slicer_infer_us, share, aca, aca_shorten;
     u32 credit_unit_us;                            /* 0: credit is counted to the ns */
     u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
@@ -97,8 +98,9 @@ struct credit_dom {
     /* vturbo.c */
     u64 used;        /* ns: all that it was charged */
     u64 used_before; /* ns: `used` at the last exchange */
-    u64 turbo_ns;    /* what it used of the turbo pool in the last period; its cap is for both pools */
-    u64 share_ns;    /* FS^R, which takes the place of its weight; 0: there is none */
+    /* what it used of the turbo pool in the last period; its cap is for both pools */
+    u64 turbo_ns;
+    u64 share_ns; /* FS^R, which takes the place of its weight; 0: there is none */
     u32 nr_active;
     u64 counted;        /* what it counts in credit_pool.weight */
     struct list active; /* its active vCPUs */
@@ -138,10 +140,11 @@ struct credit_pool {
     u64 heaviest;    /* order = round: the largest part of W that an active vCPU has */
     u32 nr_ls;       /* active vCPUs with micro-slices */
 
-    struct list active;     /* VMs with an active vCPU */
-    u64 weight;             /* W: their weights, as weight_scope counts */
-    i64 balance;            /* the sum of the credit of active vCPUs after the last pass */
-    u32 epoch;              /* counts accounting passes; queues are sorted at the first tick after one */
+    struct list active; /* VMs with an active vCPU */
+    u64 weight;         /* W: their weights, as weight_scope counts */
+    i64 balance;        /* the sum of the credit of active vCPUs after the last pass */
+    /* counts accounting passes; queues are sorted at the first tick after one */
+    u32 epoch;
     u32 master;             /* the pCPU that has the accounting timer */
     bool accounting;        /* that timer is set */
     u32 rotor;              /* where the search for an idle pCPU begins */
@@ -154,13 +157,18 @@ _Static_assert(offsetof(struct credit_pool, knob) == 0, "presets are copied to t
 _Static_assert(sizeof(struct credit_pool) <= SCHED_PRIV * 8, "room for private data");
 _Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private data");
 
-static inline struct credit_pool *credit_pool(const struct sched_pool *p) { return (void *)p->priv; }
+static inline struct credit_pool *credit_pool(const struct sched_pool *p) {
+    return (void *)p->priv;
+}
 static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
 static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
-static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { return (void *)v->priv; }
+static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) {
+    return (void *)v->priv;
+}
 
 /* The class of a vCPU that is not boosted, whatever the boost policy. */
-static inline enum credit_class credit_class_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+static inline enum credit_class credit_class_of(const struct credit_pool *cp,
+                                                const struct credit_vcpu *cv) {
     if (cv->credit < cp->over_below) return CLASS_OVER;
     return CLASS_UNDER;
 }
@@ -228,7 +236,8 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);
  * many. */
 void vslicer_recount(struct sched_pool *p);
 /* Returns how long cv runs if it is picked now (ns). */
-u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv);
+u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
+                  const struct credit_vcpu *cv);
 /* Returns the queue for cv, which can run and is UNDER. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv);
 /* Returns the length of cv's micro-slice T_m in ns, 0 if it has none. */

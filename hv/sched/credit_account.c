@@ -2,7 +2,8 @@
  * T.
  *
  *   C        = T * pCPUs - what all vCPUs together have too much (or + what they have overdrawn)
- *   fair(VM) = C * w / W    W: the weights of the active VMs (weight_scope = vcpu: times active vCPUs)
+ *   fair(VM) = C * w / W    W: the weights of the active VMs (weight_scope = vcpu: times active
+ *                           vCPUs)
  *   peak(VM) = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
  * A VM gets fair or peak, whichever is less. What it cannot use raises C for the VMs after it.
@@ -12,13 +13,13 @@
  * A vCPU whose credit is above T has not used its share. The knob `overflow` says what becomes
  * of it:
  *
- *   inactive (Xen)  The vCPU leaves the active list and keeps half of its credit or nothing. It earns no
- *                   more until it runs again. What it was given is lost to the others; only overdrafts
- *                   are made good.
- *   hand_on         It is granted no more than brings it to T, and the rest goes to the others. The sum of
- *                   the credit of those vCPUs that are below T, or that compete, is steered to 0 from
- *                   both sides. So a light VM takes from the heavy ones only what it runs, and after a
- *                   time in which all had plenty, weights count again. */
+ *   inactive (Xen)  The vCPU leaves the active list and keeps half of its credit or nothing. It
+ *                   earns no more until it runs again. What it was given is lost to the others;
+ *                   only overdrafts are made good.
+ *   hand_on         It is granted no more than brings it to T, and the rest goes to the others.
+ *                   The sum of the credit of those vCPUs that are below T, or that compete, is
+ *                   steered to 0 from both sides. So a light VM takes from the heavy ones only
+ *                   what it runs, and after a time in which all had plenty, weights count again. */
 #include "sched/credit.h"
 
 #define FLOOR_PERIODS 4 /* a vCPU is not forgiven the credit that it owes for so many periods */
@@ -49,7 +50,8 @@ u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
 }
 
 /* Returns the most that a VM of weight w can use, apart from its cap. */
-static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
+static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w,
+                   const struct pass *s) {
     u64 peak = cp->period * cd->nr_active;
 
     if (cd->kept) return ~0ull;
@@ -61,7 +63,8 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
 /* Returns what the VM is entitled to by its weight and by what others leave, before the sum of
  * credit is steered. Sets cd->saturated if its active vCPUs cannot run for more than that.
  * `s->left` no longer counts this VM. */
-static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak, struct pass *s) {
+static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak,
+                       struct pass *s) {
     u64 full = cp->period * cd->nr_active, most = MIN(peak, full);
     u64 fair = credit_grant(cp, s->all, cd->counted, s->weight);
 
@@ -74,7 +77,8 @@ static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 
  * could have used that, it moves to the front of the list, so that the next pass visits it
  * first. */
 static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
-    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_grant(cp, (u64)s->credit, w, s->weight);
+    u64 w = cd->counted, peak = peak_of(cp, cd, w, s),
+        fair = credit_grant(cp, (u64)s->credit, w, s->weight);
 
     s->left -= w;
     if (cd->cap) peak = MIN(peak, credit_cap(cp, cd));

@@ -4,12 +4,12 @@
  * at most one change is decided. It is then carried out in steps, by the same calls that an
  * administrator's commands make.
  *
- *   turbo_max N:  a turbo pool gets one more core, up to N, if its load was more than turbo_high % of
- *                 its cores. It loses one, but never the last, if the load was less than turbo_low %
- *                 of what the other cores could carry.
- *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0. pCPUs are divided
- *                 between the two pools by load; one changes sides when a pool has 0.75 of a pCPU more
- *                 or less than its load would give it.
+ *   turbo_max N:  a turbo pool gets one more core, up to N, if its load was more than turbo_high
+ *                 % of its cores. It loses one, but never the last, if the load was less than
+ *                 turbo_low % of what the other cores could carry.
+ *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0. pCPUs are
+ *                 divided between the two pools by load; one changes sides when a pool has 0.75
+ *                 of a pCPU more or less than its load would give it.
  *
  * The load of a pool is the average number of its vCPUs that run or want to run. So it also
  * tells how much a pool lacks whose pCPUs are all busy. */
@@ -167,7 +167,8 @@ u64 governor_step(u64 now) {
     next_sample = now + SAMPLE_PERIOD;
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) sample(p);
     if (++nr_samples < SAMPLES) return next_sample;
-    for (struct sched_pool *p = sched_pool_next(NULL); p && !change.from; p = sched_pool_next(p)) govern(p);
+    for (struct sched_pool *p = sched_pool_next(NULL); p && !change.from; p = sched_pool_next(p))
+        govern(p);
     new_window();
     if (change.from) return now;
     return next_sample;

@@ -26,13 +26,20 @@
 
 #define EVENTS_PER_S 1000 /* rates are kept in events per 1000 s; so much is one a second */
 #define RATE_MAX     (1000000ull * EVENTS_PER_S)
-#define DOUBT_US     3000000 /* a driver that looks once a second has taken its claim back by then */
+/* a driver that looks once a second has taken its claim back by then */
+#define DOUBT_US 3000000
 
-void sched_io_events(struct sched_dom *d, u32 n) { __atomic_fetch_add(&d->io_events, n, __ATOMIC_RELAXED); }
+void sched_io_events(struct sched_dom *d, u32 n) {
+    __atomic_fetch_add(&d->io_events, n, __ATOMIC_RELAXED);
+}
 
-void sched_io_report(struct sched_dom *d, u32 n) { __atomic_fetch_add(&d->io_report, n, __ATOMIC_RELAXED); }
+void sched_io_report(struct sched_dom *d, u32 n) {
+    __atomic_fetch_add(&d->io_report, n, __ATOMIC_RELAXED);
+}
 
-void sched_io_says(struct sched_dom *d, bool io) { __atomic_store_n(&d->io_says, io, __ATOMIC_RELAXED); }
+void sched_io_says(struct sched_dom *d, bool io) {
+    __atomic_store_n(&d->io_says, io, __ATOMIC_RELAXED);
+}
 
 static void label_locked(struct sched_pool *p, struct sched_dom *d, bool io) {
     ASSERT_HELD(&p->lock);
@@ -87,7 +94,9 @@ static void measure(struct sched_pool *p, struct sched_dom *d, u64 us) {
     if (label_changes(p, d, limit)) label_locked(p, d, !d->io);
 }
 
-static u64 window_end(const struct sched_pool *p) { return p->window_start + p->io_window_ms * NS_PER_MS; }
+static u64 window_end(const struct sched_pool *p) {
+    return p->window_start + p->io_window_ms * NS_PER_MS;
+}
 
 /* The pool may have changed or be gone since the timer was set. */
 static void window_over(struct timer *t, u64 now) {

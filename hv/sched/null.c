@@ -77,7 +77,9 @@ static void kick_own(struct sched_pool *p, struct sched_vcpu *v) {
     if (*owner(v->cpu) == v) sched_kick(p, v->cpu);
 }
 
-static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { kick_own(p, v); }
+static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
+    kick_own(p, v);
+}
 
 /* A vCPU that waits may now be allowed to use a pCPU that is free. */
 static void null_affinity(struct sched_pool *p, struct sched_vcpu *v) {
@@ -101,8 +103,8 @@ static int null_changed(struct sched_pool *p, const struct param *e, const char 
 }
 
 static const struct param null_params[] = {
-    { "sleepless", "", "on: a vCPU that halts keeps its pCPU, so that waking it costs no switch.", PARAM_POOL,
-      offsetof(struct null_pool, sleepless), 0, PARAM_WORDS("off", "on") },
+    { "sleepless", "", "on: a vCPU that halts keeps its pCPU, so that waking it costs no switch.",
+      PARAM_POOL, offsetof(struct null_pool, sleepless), 0, PARAM_WORDS("off", "on") },
     SCHED_VM_PARAMS,
     SCHED_POOL_PARAMS,
     { 0 },

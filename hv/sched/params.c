@@ -72,7 +72,8 @@ i64 param_get(const struct param *e, struct sched_pool *pool, const void *object
     return *place_of(e, (void *)object).value;
 }
 
-const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]) {
+const char *param_text(const struct param *e, struct sched_pool *pool, const void *object,
+                       char number[24]) {
     i64 v = param_get(e, pool, object);
 
     if (e->names) return e->names[v];
@@ -81,7 +82,8 @@ const char *param_text(const struct param *e, struct sched_pool *pool, const voi
 }
 
 /* Tries a new value. If the policy refuses it, the old one is put back. */
-static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u32 value, const char **why) {
+static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u32 value,
+                     const char **why) {
     u32 old = *at;
     int error = 0;
 
@@ -91,7 +93,8 @@ static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u3
     return error;
 }
 
-int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
+int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value,
+              const char **why) {
     struct sched_pool *turbo;
     struct param_place at;
     int error = -EINVAL;
@@ -119,7 +122,8 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 /* ---- a VM that goes to another pool ---- */
 
 /* Notes all parameters of a VM. */
-static void remember_params(struct sched_pool *pool, const struct sched_dom *d, struct param_values *all) {
+static void remember_params(struct sched_pool *pool, const struct sched_dom *d,
+                            struct param_values *all) {
     const struct param *e;
 
     all->nr = 0;
@@ -143,7 +147,8 @@ int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_valu
         const struct param *same = param_find(to, had.of[i].param->name);
         const char *why;
 
-        if (same && same->scope == PARAM_DOM && param_set(same, to, d, had.of[i].value, &why) == 0) continue;
+        if (same && same->scope == PARAM_DOM && param_set(same, to, d, had.of[i].value, &why) == 0)
+            continue;
         if (had.of[i].value) lost->of[lost->nr++] = had.of[i];
     }
     return 0;
@@ -240,7 +245,8 @@ const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WH
     return NULL;
 }
 
-static void no_such_preset(const struct sched_policy *policy, const char *preset, char why[PARAM_WHY]) {
+static void no_such_preset(const struct sched_policy *policy, const char *preset,
+                           char why[PARAM_WHY]) {
     const struct sched_preset *x = policy->presets;
     u32 n = 0;
 

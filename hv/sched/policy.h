@@ -38,31 +38,35 @@ struct param {
 };
 
 /* The members max and names of a parameter whose values are words. */
-#define PARAM_WORDS(...)                                                                                     \
-    ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })) - 1, (const char *const[]) { __VA_ARGS__, NULL }
+#define PARAM_WORDS(...)                                                                           \
+    ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })) - 1, (const char *const[]) {                \
+        __VA_ARGS__, NULL                                                                          \
+    }
 
 /* The core's own parameters, which the table of every policy has to list. Their values are not
  * in the `priv` of the object but behind it, so their offset is larger than all of a policy's
  * own. */
 #define PARAM_OF(type, field) offsetof(struct type, field) - offsetof(struct type, priv)
-#define SCHED_VM_PARAMS                                                                                      \
-    {                                                                                                        \
-        "route", "",                                                                                         \
-            "Which vCPU gets an event. fixed: the one that the guest has chosen; spread: each in turn; "     \
-            "running: that one if it runs, else one that does.",                                             \
-            PARAM_DOM, PARAM_OF(sched_dom, route), 0, PARAM_WORDS("fixed", "spread", "running")              \
+#define SCHED_VM_PARAMS                                                                            \
+    {                                                                                              \
+        "route", "",                                                                               \
+            "Which vCPU gets an event. fixed: the one that the guest has chosen; spread: each in " \
+            "turn; "                                                                               \
+            "running: that one if it runs, else one that does.",                                   \
+            PARAM_DOM, PARAM_OF(sched_dom, route), 0, PARAM_WORDS("fixed", "spread", "running")    \
     }
-#define SCHED_POOL_PARAM(field, unit, help, min, max)                                                        \
+#define SCHED_POOL_PARAM(field, unit, help, min, max)                                              \
     { #field, unit, help, PARAM_POOL, PARAM_OF(sched_pool, field), min, max, NULL }
-#define SCHED_POOL_PARAMS                                                                                    \
-    SCHED_POOL_PARAM(io_threshold, "/s", "A VM that gets more events than this is I/O-intensive.", 1,        \
-                     1000000),                                                                               \
-        SCHED_POOL_PARAM(io_window_ms, "ms", "How long events are counted for one rate.", 10, 10000),        \
-        SCHED_POOL_PARAM(io_smoothing, "%", "How much of the rate before is kept in the next. 0: nothing.",  \
-                         0, 90),                                                                             \
-        SCHED_POOL_PARAM(io_hysteresis, "%",                                                                 \
-                         "A VM is no longer I/O-intensive when its rate is so far below io_threshold.", 0,   \
-                         100)
+#define SCHED_POOL_PARAMS                                                                          \
+    SCHED_POOL_PARAM(io_threshold, "/s", "A VM that gets more events than this is I/O-intensive.", \
+                     1, 1000000),                                                                  \
+        SCHED_POOL_PARAM(io_window_ms, "ms", "How long events are counted for one rate.", 10,      \
+                         10000),                                                                   \
+        SCHED_POOL_PARAM(io_smoothing, "%",                                                        \
+                         "How much of the rate before is kept in the next. 0: nothing.", 0, 90),   \
+        SCHED_POOL_PARAM(                                                                          \
+            io_hysteresis, "%",                                                                    \
+            "A VM is no longer I/O-intensive when its rate is so far below io_threshold.", 0, 100)
 
 /* A named set of values for all parameters of a pool, such as "faithful-4.2". Setting it copies
  * `values` over the first preset_size bytes of the pool's private data. */
@@ -180,8 +184,8 @@ static inline struct sched_vcpu *sched_current_locked(u32 cpu) {
 }
 
 /* Visits the vCPUs of a VM. (The VMs of a pool are in its list `doms`, linked by in_pool.) */
-#define for_each_vcpu(v, d)                                                                                  \
-    for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                                   \
+#define for_each_vcpu(v, d)                                                                        \
+    for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                         \
         for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
 
 static inline bool sched_runnable(const struct sched_vcpu *v) {
@@ -208,10 +212,11 @@ static inline u32 sched_who(const struct sched_vcpu *v) {
 
 /* Writes a trace record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() is a macro so that
  * its arguments are not even computed while that class is off. */
-void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b, u64 c);
-#define sched_trace(...)                                                                                     \
-    do {                                                                                                     \
-        if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);              \
+void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a,
+                      u32 b, u64 c);
+#define sched_trace(...)                                                                           \
+    do {                                                                                           \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);    \
     } while (0)
 
 /* Random numbers: 64 bits, or a number from 0 to n - 1 (n > 0). Each pool has a sequence of its
@@ -251,7 +256,8 @@ const char *param_name_at(u32 i, char *scope);
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
 /* Sets `e` in `object`, at once for all that look under the pool's lock. Returns 0, or -EINVAL with
  * nothing changed and a sentence in *why. */
-int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why);
+int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value,
+              const char **why);
 /* Room for a sentence that tells a person why something cannot be set. All words about what is
  * expected come from the functions below, so that the VM file, the shell, the store and the
  * simulation say the same. */
@@ -266,7 +272,8 @@ int param_check(const struct param *e, const char *text, char why[PARAM_WHY]);
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    char why[PARAM_WHY]);
 /* Returns the value as a person reads it: a word, or a number, which is written to `number`. */
-const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
+const char *param_text(const struct param *e, struct sched_pool *pool, const void *object,
+                       char number[24]);
 /* Parameters of a VM, with values. */
 #define PARAM_OF_VM 32u /* no policy has more for VMs */
 struct param_values {

@@ -151,7 +151,8 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
 /* Why `t` cannot become the turbo pool of `p`, or (p NULL) its pair cannot end; NULL if it can. */
 static const char *pair_is_busy(const struct sched_pool *t, const struct sched_pool *p) {
     if (t->nr_doms) return "it has VMs";
-    if (p && (p->turbo || p->regular || t->turbo || t->regular)) return "one of the two is in a pair already";
+    if (p && (p->turbo || p->regular || t->turbo || t->regular))
+        return "one of the two is in a pair already";
     return NULL;
 }
 
@@ -344,7 +345,8 @@ void sched_dom_fini(struct sched_dom *d) {
     spin_unlock(&sched_lock);
 }
 
-int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity) {
+int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
+                    const struct cpumask *affinity) {
     struct sched_pool *p = pool_begin(&d->pool);
     struct cpumask allowed = cpumask_and(affinity, &p->cpus);
 

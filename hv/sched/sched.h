@@ -54,9 +54,10 @@ struct sched_vcpu {
     bool migrating; /* it will be moved as soon as its state has been saved */
     bool queued;    /* it can run, does not run, and is in the policy's hands */
     struct cpumask affinity;
-    u64 since;                /* ns: when it entered `state` */
-    u64 state_ns[RS_NR];      /* ns spent in each state, without the time since `since` */
-    u64 woken_at;             /* ns: when a wake made it runnable; 0 if it has run since, or sleeps */
+    u64 since;           /* ns: when it entered `state` */
+    u64 state_ns[RS_NR]; /* ns spent in each state, without the time since `since` */
+    /* ns: when a wake made it runnable; 0 if it has run since, or sleeps */
+    u64 woken_at;
     struct hist wake_latency; /* ns from a wake until it runs */
     u64 switches;             /* how often a pCPU switched to it */
     u64 wakes, migrations;
@@ -92,7 +93,8 @@ struct sched_dom {
 enum sched_route {
     ROUTE_FIXED,  /* the vCPU that the event is bound to */
     ROUTE_SPREAD, /* each vCPU in turn */
-    ROUTE_RUNNING /* the one that it is bound to if that runs, else one that does, else the first again */
+    /* the one that it is bound to if that runs, else one that does, else the first again */
+    ROUTE_RUNNING
 };
 
 /* Pools live in a static table. So a pool that was found without sched_lock is still memory of a
@@ -165,7 +167,8 @@ int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_
 void sched_dom_fini(struct sched_dom *d);
 /* Adds vCPU `id`, which has to be the next number, in the blocked state. Returns 0, or -EINVAL if
  * `affinity` has no pCPU of the pool. */
-int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity);
+int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
+                    const struct cpumask *affinity);
 /* Removes a vCPU. No pCPU may hold its state: pause the VM first, and wait for
  * sched_dom_stopped(). */
 void sched_vcpu_fini(struct sched_vcpu *v);
@@ -236,8 +239,8 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu);
  *   0
  *   -EINVAL  it is not in this pool
  *   -EBUSY   it is the last pCPU of a pool that has VMs, or CPU 0 of Pool-0
- *   -EAGAIN  it still holds a vCPU. It takes no new ones, and those that waited there have been sent
- *            elsewhere: call again until the result is another one
+ *   -EAGAIN  it still holds a vCPU. It takes no new ones, and those that waited there have been
+ *            sent elsewhere: call again until the result is another one
  * A vCPU that could run nowhere else loses its affinity. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
 /* Moves a VM to another pool. Its parameters go back to their defaults (param_move_dom() keeps
@@ -265,9 +268,11 @@ struct sched_times {
     /* What the vCPU's policy says of it; 0 or "" if the policy has no such thing. */
     const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */
     u64 micro_ns;     /* length of its micro-slice */
-    u64 turbo_pct;    /* how much its VM used of turbo cores in the last period, 1/10000 of a pCPU */
-    i64 moved_ns;     /* credit that sharing gave to its VM in the last period (below 0: took from it) */
-    u32 boost;        /* level of its boost */
+    /* how much its VM used of turbo cores in the last period, 1/10000 of a pCPU */
+    u64 turbo_pct;
+    /* credit that sharing gave to its VM in the last period (below 0: took from it) */
+    i64 moved_ns;
+    u32 boost; /* level of its boost */
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 /* Forgets the times from wake to run that were measured so far. */

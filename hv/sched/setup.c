@@ -21,8 +21,8 @@ static int setup_params(const struct setup *s, const struct config_head *h, stru
         const struct param *e = param_find(p, c->name);
 
         if (!e)
-            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name, p->policy->name,
-                    c->name);
+            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name,
+                    p->policy->name, c->name);
         else if (param_set_text(e, p, p, c->value, why))
             error = FATAL(s, c->at, "%s", why);
     }
@@ -35,8 +35,8 @@ static int setup_pair(const struct setup *s, const struct config_pool *c, struct
 
     if (!served) return -EINVAL; /* what is wrong with that pool has been reported */
     if (!sched_pool_pair_why(p, served, &why)) return 0;
-    return FATAL(s, config_place_of(&c->head, "turbo_of"), "pool %s cannot be the turbo pool of %s: %s",
-                 c->head.name, c->turbo_of, why);
+    return FATAL(s, config_place_of(&c->head, "turbo_of"),
+                 "pool %s cannot be the turbo pool of %s: %s", c->head.name, c->turbo_of, why);
 }
 
 int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, config_report report,
@@ -48,10 +48,11 @@ int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, con
     int error;
 
     *pool = NULL;
-    if (!sched_policy_find(c->sched, why)) return FATAL(&s, config_place_of(&c->head, "sched"), "%s", why);
+    if (!sched_policy_find(c->sched, why))
+        return FATAL(&s, config_place_of(&c->head, "sched"), "%s", why);
     if (sched_pool_create(c->head.name, c->sched, &p))
-        return FATAL(&s, config_place_of(&c->head, "sched"), "pool %s cannot be made: there are too many",
-                     c->head.name);
+        return FATAL(&s, config_place_of(&c->head, "sched"),
+                     "pool %s cannot be made: there are too many", c->head.name);
     *pool = p;
     if (*c->turbo_of) {
         error = setup_pair(&s, c, p);
@@ -74,8 +75,8 @@ static int check_vm(const struct setup *s, const struct config_vm *v) {
         const struct param *e = param_find(p, c->name);
 
         if (!e)
-            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name, p->policy->name,
-                    c->name);
+            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name,
+                    p->policy->name, c->name);
         else if (param_check(e, c->value, why))
             error = FATAL(s, c->at, "%s", why);
     }

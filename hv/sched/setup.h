@@ -12,7 +12,8 @@
  * its preset and its parameters. To be called for all pools in their order, after sched_init().
  * Each problem is reported with its place in the file. Returns 0, or -EINVAL after a fatal
  * report. *pool is the pool, NULL if not even that could be made. */
-int setup_pool(const struct config *c, u32 i, struct sched_pool **pool, config_report report, void *ctx);
+int setup_pool(const struct config *c, u32 i, struct sched_pool **pool, config_report report,
+               void *ctx);
 /* Checks whether the parameters of all VMs of the file can be set in their pools, which have
  * been made, and reports each that cannot. A parameter that the pool's policy does not have is
  * only a warning and is then ignored, so that one file can be run under several policies.

@@ -2,10 +2,12 @@
  * consent ("Workload-aware credit scheduler", section 4.2). It happens right after an accounting
  * pass has made the grants C_i. For I/O-intensive VMs j and computing VMs i:
  *
- *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period; V_j: queues (of virtual
+ *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period; V_j: queues (of
+ *          virtual
  *                                          functions; else the number of vCPUs)
  *   S_i    = P_i C_i                       what i offers; P_i: share_pct
- *   moved  = min(need, sum S_i)            taken from all in proportion, or from one VM after the other;
+ *   moved  = min(need, sum S_i)            taken from all in proportion, or from one VM after
+ *          the other;
  *                                          given in proportion to what each lacks
  *
  * How we read the paper where it leaves something open: no need is below 0, and none is above
@@ -14,7 +16,8 @@
  * ACA (section 4.3): an I/O-intensive VM takes part in the grants also while it sleeps, so that
  * it has credit when it wakes:
  *
- *   mu = active / (active + inactive I/O)  the active ones share mu C; the rest is kept for the inactive
+ *   mu = active / (active + inactive I/O)  the active ones share mu C; the rest is kept for the
+ *                                          inactive
  *
  * That is what follows if its vCPUs are left on the active list and their credit is cut off at
  * that of a period. aca_shorten also makes the period mu times as long. */
@@ -84,7 +87,7 @@ void shared_credit(struct sched_pool *p) {
         cd->given += mine;
         cd->moved += (i64)mine;
         if (cd->moved)
-            sched_trace(p, list_first(&cd->active, struct credit_vcpu, active)->vcpu, TRC_SHARE, 0, 0,
-                        (u64)cd->moved);
+            sched_trace(p, list_first(&cd->active, struct credit_vcpu, active)->vcpu, TRC_SHARE, 0,
+                        0, (u64)cd->moved);
     }
 }

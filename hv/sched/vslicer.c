@@ -4,13 +4,14 @@
  *
  *   T_N = tslice_us           an NL's slice, once in a round of T_P = (m + n) T_N; it is never cut
  *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two slices of NL
- *   T_m = T_n / r             its micro-slice. r = ceil(T_n / what it asks for): that is micro_us, or, for
- *                             a latency_us of T_l, at most T_l / (m - 1)
+ *   T_m = T_n / r             its micro-slice. r = ceil(T_n / what it asks for): that is
+ *                             micro_us, or, for a latency_us of T_l, at most T_l / (m - 1)
  *   the longest wait of an LS is T_N + (m - 1) T_m
  *
  * How we read the paper where it leaves something open: - An LS that has used up its T_n gets
  * the next one at once, but first waits until one NL has run. It
- *   waits in Q_LATER, which is served after the first vCPU of Q_UNDER and then becomes part of Q_MICRO.
+ *   waits in Q_LATER, which is served after the first vCPU of Q_UNDER and then becomes part of
+ *   Q_MICRO.
  * - m and n count active vCPUs. T_n and T_N are by weight, relative to the heaviest NL. - The
  * classes of credit stay, so that weights and caps hold. But OVER begins a slice below 0,
  * because
@@ -40,7 +41,8 @@ static u64 micro_wanted(const struct credit_pool *cp, const struct credit_dom *c
 }
 
 /* Returns the micro-slice in ns that a VM with micro-slices asks for, directly or by a latency. */
-static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_dom *cd) {
+static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc,
+                     const struct credit_dom *cd) {
     u64 ns = micro_wanted(cp, cd);
 
     if (!ns) {
@@ -121,7 +123,8 @@ void vslicer_recount(struct sched_pool *p) {
     }
 }
 
-u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
+                  const struct credit_vcpu *cv) {
     struct micro m;
 
     if (!is_ls(cp, cv)) {

@@ -5,7 +5,8 @@
  *
  *   C^R = sum rd_i,  C^T = sum td_i,  C = C^R + C^T
  *   FS_i   = C w_i / W          what is fair in both pools; W: the weights of the active VMs
- *   FS^T_i = C^T w_i / W^T      what is fair in the turbo pool; W^T: of the VMs that are active there
+ *   FS^T_i = C^T w_i / W^T      what is fair in the turbo pool; W^T: of the VMs that are active
+ *                               there
  *   FS^R_i = max(0, FS_i - td_i)   what is fair in the regular pool
  *
  * Each pool is accounted for by itself and divides its credit by FS^T or FS^R. The engine does

@@ -7,19 +7,21 @@
 
 enum verdict { HOLDS, FAILS, NOT_HERE };
 
-/* What a check found, and one sentence about it: the figures, or what is wrong, or why it could not be
- * checked. */
+/* What a check found, and one sentence about it: the figures, or what is wrong, or why it could
+ * not be checked. */
 struct finding {
     enum verdict verdict;
     char text[120];
 };
 
-void found(struct finding *f, enum verdict v, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void found(struct finding *f, enum verdict v, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static inline u64 in_us(u64 ns) { return ns / (u64)NS_PER_US; }
 
-/* Has CPU `cpu` call fn(arg): job_begin() does not wait for it; job_end() waits for its end, at most `ns`,
- * and returns false if it did not come. On the boot CPU itself job_begin() makes the call. */
+/* Has CPU `cpu` call fn(arg): job_begin() does not wait for it; job_end() waits for its end, at
+ * most `ns`, and returns false if it did not come. On the boot CPU itself job_begin() makes the
+ * call. */
 void job_begin(u32 cpu, void (*fn)(void *arg), void *arg);
 bool job_end(u32 cpu, u64 ns);
 

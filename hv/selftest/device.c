@@ -99,7 +99,14 @@ void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char
 #define XHCI_BYTES 0x4000u
 
 /* NVMe 1.4, 3.1 */
-enum { NVME_CAP = 0x00, NVME_CC = 0x14, NVME_CSTS = 0x1c, NVME_AQA = 0x24, NVME_ASQ = 0x28, NVME_ACQ = 0x30 };
+enum {
+    NVME_CAP = 0x00,
+    NVME_CC = 0x14,
+    NVME_CSTS = 0x1c,
+    NVME_AQA = 0x24,
+    NVME_ASQ = 0x28,
+    NVME_ACQ = 0x30
+};
 #define NVME_DOORBELL 0x1000u
 #define NVME_ENABLE   BIT(0)                /* of CC, and READY of CSTS */
 #define NVME_SIZES    (6u << 16 | 4u << 20) /* entries of 64 and 16 bytes */
@@ -162,7 +169,8 @@ static bool provoke_xhci(volatile u8 *regs, hpa_t memory) {
 static const struct provoker {
     u32 class, bytes; /* of its registers, that it needs */
     bool (*provoke)(volatile u8 *regs, hpa_t memory);
-} provokers[] = { { CLASS_NVME, NVME_BYTES, provoke_nvme }, { CLASS_XHCI, XHCI_BYTES, provoke_xhci } };
+} provokers[] = { { CLASS_NVME, NVME_BYTES, provoke_nvme },
+                  { CLASS_XHCI, XHCI_BYTES, provoke_xhci } };
 
 static const struct provoker *provoker_of(const struct pci_device *d) {
     for (u32 i = 0; i < ARRAY_SIZE(provokers); i++)
@@ -180,9 +188,11 @@ static bool try_device(struct finding *f, struct pci_device *d, const struct pro
     bool asked;
 
     if (!regs || memory == HPA_NONE) return false;
-    pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER | PCI_COMMAND_MEMORY);
+    pci_write(d->bdf, PCI_COMMAND, 2,
+              pci_idle_command(d) | PCI_COMMAND_MASTER | PCI_COMMAND_MEMORY);
     asked = p->provoke(regs, memory);
-    for (end = now_ns() + PATIENCE_NS; asked && iommu_faults(d) == before && now_ns() < end;) irq_window();
+    for (end = now_ns() + PATIENCE_NS; asked && iommu_faults(d) == before && now_ns() < end;)
+        irq_window();
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
     if (!asked) return false; /* the frames stay its own: it may yet do something with them */
     if (iommu_faults(d) != before)

@@ -1,5 +1,5 @@
-/* Checks of the CPUs by a guest of a few instructions. It is no VM: there is no scheduler yet, so the
- * checks enter it themselves, and nothing but hv/virt is between them and the CPU. */
+/* Checks of the CPUs by a guest of a few instructions. It is no VM: there is no scheduler yet,
+ * so the checks enter it themselves, and nothing but hv/virt is between them and the CPU. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
@@ -14,18 +14,19 @@
 #include "x86/tsc.h"
 
 /* Where things are in the guest's memory. */
-#define REAL_VECTORS           0x0000u /* real mode: an offset and a segment for each vector */
-#define COUNTERS               0x0800u /* a word for each CPU */
-#define ASK                    0x1000u /* programs */
-#define ANSWER                 0x1100u
-#define LOOK                   0x1200u
-#define LOOK_ON                0x1300u
-#define SPIN                   0x1400u
-#define STACK                  0x8000u
-#define PML4                   0x10000u /* page tables for 64-bit mode */
-#define PDPT                   0x11000u
-#define DIRECTORY              0x12000u
-#define WINDOW                 0x400000u /* behind its memory: where a frame is mapped and taken away */
+#define REAL_VECTORS 0x0000u /* real mode: an offset and a segment for each vector */
+#define COUNTERS     0x0800u /* a word for each CPU */
+#define ASK          0x1000u /* programs */
+#define ANSWER       0x1100u
+#define LOOK         0x1200u
+#define LOOK_ON      0x1300u
+#define SPIN         0x1400u
+#define STACK        0x8000u
+#define PML4         0x10000u /* page tables for 64-bit mode */
+#define PDPT         0x11000u
+#define DIRECTORY    0x12000u
+/* behind its memory: where a frame is mapped and taken away */
+#define WINDOW                 0x400000u
 
 #define VECTOR                 0x40u
 #define PASSES                 1000u /* of each program on each CPU */
@@ -35,8 +36,8 @@
 #define ENTRY_PRESENT_WRITABLE 3u     /* of a page table's entry: SDM 3A 4.5 */
 #define ENTRY_LARGE            BIT(7) /* a 2 MiB page */
 
-/* Time limits after which something is broken, and is not just slow. An emulator on a busy host stands still
- * for some ten milliseconds now and then. */
+/* Time limits after which something is broken, and is not just slow. An emulator on a busy host
+ * stands still for some ten milliseconds now and then. */
 #define PATIENCE_NS NS_PER_S
 #define JOB_NS      (5 * NS_PER_S)
 #define LATE_NS     (5 * NS_PER_MS) /* the least late end of a slice */
@@ -135,7 +136,9 @@ int guest_init(void) {
 /* What the guest reads in the window while frame i is there. */
 static u32 mark(u32 i) { return (i + 1) * 0x01010101u; }
 
-static int show_frame(u32 i) { return npt_map(&guest.npt, WINDOW, frame[i], PAGE_SIZE, NPT_RW, NPT_WB); }
+static int show_frame(u32 i) {
+    return npt_map(&guest.npt, WINDOW, frame[i], PAGE_SIZE, NPT_RW, NPT_WB);
+}
 
 /* The vCPU is about to execute the program at `rip` in this mode, as the CPU of the caller's. */
 static void begin(struct tester *t, enum mode mode, u32 rip) {
@@ -160,13 +163,14 @@ static void begin(struct tester *t, enum mode mode, u32 rip) {
         virt->set_reg(v, VREG_CR0, CR0_ET);
     else
         virt->set_reg(v, VREG_CR0, CR0_ET | CR0_PE | (mode == LONG ? CR0_PG : 0));
-    v->regs.rflags |= RFLAGS_IF; /* Bochs' guests keep interrupts of the host waiting while it is clear */
+    /* Bochs' guests keep interrupts of the host waiting while it is clear */
+    v->regs.rflags |= RFLAGS_IF;
     v->regs.rip = rip;
     v->regs.gpr[REG_RSP] = STACK;
 }
 
-/* Lets the guest run until it exits by itself (true) or `until_ns` has passed. Interrupts of the machine
- * and the timer that ends its stay do not count. */
+/* Lets the guest run until it exits by itself (true) or `until_ns` has passed. Interrupts of the
+ * machine and the timer that ends its stay do not count. */
 static bool enter(struct tester *t, u64 until_ns, struct vm_exit *e) {
     do {
         virt->run(&t->vcpu, until_ns, e);
@@ -269,8 +273,8 @@ void check_entry(struct finding *f) {
         best = MIN(best, tester[cpu]->best_tsc);
         worst = MAX(worst, tester[cpu]->best_tsc);
     }
-    found(f, HOLDS, "real, 32-bit and 64-bit mode on %u CPU%s; an exit takes %lu to %lu ticks", nr_cpus,
-          plural(nr_cpus), best, worst);
+    found(f, HOLDS, "real, 32-bit and 64-bit mode on %u CPU%s; an exit takes %lu to %lu ticks",
+          nr_cpus, plural(nr_cpus), best, worst);
 }
 
 /* ---- TLB ---- */
@@ -327,7 +331,8 @@ static bool all_passed(u64 generation) {
     return tlbgen_passed(&guest.npt.tlb, generation);
 }
 
-/* All other CPUs read a page; this one takes it away and tells them. False: `f` says what is wrong. */
+/* All other CPUs read a page; this one takes it away and tells them. False: `f` says what is
+ * wrong. */
 static bool take_away(struct finding *f, u64 *took_ns) {
     bool all_run = true, passed;
     u64 start;
@@ -365,7 +370,8 @@ void check_tlb(struct finding *f) {
         if (!take_away(f, &ns)) return;
         longest = MAX(longest, ns);
     }
-    found(f, HOLDS, "changed mappings are seen; all CPUs forget a page within %lu us", in_us(longest));
+    found(f, HOLDS, "changed mappings are seen; all CPUs forget a page within %lu us",
+          in_us(longest));
 }
 
 /* ---- the timer that ends a slice ---- */
@@ -379,9 +385,11 @@ static void end_slices(void *arg) {
     for (u32 i = 0; i < SLICES; i++) {
         u64 deadline = now_ns() + SLICE_NS;
 
-        /* Should the preemption timer fail, the APIC's gets us back; without one run() arms that anew. */
+        /* Should the preemption timer fail, the APIC's gets us back; without one run() arms that
+         * anew. */
         lapic_timer_arm(deadline + SAFETY_NS);
-        if (enter(t, deadline, &e)) wrong(t, "`jmp` to itself exits by reason %u (%x)", e.reason, e.raw);
+        if (enter(t, deadline, &e))
+            wrong(t, "`jmp` to itself exits by reason %u (%x)", e.reason, e.raw);
         t->late_ns[i] = now_ns() - deadline;
     }
     virt->save(&t->vcpu);
@@ -397,8 +405,8 @@ static void sort(u64 *a, u32 n) {
         }
 }
 
-/* On a busy host an emulator is late now and then, however good its timer is; so what is judged is the end
- * of a slice that was least late. */
+/* On a busy host an emulator is late now and then, however good its timer is; so what is judged
+ * is the end of a slice that was least late. */
 void check_timer(struct finding *f) {
     u64 least = 0, median = 0, latest = 0;
 
@@ -410,8 +418,8 @@ void check_timer(struct finding *f) {
         latest = MAX(latest, tester[cpu]->late_ns[SLICES - 1]);
     }
     found(f, least < LATE_NS ? HOLDS : FAILS,
-          "slices of %lu us end %lu us late, %lu at the median, %lu at most", in_us(SLICE_NS), in_us(least),
-          in_us(median), in_us(latest));
+          "slices of %lu us end %lu us late, %lu at the median, %lu at most", in_us(SLICE_NS),
+          in_us(least), in_us(median), in_us(latest));
 }
 
 /* ---- interrupts from one CPU to another ---- */

@@ -58,7 +58,8 @@ void found(struct finding *f, enum verdict v, const char *fmt, ...) {
 static void tell(const char *what, const struct finding *f, u32 count[]) {
     static const char *const word[] = { [HOLDS] = "ok", [FAILS] = "FAILS", [NOT_HERE] = "-" };
 
-    log_at(f->verdict == FAILS ? LOG_ERR : LOG_INFO, "  %-18s %-5s  %s", what, word[f->verdict], f->text);
+    log_at(f->verdict == FAILS ? LOG_ERR : LOG_INFO, "  %-18s %-5s  %s", what, word[f->verdict],
+           f->text);
     count[f->verdict]++;
 }
 

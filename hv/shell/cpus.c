@@ -6,8 +6,9 @@
 #include "x86/tsc.h"
 
 COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Pool", "pool", 's', -24),
-        COL("Guests(s)", "guest_s", 't', 12), COL(NULL, "guest_ns", 'u', 0), COL("Takt(s)", "hv_s", 't', 12),
-        COL(NULL, "hv_ns", 'u', 0), COL("Idle(s)", "idle_s", 't', 12), COL(NULL, "idle_ns", 'u', 0));
+        COL("Guests(s)", "guest_s", 't', 12), COL(NULL, "guest_ns", 'u', 0),
+        COL("Takt(s)", "hv_s", 't', 12), COL(NULL, "hv_ns", 'u', 0),
+        COL("Idle(s)", "idle_s", 't', 12), COL(NULL, "idle_ns", 'u', 0));
 
 static int cmd_pcpu_list(struct shell_call *c) {
     u32 cpu = c->index++;
@@ -27,6 +28,7 @@ static int cmd_pcpu_list(struct shell_call *c) {
 }
 
 const struct shell_command cpu_commands[] = {
-    { "pcpu-list", "", "lists pCPUs and their time since boot: guests, Takt, idle", cmd_pcpu_list, "", "" },
+    { "pcpu-list", "", "lists pCPUs and their time since boot: guests, Takt, idle", cmd_pcpu_list,
+      "", "" },
     { 0 },
 };

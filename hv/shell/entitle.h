@@ -10,9 +10,10 @@
 struct claim {
     struct cpumask cpus; /* where the vCPU may run */
     u64 weight;          /* the VM's weight divided among its vCPUs, at least 1, in any unit */
-    u32 limit;           /* the most that the vCPU can use, by its demand and its cap; up to SHARE_ONE */
-    u32 share;           /* the result */
-    bool settled;        /* `share` is final */
+    /* the most that the vCPU can use, by its demand and its cap; up to SHARE_ONE */
+    u32 limit;
+    u32 share;    /* the result */
+    bool settled; /* `share` is final */
 };
 
 /* Computes a little of the shares of `n` claims, which begin with `settled` false. Returns false

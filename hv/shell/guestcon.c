@@ -45,9 +45,10 @@ static bool log_line(struct vm *vm, bool rest) {
 }
 
 u64 guestcon_step(u64 now) {
-    static struct vm *vm; /* whose line was logged last, with a reference; NULL between two rounds */
-    static u64 round;     /* when the next round over all VMs may begin */
-    static u32 after;     /* the round that was broken off goes on behind the VM with this id */
+    /* whose line was logged last, with a reference; NULL between two rounds */
+    static struct vm *vm;
+    static u64 round; /* when the next round over all VMs may begin */
+    static u32 after; /* the round that was broken off goes on behind the VM with this id */
 
     if (!to_log) return ~0ull;
     if (!vm && now < round) return round;
@@ -72,7 +73,8 @@ u64 guestcon_step(u64 now) {
 }
 
 void guestcon_rest(struct vm *vm) {
-    for (u32 i = 0; to_log && &vm->console != attached && i < LAST_LINES && log_line(vm, true);) i++;
+    for (u32 i = 0; to_log && &vm->console != attached && i < LAST_LINES && log_line(vm, true);)
+        i++;
 }
 
 void guestcon_init(bool log) {

@@ -18,7 +18,8 @@
 
 /* ---- help ---- */
 
-COLUMNS(help_columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
+COLUMNS(help_columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0),
+        COL("", "help", 's', 0));
 
 static void help_row(struct shell_call *c, const struct shell_command *cmd) {
     size_t length = strlen(cmd->help);
@@ -108,17 +109,18 @@ static int cmd_info(struct shell_call *c) {
     if (virt) vendor = virt->name;
     record(c, columns,
            CELLS(S(TAKT_VERSION), S(vendor), U(nr_cpus), U(free_cpus()), U(tsc_khz / 10),
-                 U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()), U(heap_in_use()),
-                 S(sched_pool_find("Pool-0")->policy->name), U(machine_now()), U(console_dropped()),
-                 S(last[crashlog_last()])));
+                 U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()),
+                 U(heap_in_use()), S(sched_pool_find("Pool-0")->policy->name), U(machine_now()),
+                 U(console_dropped()), S(last[crashlog_last()])));
     return 0;
 }
 
 /* ---- topology, nodes ---- */
 
 static int cmd_topology(struct shell_call *c) {
-    COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Socket", "socket", 'u', 7), COL("Core", "core", 'u', 5),
-            COL("Thread", "thread", 'u', 7), COL("Cache", "cache", 'u', 6), COL("Node", "node", 'u', 5),
+    COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Socket", "socket", 'u', 7),
+            COL("Core", "core", 'u', 5), COL("Thread", "thread", 'u', 7),
+            COL("Cache", "cache", 'u', 6), COL("Node", "node", 'u', 5),
             COL("APIC id", "apic_id", 'u', 8));
     u32 cpu = c->index++;
     struct place at;
@@ -147,7 +149,8 @@ static int cmd_nodes(struct shell_call *c) {
 
 static int cmd_dmesg(struct shell_call *c) {
     COLUMNS(columns, COL("Log", "line", 's', 0));
-    static u64 position, last; /* what is logged after the command began is not shown: it might never end */
+    /* what is logged after the command began is not shown: it might never end */
+    static u64 position, last;
     char lines[1024];
     size_t n, end;
 
@@ -174,10 +177,11 @@ static int cmd_dmesg(struct shell_call *c) {
  * its arguments in one column; a program gets the event's number, and a column for each
  * argument. */
 static int crash_records(struct shell_call *c) {
-    COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 4), COL(NULL, "event", 'u', 0),
-            COL("Event", "event_name", 's', -14), COL("VM", "vm", 'd', 5), COL("vCPU", "vcpu", 'd', 4),
-            COL("Arguments", NULL, 'w', 0), COL(NULL, "arg0", 'u', 0), COL(NULL, "arg1", 'u', 0),
-            COL(NULL, "arg2", 'u', 0), COL(NULL, "arg3", 'u', 0));
+    COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 4),
+            COL(NULL, "event", 'u', 0), COL("Event", "event_name", 's', -14),
+            COL("VM", "vm", 'd', 5), COL("vCPU", "vcpu", 'd', 4), COL("Arguments", NULL, 'w', 0),
+            COL(NULL, "arg0", 'u', 0), COL(NULL, "arg1", 'u', 0), COL(NULL, "arg2", 'u', 0),
+            COL(NULL, "arg3", 'u', 0));
     struct trace_record r;
     i64 vm = -1, vcpu = -1;
     char args[48];
@@ -189,8 +193,8 @@ static int crash_records(struct shell_call *c) {
         vcpu = r.who & 0xffff;
     }
     hv_snprintf(args, sizeof(args), "%u %u %u %u", r.arg[0], r.arg[1], r.arg[2], r.arg[3]);
-    table_row(c, CELLS(U(r.ns), U(r.cpu), U(r.event), S(trace_event_name(r.event)), D(vm), D(vcpu), S(args),
-                       U(r.arg[0]), U(r.arg[1]), U(r.arg[2]), U(r.arg[3])));
+    table_row(c, CELLS(U(r.ns), U(r.cpu), U(r.event), S(trace_event_name(r.event)), D(vm), D(vcpu),
+                       S(args), U(r.arg[0]), U(r.arg[1]), U(r.arg[2]), U(r.arg[3])));
     return SHELL_AGAIN;
 }
 
@@ -269,10 +273,11 @@ static bool fault_of_vm(struct shell_call *c, const char *what) {
 static int cmd_fault(struct shell_call *c) {
     const char *what = c->argv[1];
 
-    if (c->vm && c->vm->state != VM_RUNNING) return shell_fail(-EINVAL, "%s does not run", c->vm->name);
+    if (c->vm && c->vm->state != VM_RUNNING)
+        return shell_fail(-EINVAL, "%s does not run", c->vm->name);
     if (!fault_of_vm(c, what) && fault_inject(what))
-        return shell_fail(-EINVAL, "expected one of %s, or npt, entry or flr and a VM, not %s", fault_words,
-                          what);
+        return shell_fail(-EINVAL, "expected one of %s, or npt, entry or flr and a VM, not %s",
+                          fault_words, what);
     return 0;
 }
 
@@ -284,7 +289,8 @@ const struct shell_command host_commands[] = {
     { "?", "[COMMAND]", "does what help does", cmd_help, "?w", "" },
     { "info", "", "shows the machine: CPUs, memory, scheduler", cmd_info, "", "" },
     { "version", "", "shows which Takt this is", cmd_version, "", "" },
-    { "topology", "", "lists pCPUs with their socket, core, thread, cache and node", cmd_topology, "", "" },
+    { "topology", "", "lists pCPUs with their socket, core, thread, cache and node", cmd_topology,
+      "", "" },
     { "nodes", "",
       "lists nodes of memory and what is free of each\n"
       "A VM's RAM is of the node of its first pCPU.",

@@ -78,7 +78,8 @@ static void recall(struct line *l, u32 which) {
 }
 
 static void remember(struct line *l) {
-    if (!l->len || (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
+    if (!l->len ||
+        (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
         return;
     memcpy(l->history[l->history_nr++ % LINE_HISTORY], l->text, LINE_MAX);
 }

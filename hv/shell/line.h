@@ -27,7 +27,8 @@ struct line {
     char text[LINE_MAX]; /* always terminated */
     u32 len, at;         /* characters of `text`; which of them the cursor is on */
     char escape;         /* the last byte of an unfinished escape sequence; 0: there is none */
-    bool was_cr;         /* the last byte was a carriage return: a line feed after it is not another line */
+    /* the last byte was a carriage return: a line feed after it is not another line */
+    bool was_cr;
     char history[LINE_HISTORY][LINE_MAX];
     u32 history_nr; /* how many lines were ever kept; line i is in history[i % LINE_HISTORY] */
     u32 history_at; /* which of them is shown; history_nr: none */

@@ -12,11 +12,13 @@
 #define BDF_TEXT PCI_NAME
 
 COLUMNS(device_columns, COL("Device", "bdf", 's', -8), COL("ID", "id", 's', -9),
-        MORE("Class", "class", 's', -6), COL(NULL, "vm", 's', 0), COL("Interrupts", "interrupts", 'u', 10),
-        COL("By", "irq", 's', 5), MORE("Group", "group", 's', 8), MORE("VF of", "pf", 's', 8),
-        MORE("Refused", "refused", 'u', 8), MORE("Faults", "faults", 'u', 6), COL(NULL, "vfs", 'u', 0),
-        COL(NULL, "vectors", 'u', 0), COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0),
-        COL(NULL, "why_not", 's', 0), COL("VM, or why none", NULL, 's', 0));
+        MORE("Class", "class", 's', -6), COL(NULL, "vm", 's', 0),
+        COL("Interrupts", "interrupts", 'u', 10), COL("By", "irq", 's', 5),
+        MORE("Group", "group", 's', 8), MORE("VF of", "pf", 's', 8),
+        MORE("Refused", "refused", 'u', 8), MORE("Faults", "faults", 'u', 6),
+        COL(NULL, "vfs", 'u', 0), COL(NULL, "vectors", 'u', 0), COL(NULL, "pin", 'd', 0),
+        COL(NULL, "pin_source", 's', 0), COL(NULL, "why_not", 's', 0),
+        COL("VM, or why none", NULL, 's', 0));
 
 /* The name of a device, in `text`; "" if `d` is NULL. */
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
@@ -58,8 +60,9 @@ static void device_row(struct shell_call *c, const struct pci_device *d, bool al
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
     cells = CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(owner), U(a->interrupts), S(irq),
-                  S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(a->refused), U(a->faults),
-                  U(d->nr_vfs), U(a->nr_vectors), D(pin), S(source), S(why), S(owner_or_why));
+                  S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(a->refused),
+                  U(a->faults), U(d->nr_vfs), U(a->nr_vectors), D(pin), S(source), S(why),
+                  S(owner_or_why));
     if (alone && !c->json) {
         record(c, device_columns, cells);
     } else {
@@ -103,8 +106,9 @@ static int cmd_pci_info(struct shell_call *c) {
     return 0;
 }
 
-COLUMNS(sriov_columns, COL("Name", "name", 's', -6), COL("Device", "bdf", 's', -8), COL("VFs", "vfs", 'u', 4),
-        COL("Given", "given", 'u', 6), COL("Lost", "lost", 'u', 5), COL("First", "first", 's', -8));
+COLUMNS(sriov_columns, COL("Name", "name", 's', -6), COL("Device", "bdf", 's', -8),
+        COL("VFs", "vfs", 'u', 4), COL("Given", "given", 'u', 6), COL("Lost", "lost", 'u', 5),
+        COL("First", "first", 's', -8));
 
 /* Lists physical functions: one at each step. */
 static int cmd_sriov(struct shell_call *c) {
@@ -141,7 +145,8 @@ static int hot_plug_result(struct shell_call *c, int r) {
 static int cmd_attach(struct shell_call *c) {
     u64 asked;
 
-    if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked)) return expected(c->argv[2]);
+    if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked))
+        return expected(c->argv[2]);
     return hot_plug_result(c, give_attach(c->vm, asked, &c->at));
 }
 

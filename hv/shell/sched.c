@@ -17,7 +17,8 @@ i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
 }
 
 /* A parameter as it is shown: a word or a number; "" if the pool's policy has none of that name. */
-static const char *text_of(struct sched_pool *pool, const char *name, const void *object, char number[24]) {
+static const char *text_of(struct sched_pool *pool, const char *name, const void *object,
+                           char number[24]) {
     const struct param *p = param_find(pool, name);
 
     if (!p) return "";
@@ -74,7 +75,8 @@ static int add_setting(struct sched_pool *pool, void *object, const char *name, 
                           pool->policy->name, name);
     if (p->scope == PARAM_POOL && !of_pool)
         return shell_fail(-EINVAL, "%s belongs to a pool: -s -p POOL", name);
-    if (p->scope != PARAM_POOL && of_pool) return shell_fail(-EINVAL, "%s belongs to a VM: -d VM", name);
+    if (p->scope != PARAM_POOL && of_pool)
+        return shell_fail(-EINVAL, "%s belongs to a VM: -d VM", name);
     for (u32 i = 0; i < *n; i++)
         if (s[i].param == p) return shell_fail(-EINVAL, "%s is given twice", name);
     s[(*n)++] = (struct setting){ p, text, 0 };
@@ -85,13 +87,15 @@ static int add_setting(struct sched_pool *pool, void *object, const char *name, 
 
 COLUMNS(pool_columns, COL("Cpupool", "pool", 'n', -12), COL("Sched", "sched", 's', 6),
         COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13),
-        COL("Boost", "boost", 's', 12), COL("Slicer", "slicer", 's', 9), COL("Share", "share", 's', 7),
-        COL("ACA", "aca", 's', 3), MORE("IO threshold", "io_threshold", 's', 12));
+        COL("Boost", "boost", 's', 12), COL("Slicer", "slicer", 's', 9),
+        COL("Share", "share", 's', 7), COL("ACA", "aca", 's', 3),
+        MORE("IO threshold", "io_threshold", 's', 12));
 
 COLUMNS(weight_columns, COL("Name", "name", 'n', -16), COL("ID", "id", 'u', 4),
-        COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Micro(us)", "micro_us", 'd', 9),
-        COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8),
-        COL("I/O", "io", 's', 4), COL("Cpupool", "pool", 'n', -8));
+        COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5),
+        COL("Micro(us)", "micro_us", 'd', 9), COL("Latency(us)", "latency_us", 'd', 11),
+        COL("Share(%)", "share_pct", 'd', 8), COL("I/O", "io", 's', 4),
+        COL("Cpupool", "pool", 'n', -8));
 
 /* Which options may stand beside which, and the VM and the pool that they name. */
 static int credit_check(struct shell_call *c) {
@@ -140,8 +144,9 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
         if (strcmp(c->setting[i].name, "policy"))
             error = add_setting(pool, object, c->setting[i].name, c->setting[i].value, s, &n);
         else if (object != pool || c->nr_settings > 1 || n)
-            error = shell_fail(-EINVAL,
-                               "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
+            error = shell_fail(
+                -EINVAL,
+                "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
         else
             return set_preset(pool, c->setting[i].value);
     }
@@ -170,10 +175,11 @@ static int credit_pool(struct shell_call *c) {
     }
     if (sets_something(c)) return credit_set(c, p, p, tslice_us);
     c->columns = pool_columns;
-    table_row(c, CELLS(S(p->name), S(p->policy->name), D(shell_param(p, "tslice_us", p)),
-                       D(shell_param(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
-                       S(text_of(p, "slicer", p, text[1])), S(text_of(p, "share", p, text[2])),
-                       S(text_of(p, "aca", p, text[3])), S(text_of(p, "io_threshold", p, text[4]))));
+    table_row(c,
+              CELLS(S(p->name), S(p->policy->name), D(shell_param(p, "tslice_us", p)),
+                    D(shell_param(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
+                    S(text_of(p, "slicer", p, text[1])), S(text_of(p, "share", p, text[2])),
+                    S(text_of(p, "aca", p, text[3])), S(text_of(p, "io_threshold", p, text[4]))));
     return 0;
 }
 
@@ -196,10 +202,11 @@ static int cmd_sched_credit(struct shell_call *c) {
     d = &c->vm->sched;
     pool = d->pool; /* NULL: the VM is still being made, or being destroyed */
     if (pool && (!c->pool || pool == c->pool))
-        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(shell_param(pool, "weight", d)),
-                           D(shell_param(pool, "cap", d)), D(shell_param(pool, "micro_us", d)),
-                           D(shell_param(pool, "latency_us", d)), D(shell_param(pool, "share_pct", d)),
-                           S(text_of(pool, "io", d, io)), S(pool->name)));
+        table_row(c,
+                  CELLS(S(c->vm->name), U(c->vm->id), D(shell_param(pool, "weight", d)),
+                        D(shell_param(pool, "cap", d)), D(shell_param(pool, "micro_us", d)),
+                        D(shell_param(pool, "latency_us", d)), D(shell_param(pool, "share_pct", d)),
+                        S(text_of(pool, "io", d, io)), S(pool->name)));
     return SHELL_AGAIN;
 }
 
@@ -236,7 +243,8 @@ static int param_owner(struct shell_call *c, void **object, const char **owner, 
 static void param_row(struct shell_call *c, const struct param *p, const void *object) {
     char number[24];
 
-    table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
+    table_row(
+        c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
 }
 
 static int cmd_param(struct shell_call *c) {
@@ -353,11 +361,13 @@ static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
 
     if (error == -EBUSY && (!pool || turbo->nr_doms))
         return shell_fail(error, "pool %s has VMs", turbo->name);
-    if (error == -EBUSY) return shell_fail(error, "%s or %s is in a pair already", turbo->name, pool->name);
+    if (error == -EBUSY)
+        return shell_fail(error, "%s or %s is in a pair already", turbo->name, pool->name);
     if (!error) return 0;
     return shell_fail(
         error,
-        "%s cannot be the turbo pool of %s: both have to run credit with debit time and weight_scope dom, "
+        "%s cannot be the turbo pool of %s: both have to run credit with debit time and "
+        "weight_scope dom, "
         "without share and aca, and the turbo pool is the newer one and without a slicer",
         turbo->name, pool->name);
 }
@@ -409,9 +419,10 @@ static int cmd_pool_create(struct shell_call *c) {
     return error;
 }
 
-COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0), COL("CPUs", "nr_cpus", 'u', 5),
-        COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', -12),
-        COL("Turbo pool", "turbo", 's', 0), COL(NULL, "turbo_of", 's', 0));
+COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0),
+        COL("CPUs", "nr_cpus", 'u', 5), COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5),
+        COL("CPU list", "cpus", 's', -12), COL("Turbo pool", "turbo", 's', 0),
+        COL(NULL, "turbo_of", 's', 0));
 
 static int cmd_pool_list(struct shell_call *c) {
     char cpus[CPUS_TEXT];
@@ -479,7 +490,8 @@ static int cmd_pool_migrate(struct shell_call *c) {
     if (error == -EINVAL) return shell_fail(error, "pool %s has no CPUs", c->pool->name);
     if (error) return shell_done(error, "VM", c->vm->name);
     if (lost.nr) c->columns = lost_columns;
-    for (u32 i = 0; i < lost.nr; i++) table_row(c, CELLS(S(lost.of[i].param->name), D(lost.of[i].value)));
+    for (u32 i = 0; i < lost.nr; i++)
+        table_row(c, CELLS(S(lost.of[i].param->name), D(lost.of[i].value)));
     return 0;
 }
 
@@ -497,15 +509,16 @@ const struct shell_command sched_commands[] = {
     { "cpupool-create",
       "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
       "creates a pool, with Pool-0's scheduler unless told", cmd_pool_create, "w*", "" },
-    { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo,
-      "P?w", "" },
+    { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none",
+      cmd_pool_turbo, "P?w", "" },
     /* -c is xl's: here the CPUs are always shown */
     { "cpupool-list", "[-c] [POOL]", "lists pools and their CPUs", cmd_pool_list, "?P", "c" },
-    { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy, "P", "" },
+    { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy,
+      "P", "" },
     { "cpupool-rename", "POOL NAME", "gives a pool another name", cmd_pool_rename, "Pw", "" },
     { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs to a pool", cmd_cpu_add, "PC", "" },
-    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out of a pool; they become free", cmd_cpu_remove, "PC",
-      "" },
+    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out of a pool; they become free",
+      cmd_cpu_remove, "PC", "" },
     { "cpupool-migrate", "VM POOL",
       "moves a VM to another pool\n"
       "It keeps weight, cap and the like; what is not kept is listed.\n"

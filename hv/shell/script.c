@@ -10,7 +10,8 @@ enum script_line_kind script_line_read(const char *s, const char *end, struct sc
     if (s == end || *s == '#') return SCRIPT_NOTHING;
     while (blank < end && *blank != ' ') blank++;
     memcpy(time, s, MIN((size_t)(blank - s), sizeof(time) - 1));
-    if ((*s != '@' && *s != '+') || blank == end || parse_time(time + 1, &out->ns, NULL)) return SCRIPT_WRONG;
+    if ((*s != '@' && *s != '+') || blank == end || parse_time(time + 1, &out->ns, NULL))
+        return SCRIPT_WRONG;
     while (blank < end && *blank == ' ') blank++;
     out->since_before = *s == '+';
     out->command = blank;

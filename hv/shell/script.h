@@ -15,7 +15,8 @@ enum script_line_kind {
 };
 
 struct script_line {
-    bool since_before;   /* '+': the time counts from when the command before was due, not from the start */
+    /* '+': the time counts from when the command before was due, not from the start */
+    bool since_before;
     u64 ns;              /* the time */
     const char *command; /* within the line, without blanks before it; not terminated */
     size_t length;       /* bytes of `command` */

@@ -140,7 +140,8 @@ static const char *cell_text(char type, const union cell *v, char buf[24]) {
 
 /* Puts the text of a cell, or of a column's head, at column `at` of the terminal. Returns the
  * column of the terminal that follows it. */
-static u32 put_cell(const struct shell_call *c, const struct column *col, const char *text, u32 at) {
+static u32 put_cell(const struct shell_call *c, const struct column *col, const char *text,
+                    u32 at) {
     u32 width = (u32)MAX(col->width, -col->width), length = (u32)strlen(text);
     char cut[NAME_MAX];
 
@@ -373,7 +374,8 @@ static int take_operand(struct shell_call *c, char kind, const char *text) {
         return 0;
     case 'C':
         if (parse_cpus(text, &c->cpus, NULL) || cpumask_empty(&c->cpus))
-            return shell_fail(-EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", text);
+            return shell_fail(-EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s",
+                              text);
         return 0;
     default: return 0;
     }
@@ -476,7 +478,8 @@ static void start_command(const char *text) {
     command = shell_command_find(arg[0]);
     running = &unknown;
     if (command) running = command;
-    error = take_options(&call, running->options); /* in any case: the error may have to be in JSON */
+    /* in any case: the error may have to be in JSON */
+    error = take_options(&call, running->options);
     if (n == -E2BIG)
         error = shell_fail(n, "too many words");
     else if (n < 0)
@@ -576,8 +579,8 @@ static bool redraw_line(void) {
     return true;
 }
 
-/* ---- timed commands: lines such as "@1500ms pause vm2", whose time counts from the start, or "+10ms
- * list", whose time counts from when the command before it was due ---- */
+/* ---- timed commands: lines such as "@1500ms pause vm2", whose time counts from the start, or
+ * "+10ms list", whose time counts from when the command before it was due ---- */
 
 static struct {
     const char *text, *end; /* what is left of the module */
@@ -643,8 +646,8 @@ static bool shell_step(struct work *w) {
     w->not_before = now + NS_PER_MS;
     if (console_room() < SHELL_STEP_ROOM) return true;
     if (input_lost && in_tail == in_head) {
-        log_warn("%u byte%s typed too early: lost. The shell keeps %u until it comes to them", input_lost,
-                 plural(input_lost), IN_SIZE);
+        log_warn("%u byte%s typed too early: lost. The shell keeps %u until it comes to them",
+                 input_lost, plural(input_lost), IN_SIZE);
         input_lost = 0;
     }
     script_type(now);

@@ -18,8 +18,9 @@
 #include "config.h"
 #include "lib/printf.h"
 
-#define SHELL_ARGS      16   /* the most words of a command */
-#define SHELL_COLUMNS   79   /* a table for a person is not wider: the 80th would wrap some terminals */
+#define SHELL_ARGS 16 /* the most words of a command */
+/* a table for a person is not wider: the 80th would wrap some terminals */
+#define SHELL_COLUMNS   79
 #define HELP_WIDTH      59   /* characters that a command's help has in the list of all commands */
 #define SHELL_STEP_ROOM 2048 /* bytes that one call of a command may print */
 
@@ -49,12 +50,14 @@ struct shell_call {
     struct sched_pool *pool; /* the pool of operand P */
     struct cpumask cpus;     /* the CPUs of operand C */
     /* for commands of several steps; zero at the first call */
-    u32 step;  /* how many calls there were before */
-    u64 at;    /* when the command wants to be called again, ns; 0 before each call */
-    u32 index; /* for the command's own use; shell_next_vcpu() has the number of the next vCPU here */
+    u32 step; /* how many calls there were before */
+    u64 at;   /* when the command wants to be called again, ns; 0 before each call */
+    /* for the command's own use; shell_next_vcpu() has the number of the next vCPU here */
+    u32 index;
     const struct column *columns; /* of the list that is the answer; NULL: it is none */
     u32 rows;                     /* rows of the list so far */
-    const char *eol; /* what ends a line of a table for a person: "\n", unless the command sets another */
+    const char
+        *eol; /* what ends a line of a table for a person: "\n", unless the command sets another */
     /* If set, the command reads what is typed meanwhile (shell_key()) and is called when there is
      * something, and a timed command ends it. If not, ^C ends the command, and what is typed waits
      * for its end. */
@@ -80,8 +83,8 @@ struct shell_command {
 };
 
 /* Families, each ending with a NULL name; shell.c lists them. */
-extern const struct shell_command host_commands[], vm_commands[], sched_commands[], trace_commands[],
-    top_commands[], pci_commands[], store_commands[], cpu_commands[];
+extern const struct shell_command host_commands[], vm_commands[], sched_commands[],
+    trace_commands[], top_commands[], pci_commands[], store_commands[], cpu_commands[];
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);
@@ -97,15 +100,20 @@ void out_wrapped(const char *text, u32 indent, const char *eol);
 struct column {
     const char *head; /* in the table; NULL: the table does not have this column */
     const char *key;  /* in the object; NULL: the object does not have this column */
-    char type;        /* what the cell holds and how it is shown; 0 ends the columns:
-                         s  text
-                         n  a name, which is cut if it is longer than the column, but not with -l
-                         w  text that goes on in further lines; of the last column alone
-                         u  number            d  signed number     f  hundredths
-                         t  nanoseconds, shown as seconds          b  yes or no
-                         {  begins an object within the object, } ends it; the cell is S("{") or S("}") */
-    int width;        /* as in printf(): if it is negative, the text is flush left */
-    bool more;        /* a table has this column only with -l, so that the others fit into a line */
+    /* What the cell holds and how it is shown; 0 ends the columns:
+     *   s  text
+     *   n  a name, which is cut if it is longer than the column, but not with -l
+     *   w  text that goes on in further lines; of the last column alone
+     *   u  number
+     *   d  signed number
+     *   f  hundredths
+     *   t  nanoseconds, shown as seconds
+     *   b  yes or no
+     *   {  begins an object within the object; the cell is S("{")
+     *   }  ends it; the cell is S("}") */
+    char type;
+    int width; /* as in printf(): if it is negative, the text is flush left */
+    bool more; /* a table has this column only with -l, so that the others fit into a line */
 };
 union cell {
     const char *s;
@@ -113,9 +121,9 @@ union cell {
     i64 d;
 };
 #define COLUMNS(id, ...) static const struct column id[] = { __VA_ARGS__, { 0 } }
-#define COL(head, key, type, width)                                                                          \
+#define COL(head, key, type, width)                                                                \
     { head, key, type, width, false }
-#define MORE(head, key, type, width)                                                                         \
+#define MORE(head, key, type, width)                                                               \
     { head, key, type, width, true }
 #define CELLS(...) ((const union cell[]){ __VA_ARGS__ })
 #define S(text)    ((union cell){ .s = (text) })

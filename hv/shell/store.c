@@ -83,7 +83,9 @@ static int verb_write(struct shell_call *c) {
     return node_result(c, error);
 }
 
-static int verb_rm(struct shell_call *c) { return node_result(c, store_rm(&operator, 0, c->argv[2])); }
+static int verb_rm(struct shell_call *c) {
+    return node_result(c, store_rm(&operator, 0, c->argv[2]));
+}
 
 /* Without permissions: lists those that the node has, one at each step. With: sets them. */
 static int verb_perms(struct shell_call *c) {
@@ -101,7 +103,8 @@ static int verb_perms(struct shell_call *c) {
     }
     for (int i = 3; i < c->argc; i++, p.nr++)
         if (p.nr == STORE_MAX_PERMS || store_parse_perm(c->argv[i], &p, p.nr))
-            return shell_fail(-EINVAL, "expected n, r, w or b and the number of a VM, not %s", c->argv[i]);
+            return shell_fail(-EINVAL, "expected n, r, w or b and the number of a VM, not %s",
+                              c->argv[i]);
     return node_result(c, store_set_perms(&operator, 0, c->argv[2], &p));
 }
 
@@ -132,8 +135,9 @@ static const struct {
     int least, most; /* words of the command, with "store" and the verb itself */
     int (*fn)(struct shell_call *c);
 } verbs[] = {
-    { "ls", 3, 3, verb_ls }, { "read", 3, 3, verb_read },   { "write", 4, 4, verb_write },
-    { "rm", 3, 3, verb_rm }, { "watch", 3, 3, verb_watch }, { "perms", 3, 3 + STORE_MAX_PERMS, verb_perms },
+    { "ls", 3, 3, verb_ls },       { "read", 3, 3, verb_read },
+    { "write", 4, 4, verb_write }, { "rm", 3, 3, verb_rm },
+    { "watch", 3, 3, verb_watch }, { "perms", 3, 3 + STORE_MAX_PERMS, verb_perms },
 };
 
 /* Opens the operator's connection, if that was not done. False: it cannot be opened now. */
@@ -145,7 +149,8 @@ static int cmd_store(struct shell_call *c) {
 
     if (c->argc == 2 && strcmp(c->argv[1], "ls") == 0) c->argv[c->argc++] = "/";
     while (i < ARRAY_SIZE(verbs) && (c->argc < 2 || strcmp(c->argv[1], verbs[i].name))) i++;
-    if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most) return shell_usage();
+    if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most)
+        return shell_usage();
     storelink_enter();
     if (is_open(&operator))
         r = verbs[i].fn(c);
@@ -156,7 +161,8 @@ static int cmd_store(struct shell_call *c) {
 }
 
 const struct shell_command store_commands[] = {
-    { "store", "ls [PATH] | read PATH | write PATH VALUE | rm PATH | watch PATH | perms PATH [PERM...]",
+    { "store",
+      "ls [PATH] | read PATH | write PATH VALUE | rm PATH | watch PATH | perms PATH [PERM...]",
       "reads and changes the store (docs/store.md)\n"
       "watch  tells each change until a key is pressed\n"
       "PERM   n, r, w or b and the number of a VM; the first one is the owner's",

@@ -39,7 +39,8 @@ static struct {
     enum { WAIT, CPUS, VCPUS } phase;
     u64 interval, next; /* ns; when the next look begins */
     bool first;         /* there is no look before this one: it prints nothing */
-    u32 row; /* the pCPU that this look comes to next, or where it is in the samples of the last look */
+    /* the pCPU that this look comes to next, or where it is in the samples of the last look */
+    u32 row;
 } top;
 
 /* What this look sees, and what the look before saw. */
@@ -64,13 +65,15 @@ COLUMNS(cpu_columns, COL("pCPU", "cpu", 'u', 4), COL("guest %", "guest_pct", 'f'
 
 static void look_at_cpu(struct shell_call *c, u32 cpu) {
     const struct percpu *p = percpu_of[cpu];
-    const struct cpu_sample *old = &before->cpu[cpu], now = { p->guest_tsc, p->hv_tsc, p->idle_tsc };
+    const struct cpu_sample *old = &before->cpu[cpu],
+                            now = { p->guest_tsc, p->hv_tsc, p->idle_tsc };
     u64 guest = now.guest - old->guest, hv = now.hv - old->hv, idle = now.idle - old->idle;
     u64 all = guest + hv + idle;
 
     seen->cpu[cpu] = now;
     if (!top.first)
-        table_row(c, CELLS(U(cpu), U(percent(guest, all)), U(percent(hv, all)), U(percent(idle, all))));
+        table_row(
+            c, CELLS(U(cpu), U(percent(guest, all)), U(percent(hv, all)), U(percent(idle, all))));
 }
 
 /* ---- vCPUs ---- */
@@ -80,8 +83,8 @@ static struct claim claim_of(struct vcpu *v) {
     const struct sched_dom *d = &v->vm->sched, *turbo = &v->vm->turbo;
     struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.dom->pool->cpus);
     u64 n = v->vm->nr_vcpus, weight = (u64)shell_param(d->pool, "weight", d);
-    u64 cap =
-        (u64)shell_param(d->pool, "cap", d); /* per cent of one pCPU that all its vCPUs may have together */
+    u64 cap = (u64)shell_param(d->pool, "cap",
+                               d); /* per cent of one pCPU that all its vCPUs may have together */
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
     /* A VM with a turbo vCPU is in two pools, but gets no more than one share. */
@@ -90,14 +93,15 @@ static struct claim claim_of(struct vcpu *v) {
     return (struct claim){ .cpus = cpus, .weight = MAX(weight, 1) * 4096 / n, .limit = (u32)limit };
 }
 
-COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
-        COL("state", "state", 's', -8), COL("CPU %", "cpu_pct", 'f', 6),
-        COL("entitled", "entitled_pct", 'f', 8), COL(NULL, "wake_us", '{', 0), COL(NULL, "count", 'u', 0),
-        COL("wake p50", "p50", 'f', 9), COL("p99", "p99", 'f', 9), COL("max us", "max", 'f', 9),
-        COL(NULL, NULL, '}', 0), MORE("switch/s", "switches_per_s", 'f', 9),
-        MORE("exit/s", "exits_per_s", 'f', 9), MORE("class", "class", 's', -5),
-        MORE("micro us", "micro_us", 'u', 8), MORE("turbo %", "turbo_pct", 'f', 7),
-        MORE("moved us", "moved_us", 'd', 8), MORE("boost", "boost", 'u', 5));
+COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4),
+        COL("pCPU", "pcpu", 'u', 4), COL("state", "state", 's', -8),
+        COL("CPU %", "cpu_pct", 'f', 6), COL("entitled", "entitled_pct", 'f', 8),
+        COL(NULL, "wake_us", '{', 0), COL(NULL, "count", 'u', 0), COL("wake p50", "p50", 'f', 9),
+        COL("p99", "p99", 'f', 9), COL("max us", "max", 'f', 9), COL(NULL, NULL, '}', 0),
+        MORE("switch/s", "switches_per_s", 'f', 9), MORE("exit/s", "exits_per_s", 'f', 9),
+        MORE("class", "class", 's', -5), MORE("micro us", "micro_us", 'u', 8),
+        MORE("turbo %", "turbo_pct", 'f', 7), MORE("moved us", "moved_us", 'd', 8),
+        MORE("boost", "boost", 'u', 5));
 
 /* The sample of the same vCPU from the look before. NULL: the vCPU is new; the next look will show
  * it. Both looks go over VMs and vCPUs in the order of their numbers, so the search goes on where
@@ -127,12 +131,14 @@ static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
     old = sample_before(s);
     if (!old) return;
     ns = MAX(s->total - old->total, 1u);
-    table_row(c, CELLS(S(v->vm->name), U(v->id), U(t.cpu), S(run_state_name(t.state)),
-                       U(percent(s->run - old->run, ns)), U(before->claim[old - before->sample].share / 100),
-                       S("{"), U(t.wake_count), U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10),
-                       S("}"), U(per_second(s->switches - old->switches, ns)),
-                       U(per_second(s->exits - old->exits, ns)), S(t.kind), U(t.micro_ns / NS_PER_US),
-                       U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost)));
+    table_row(c,
+              CELLS(S(v->vm->name), U(v->id), U(t.cpu), S(run_state_name(t.state)),
+                    U(percent(s->run - old->run, ns)),
+                    U(before->claim[old - before->sample].share / 100), S("{"), U(t.wake_count),
+                    U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10), S("}"),
+                    U(per_second(s->switches - old->switches, ns)),
+                    U(per_second(s->exits - old->exits, ns)), S(t.kind), U(t.micro_ns / NS_PER_US),
+                    U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost)));
 }
 
 /* ---- a look ---- */
@@ -164,8 +170,8 @@ static void look_begin(struct shell_call *c) {
     top.next = now + top.interval;
     if (top.first) return;
     if (c->json)
-        out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"vms_not_made\": %u, \"pcpus\": ", ns / 1000000000,
-            ns / 1000000 % 1000, vendor, not_made);
+        out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"vms_not_made\": %u, \"pcpus\": ",
+            ns / 1000000000, ns / 1000000 % 1000, vendor, not_made);
     else
         heading(c, now / NS_PER_S);
     c->columns = cpu_columns;

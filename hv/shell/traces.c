@@ -40,9 +40,10 @@ static struct {
     u32 cpu;         /* modulo nr_cpus: the pCPU whose records are sent next */
     struct stream frames;
     u8 out[4096];
-    u32 len, at;     /* bytes of `out`, and how many of them are sent */
-    u64 sent;        /* records */
-    u64 describe_at; /* when header and VMs are sent again, for a reader that was not there before */
+    u32 len, at; /* bytes of `out`, and how many of them are sent */
+    u64 sent;    /* records */
+    /* when header and VMs are sent again, for a reader that was not there before */
+    u64 describe_at;
 } stream;
 
 /* Queues the header and the names of the VMs. */
@@ -51,7 +52,8 @@ static void stream_describe(u64 now) {
     stream.len = stream_header(&stream.frames, stream.out, nr_cpus, now);
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
         if (stream.len + STREAM_FRAME_MAX > sizeof(stream.out)) continue;
-        stream.len += stream_vm(&stream.frames, stream.out + stream.len, vm->id, vm->nr_vcpus, vm->name);
+        stream.len +=
+            stream_vm(&stream.frames, stream.out + stream.len, vm->id, vm->nr_vcpus, vm->name);
     }
 }
 
@@ -100,7 +102,8 @@ static bool open_stream(const struct console_spec *port) {
     return true;
 }
 
-/* ---- keeping: the last records are copied to where the next boot reads them (platform/crashlog.h) ---- */
+/* ---- keeping: the last records are copied to where the next boot reads them
+ * (platform/crashlog.h) ---- */
 
 #define KEPT_A_STEP 32 /* records that one step copies; that takes some 10,000 instructions */
 
@@ -124,7 +127,8 @@ static bool keep_step(struct work *w) {
 }
 
 static int start_keeping(void) {
-    if (stream.queued) return shell_fail(-EBUSY, "the records are being sent: trace stop ends that");
+    if (stream.queued)
+        return shell_fail(-EBUSY, "the records are being sent: trace stop ends that");
     keeping = true;
     keeper.step = keep_step;
     keeper.not_before = 0;
@@ -140,8 +144,10 @@ static int start_stream(const char *where) {
 
     if (parse_console(where, &port, NULL) || !port.com)
         return shell_fail(-EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
-    if (keeper_queued) return shell_fail(-EBUSY, "the records are being kept: trace stop ends that");
-    if (console_is_port(uart_port(port.com))) return shell_fail(-EBUSY, "com%u is the console", port.com);
+    if (keeper_queued)
+        return shell_fail(-EBUSY, "the records are being kept: trace stop ends that");
+    if (console_is_port(uart_port(port.com)))
+        return shell_fail(-EBUSY, "com%u is the console", port.com);
     if (!open_stream(&port)) return shell_fail(-ENODEV, "nothing answers at com%u", port.com);
     return 0;
 }
@@ -155,7 +161,8 @@ static bool add_ring(u32 cpu, unsigned order) {
     pa = frame_alloc_zeroed(order);
     if (pa == HPA_NONE) return false;
     ring[cpu] = hpa_to_va(pa);
-    return trace_init(cpu, ring[cpu], (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
+    return trace_init(cpu, ring[cpu],
+                      (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
 }
 
 void traces_record(const struct config *c) {
@@ -181,7 +188,8 @@ static int verb_start(struct shell_call *c) {
 
         while (k < ARRAY_SIZE(classes) && strcmp(classes[k].name, c->argv[i]) != 0) k++;
         if (k == ARRAY_SIZE(classes))
-            return shell_fail(-EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
+            return shell_fail(-EINVAL, "expected sched, exit, event, replay or all, not %s",
+                              c->argv[i]);
         mask |= classes[k].mask;
     }
     if (!add_ring(c->step, RING_ORDER))

@@ -25,7 +25,8 @@ int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
 
 int shell_new_name(const char *name) {
     if (valid_name(name)) return 0;
-    return shell_fail(-EINVAL, "%s is no name: expected letters, digits, '-', '_' or '.', and not a number",
+    return shell_fail(-EINVAL,
+                      "%s is no name: expected letters, digits, '-', '_' or '.', and not a number",
                       name);
 }
 
@@ -72,10 +73,10 @@ static void state_letters(struct vm *vm, char s[7], u64 *run_ns) {
     if (vm->state == VM_DYING) s[5] = 'd';
 }
 
-COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5), COL("Mem", "memory_mib", 'u', 6),
-        COL("VCPUs", "vcpus", 'u', 6), COL(NULL, "state", 's', 0), COL("State", "flags", 's', 10),
-        COL("Time(s)", "time_s", 't', 11), COL(NULL, "pool", 's', 0), COL(NULL, "exit_code", 'd', 0),
-        COL(NULL, "why", 's', 0));
+COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
+        COL("Mem", "memory_mib", 'u', 6), COL("VCPUs", "vcpus", 'u', 6), COL(NULL, "state", 's', 0),
+        COL("State", "flags", 's', 10), COL("Time(s)", "time_s", 't', 11),
+        COL(NULL, "pool", 's', 0), COL(NULL, "exit_code", 'd', 0), COL(NULL, "why", 's', 0));
 
 static int cmd_list(struct shell_call *c) {
     const char *pool = "";
@@ -93,25 +94,27 @@ static int cmd_list(struct shell_call *c) {
     if (vm->sched.pool) pool = vm->sched.pool->name;
     state_letters(vm, letters, &run_ns);
     table_row(c, CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20),
-                       U(vm->config.vcpus + vm->config.turbo), S(vm_state_name(vm->state)), S(letters),
-                       U(run_ns), S(pool), D(vm->exit_code), S(vm->why)));
+                       U(vm->config.vcpus + vm->config.turbo), S(vm_state_name(vm->state)),
+                       S(letters), U(run_ns), S(pool), D(vm->exit_code), S(vm->why)));
     return SHELL_AGAIN;
 }
 
 /* ---- vcpu-list ---- */
 
-COLUMNS(vcpu_columns, COL("Name", "vm", 'n', -16), COL("ID", "id", 'u', 4), COL("VCPU", "vcpu", 'u', 4),
-        COL("CPU", "cpu", 'u', 4), COL("State", "state", 's', 9), COL(NULL, "paused", 'b', 0),
-        COL("Time(s)", "time_s", 't', 10), COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
-        COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "offline_ns", 'u', 0), COL(NULL, "wake_ns", '{', 0),
-        COL(NULL, "p50", 'u', 0), COL(NULL, "p99", 'u', 0), COL(NULL, "max", 'u', 0), COL(NULL, NULL, '}', 0),
-        COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0), COL(NULL, "migrations", 'u', 0),
-        COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 'n', -10),
+COLUMNS(vcpu_columns, COL("Name", "vm", 'n', -16), COL("ID", "id", 'u', 4),
+        COL("VCPU", "vcpu", 'u', 4), COL("CPU", "cpu", 'u', 4), COL("State", "state", 's', 9),
+        COL(NULL, "paused", 'b', 0), COL("Time(s)", "time_s", 't', 10),
+        COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
+        COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "offline_ns", 'u', 0),
+        COL(NULL, "wake_ns", '{', 0), COL(NULL, "p50", 'u', 0), COL(NULL, "p99", 'u', 0),
+        COL(NULL, "max", 'u', 0), COL(NULL, NULL, '}', 0), COL(NULL, "switches", 'u', 0),
+        COL(NULL, "wakes", 'u', 0), COL(NULL, "migrations", 'u', 0), COL(NULL, "exits", 'u', 0),
+        COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 'n', -10),
         MORE("Class", "class", 's', -5), MORE("Micro(us)", "micro_us", 'u', 9),
         MORE("Turbo %", "turbo_pct", 'f', 8), MORE("Moved(us)", "moved_us", 'd', 9),
         MORE("Boost", "boost", 'u', 5), MORE("Preempted", "preemptions", 'u', 9),
-        MORE("Boosts", "boosts", 'u', 8), MORE("Grants", "grants", 'u', 8), COL(NULL, "granted_ns", 'u', 0),
-        COL("Affinity", "affinity", 's', 0));
+        MORE("Boosts", "boosts", 'u', 8), MORE("Grants", "grants", 'u', 8),
+        COL(NULL, "granted_ns", 'u', 0), COL("Affinity", "affinity", 's', 0));
 
 const char *run_state_name(u32 s) {
     static const char *const words[] = { "running", "runnable", "blocked", "offline" };
@@ -130,23 +133,26 @@ static int cmd_vcpu_list(struct shell_call *c) {
     sched_times(&v->sched, &t);
     format_cpus(&v->sched.affinity, cpus);
     d = v->sched.dom;
-    table_row(c, CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
-                       U(d->paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
-                       U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]), U(t.state_ns[RS_OFFLINE]),
-                       S("{"), U(t.wake_p50), U(t.wake_p99), U(t.wake_max), S("}"), U(t.switches), U(t.wakes),
-                       U(t.migrations), U(v->exits), U(v->interrupted), S(d->pool->name), S(t.kind),
-                       U(t.micro_ns / NS_PER_US), U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost),
-                       U(t.preemptions), U(t.boosts), U(t.grants), U(t.granted_ns), S(cpus)));
+    table_row(c,
+              CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
+                    U(d->paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
+                    U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]),
+                    U(t.state_ns[RS_OFFLINE]), S("{"), U(t.wake_p50), U(t.wake_p99), U(t.wake_max),
+                    S("}"), U(t.switches), U(t.wakes), U(t.migrations), U(v->exits),
+                    U(v->interrupted), S(d->pool->name), S(t.kind), U(t.micro_ns / NS_PER_US),
+                    U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost), U(t.preemptions),
+                    U(t.boosts), U(t.grants), U(t.granted_ns), S(cpus)));
     return SHELL_AGAIN;
 }
 
 /* ---- devices ---- */
 
-COLUMNS(device_columns, COL("Name", "vm", 'n', -14), MORE("ID", "id", 'u', 4), COL("Dev", "number", 'u', 3),
-        COL("Type", "type", 's', -5), COL("Back end", "back", 'n', -14), COL("State", "state", 's', -8),
-        COL(NULL, "status", 'u', 0), MORE("Queues", "queues", 'u', 6), COL("Notifies", "notifies", 'u', 10),
-        COL("Interrupts", "interrupts", 'u', 10), COL("Dropped", "dropped", 'u', 7),
-        MORE("Resets", "resets", 'u', 6));
+COLUMNS(device_columns, COL("Name", "vm", 'n', -14), MORE("ID", "id", 'u', 4),
+        COL("Dev", "number", 'u', 3), COL("Type", "type", 's', -5),
+        COL("Back end", "back", 'n', -14), COL("State", "state", 's', -8),
+        COL(NULL, "status", 'u', 0), MORE("Queues", "queues", 'u', 6),
+        COL("Notifies", "notifies", 'u', 10), COL("Interrupts", "interrupts", 'u', 10),
+        COL("Dropped", "dropped", 'u', 7), MORE("Resets", "resets", 'u', 6));
 
 static int cmd_devices(struct shell_call *c) {
     struct device_info d;
@@ -155,9 +161,9 @@ static int cmd_devices(struct shell_call *c) {
     if (!c->vm) c->vm = vm_next(NULL);
     if (!c->vm) return 0;
     if (device_info(c->vm, c->index, &d)) {
-        table_row(c,
-                  CELLS(S(c->vm->name), U(c->vm->id), U(c->index), S(d.type), S(d.back), S(d.state),
-                        U(d.status), U(d.queues), U(d.notifies), U(d.interrupts), U(d.dropped), U(d.resets)));
+        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), U(c->index), S(d.type), S(d.back),
+                           S(d.state), U(d.status), U(d.queues), U(d.notifies), U(d.interrupts),
+                           U(d.dropped), U(d.resets)));
         c->index++;
         return SHELL_AGAIN;
     }
@@ -184,16 +190,18 @@ static int cmd_vcpu_pin(struct shell_call *c) {
 
         if (vm->state != VM_DYING) v = vm->vcpu[i];
         if (!v || sched_set_affinity(&v->sched, &c->cpus))
-            return shell_fail(-EINVAL, "vCPU %lu of %s cannot run there: its pool has none of these CPUs", i,
+            return shell_fail(-EINVAL,
+                              "vCPU %lu of %s cannot run there: its pool has none of these CPUs", i,
                               vm->name);
     }
     return 0;
 }
 
-/* ---- create, destroy: jobs of many steps that a work item of the VM does. The command waits for the end of
- * the job; after ^C the job goes on alone. ---- */
+/* ---- create, destroy: jobs of many steps that a work item of the VM does. The command waits
+ * for the end of the job; after ^C the job goes on alone. ---- */
 
-static u64 ticket;  /* the number of the command that waits: the end of a job with an older one is ignored */
+/* the number of the command that waits: the end of a job with an older one is ignored */
+static u64 ticket;
 static int outcome; /* of the job that the command waits for; SHELL_AGAIN until it ends */
 
 /* Called at the end of a job. `ctx` is the ticket that it began with. */
@@ -217,7 +225,9 @@ static int await_job(struct shell_call *c) {
     return outcome;
 }
 
-static void keep_complaint(void *ctx, bool fatal, const char *text) { shell_fail(-EINVAL, "%s", text); }
+static void keep_complaint(void *ctx, bool fatal, const char *text) {
+    shell_fail(-EINVAL, "%s", text);
+}
 
 /* Fills in the VM's section of the configuration, changed by the command's key=value words; or the
  * defaults if the configuration has no such VM. */
@@ -232,10 +242,12 @@ static int describe_vm(struct shell_call *c, struct config_vm *v) {
 
         if (!value) return shell_fail(-EINVAL, "expected key=value, not %s", c->argv[i]);
         *value++ = 0;
-        if (config_vm_set(v, c->argv[i], value, param_name_at, keep_complaint, NULL)) return -EINVAL;
+        if (config_vm_set(v, c->argv[i], value, param_name_at, keep_complaint, NULL))
+            return -EINVAL;
     }
     if (*v->image) return 0;
-    return shell_fail(-EINVAL, "the configuration has no VM %s, and no image= is given", c->argv[1]);
+    return shell_fail(-EINVAL, "the configuration has no VM %s, and no image= is given",
+                      c->argv[1]);
 }
 
 static int cmd_create(struct shell_call *c) {
@@ -265,7 +277,8 @@ static int cmd_pause(struct shell_call *c) {
     int error = vm_pause(c->vm);
 
     if (!error) return 0;
-    return shell_fail(error, "%s is %s: it cannot be paused", c->vm->name, vm_state_name(c->vm->state));
+    return shell_fail(error, "%s is %s: it cannot be paused", c->vm->name,
+                      vm_state_name(c->vm->state));
 }
 
 static int cmd_unpause(struct shell_call *c) {
@@ -299,8 +312,8 @@ const struct shell_command vm_commands[] = {
     { "list", "[VM]", "lists VMs, their memory, state and CPU time\n" STATES, cmd_list, "?V", "" },
     { "vcpu-list", "[-l] [VM]", "lists vCPUs, where they are and where they may run\n" ALL_COLUMNS,
       cmd_vcpu_list, "?V", "l" },
-    { "devices", "[-l] [VM]", "lists virtio devices and who serves them\n" ALL_COLUMNS, cmd_devices, "?V",
-      "l" },
+    { "devices", "[-l] [VM]", "lists virtio devices and who serves them\n" ALL_COLUMNS, cmd_devices,
+      "?V", "l" },
     { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, "VwC", "" },
     { "create", "VM [KEY=VALUE...]",
       "creates a VM of the configuration, or a new one\n"

@@ -47,7 +47,8 @@ static int directory_part(struct call *k) {
 
     if (parse_u64(k->second, &offset, NULL) || offset > INT32_MAX) return -EINVAL;
     from = (u32)offset;
-    len = store_list(k->c, k->tx, k->in, k->out + head, XS_PAYLOAD_MAX - head - 1, &from, &generation);
+    len = store_list(k->c, k->tx, k->in, k->out + head, XS_PAYLOAD_MAX - head - 1, &from,
+                     &generation);
     if (len < 0) return len;
     more = hv_snprintf(k->out, head, "%llu", (unsigned long long)generation) + 1;
     memmove(k->out + more, k->out + head, (u32)len);
@@ -156,8 +157,9 @@ static bool request_parse(struct call *k, const struct xs_header *h) {
 /* The names of the errors that a client may be told. */
 #define NAMED(error) [error] = #error
 static const char *const error_names[] = {
-    NAMED(EPERM), NAMED(ENOENT), NAMED(EIO),    NAMED(E2BIG),  NAMED(EAGAIN), NAMED(ENOMEM), NAMED(EACCES),
-    NAMED(EBUSY), NAMED(EEXIST), NAMED(EINVAL), NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
+    NAMED(EPERM),  NAMED(ENOENT), NAMED(EIO),    NAMED(E2BIG),  NAMED(EAGAIN),
+    NAMED(ENOMEM), NAMED(EACCES), NAMED(EBUSY),  NAMED(EEXIST), NAMED(EINVAL),
+    NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
 };
 
 /* Any error that a client may not be told is EINVAL to it. */

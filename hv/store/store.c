@@ -44,7 +44,8 @@ int store_open(struct store_client *c, u16 id, bool privileged) {
 int store_reset(struct store_client *c) {
     if (store_busy()) return -EBUSY;
     while (!list_empty(&c->events)) event_free(list_first(&c->events, struct event, link));
-    while (!list_empty(&c->transactions)) tx_end(list_first(&c->transactions, struct transaction, link));
+    while (!list_empty(&c->transactions))
+        tx_end(list_first(&c->transactions, struct transaction, link));
     store.resetting = c;
     return 0;
 }
@@ -105,13 +106,15 @@ static int node_make(struct store_client *c, struct node **node, u32 len) {
     for (u32 i = 0; i < store.missing; i++, at = at->parent) bytes += node_size(at);
     if (node_bound(at))
         error = -EROFS;
-    else if (!c->privileged && (c->nodes + store.missing > c->quota.nodes || !client_room(c, (i64)bytes)))
+    else if (!c->privileged &&
+             (c->nodes + store.missing > c->quota.nodes || !client_room(c, (i64)bytes)))
         error = -ENOSPC;
     if (error) {
         node_vanish(n);
         return error;
     }
-    for (u32 i = store.depth - store.missing; i < store.depth; i++) node_appear(c, store.part[i].node);
+    for (u32 i = store.depth - store.missing; i < store.depth; i++)
+        node_appear(c, store.part[i].node);
     *node = n;
     return 0;
 }
@@ -200,7 +203,8 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
 
-    if (error && store.missing == 1) return 0; /* it is not there, but its parent is: as in XenStore */
+    /* it is not there, but its parent is: as in XenStore */
+    if (error && store.missing == 1) return 0;
     if (error) return error;
     if (!store.depth) return -EINVAL;
     if (node_bound(n)) return -EROFS;
@@ -333,7 +337,8 @@ int store_get_perms(struct store_client *c, u32 tx, const char *path, struct sto
     return error;
 }
 
-int store_set_perms(struct store_client *c, u32 tx, const char *path, const struct store_perms *perms) {
+int store_set_perms(struct store_client *c, u32 tx, const char *path,
+                    const struct store_perms *perms) {
     struct node *n;
     struct store_perms old;
     void *copy;
@@ -394,7 +399,8 @@ int store_watch(struct store_client *c, const char *path, const char *token) {
     if (watch_find(c, token)) return -EEXIST;
     len = (u32)strlen(store.path);
     cost = size + len + store.depth * (u32)sizeof(struct node);
-    if (!c->privileged && (c->nr_watches >= c->quota.watches || !client_room(c, cost))) return -ENOSPC;
+    if (!c->privileged && (c->nr_watches >= c->quota.watches || !client_room(c, cost)))
+        return -ENOSPC;
     w = heap_alloc(size);
     if (!w) return -ENOMEM;
     error = node_place(path_root(), &w->node);
@@ -501,7 +507,8 @@ int store_end(struct store_client *c, u32 id, bool commit) {
     return 0;
 }
 
-int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms) {
+int store_bind(const char *path, const struct store_binding *b, void *ctx,
+               const struct store_perms *perms) {
     struct node *n;
     int error = store_find(&store.self, 0, path, STORE_W, false, &n);
 

@@ -149,7 +149,8 @@ int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms);
 /* Only the node's owner and privileged clients may. Only a privileged client may name another
  * owner: -EPERM. */
-int store_set_perms(struct store_client *c, u32 tx, const char *path, const struct store_perms *perms);
+int store_set_perms(struct store_client *c, u32 tx, const char *path,
+                    const struct store_perms *perms);
 
 /* Has the client told of changes of the node and of all below it, with `token`. -EEXIST: it is
  * already. */
@@ -168,7 +169,8 @@ int store_end(struct store_client *c, u32 tx, bool commit);
 /* Binds the node of that path to functions of the hypervisor, and gives it these permissions.
  * The node is made if it does not exist. Clients may neither remove it, nor make nodes below it,
  * nor write it in a transaction: -EROFS. With `b` NULL the node is bound no longer. */
-int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms);
+int store_bind(const char *path, const struct store_binding *b, void *ctx,
+               const struct store_perms *perms);
 /* Tells watches that the value of a bound node has changed. */
 int store_touch(const char *path);
 

@@ -223,7 +223,8 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     for (;;) {
         end = name;
         while (legal[(u8)*end]) end++;
-        if (end == name || (*end && *end != '/')) return -EINVAL; /* also two slashes, or one at the end */
+        /* also two slashes, or one at the end */
+        if (end == name || (*end && *end != '/')) return -EINVAL;
         if (store.depth == STORE_DEPTH) return -E2BIG;
         store.part[store.depth] = part_of(name, (u32)(end - name));
         store_spent += COST_PATH_PART;
@@ -259,7 +260,8 @@ static int node_shadow(struct node *n, const struct part *p, struct node **shado
     struct node *base = node_child(n->base, p), *s;
     struct transaction *tx = n->tx;
 
-    if (tx->nr == STORE_TX_NODES || !client_room(tx->client, 2 * (i64)(sizeof(*s) + p->len))) return -ENOSPC;
+    if (tx->nr == STORE_TX_NODES || !client_room(tx->client, 2 * (i64)(sizeof(*s) + p->len)))
+        return -ENOSPC;
     if (!base) base = node_new(n->base, p);
     if (!base) return -ENOMEM;
     s = node_new(n, p);
@@ -322,7 +324,8 @@ bool store_busy(void) {
            store.resetting || store.leaving;
 }
 
-int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special, struct node **node) {
+int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special,
+               struct node **node) {
     struct transaction *tx = NULL;
     struct node *n = store.root, *next;
     u32 i = 0;

@@ -214,6 +214,7 @@ bool store_busy(void);
  * store.missing set; *node is then its shadow in a transaction, else NULL. A transaction gets
  * shadows only of what the client may see: otherwise its end would tell the client of changes
  * there. */
-int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special, struct node **node);
+int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special,
+               struct node **node);
 
 #endif

@@ -45,7 +45,8 @@ static void queue_event(struct watch *w, const struct node *n) {
     list_for_each(old, &c->events, struct event, link) {
         if (old->watch == w && old->node == n->id) return;
     }
-    if (n != w->node && c->nr_events < c->quota.events && client_room(c, cost)) e = heap_alloc(cost);
+    if (n != w->node && c->nr_events < c->quota.events && client_room(c, cost))
+        e = heap_alloc(cost);
     if (e) {
         *e = (struct event){ .watch = w, .node = n->id, .cost = cost };
         memcpy(e->path, store.path, len + 1);
@@ -75,7 +76,8 @@ static void tell_one(void) {
     }
     w = list_entry(store.telling.watch, struct watch, in_node);
     store.telling.watch = store.telling.watch->next;
-    if ((store_rights(w->client, &n->perms) | store_rights(w->client, &store.telling.old)) & STORE_R)
+    if ((store_rights(w->client, &n->perms) | store_rights(w->client, &store.telling.old)) &
+        STORE_R)
         queue_event(w, n);
 }
 
@@ -163,9 +165,11 @@ static void reset_one(void) {
 
 /* Returns the node that follows `n` in the tree; with `below_too` that may be its first child. */
 static struct node *next_in_tree(struct node *n, bool below_too) {
-    if (below_too && !list_empty(&n->children)) return list_first(&n->children, struct node, sibling);
+    if (below_too && !list_empty(&n->children))
+        return list_first(&n->children, struct node, sibling);
     for (; n->parent; n = n->parent)
-        if (n->sibling.next != &n->parent->children) return list_first(&n->sibling, struct node, sibling);
+        if (n->sibling.next != &n->parent->children)
+            return list_first(&n->sibling, struct node, sibling);
     if (n == store.root) return store.special;
     return NULL;
 }

@@ -12,7 +12,8 @@ struct stream_vm {
     char name[32];
 };
 
-static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *payload, unsigned n) {
+static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *payload,
+                             unsigned n) {
     const u8 head[] = { 0xa5, 0x54, (u8)type, s->seq++, (u8)n, (u8)(n >> 8) };
     u32 a = 0, b = 0;
 

@@ -75,8 +75,8 @@ static struct trace_record *slot_reserve(struct trace_ring *r) {
 
     do {
         if (head - __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) >= r->size) return NULL;
-    } while (
-        !__atomic_compare_exchange_n(&r->head, &head, head + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&r->head, &head, head + 1, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     return &r->slot[head & (r->size - 1)];
 }
 

@@ -32,10 +32,11 @@ enum trace_event {
     TRC_PARK = 0x0109,    /* 1 parked, 0 unparked */
     TRC_ACCOUNT = 0x010a, /* pool, credit to divide (all of it may be handed on), balance */
     TRC_MICRO = 0x010b,   /* vSlicer: LS and NL on its pCPU, a new T_n in ns (low, high) */
-    TRC_SHARE = 0x010c,   /* shared credit: ns moved to the VM, signed (low, high), in the last two */
-    TRC_TURBO = 0x010d,   /* vTurbo: VM, us on turbo cores, FS^R in ns (low, high) */
-    TRC_LABEL = 0x010e,   /* VM, 1 I/O-intensive now, 0 no longer, events a second (low, high) */
-    TRC_EXIT = 0x0201,    /* reason, rip (low, high), detail */
+    /* shared credit: ns moved to the VM, signed (low, high), in the last two */
+    TRC_SHARE = 0x010c,
+    TRC_TURBO = 0x010d, /* vTurbo: VM, us on turbo cores, FS^R in ns (low, high) */
+    TRC_LABEL = 0x010e, /* VM, 1 I/O-intensive now, 0 no longer, events a second (low, high) */
+    TRC_EXIT = 0x0201,  /* reason, rip (low, high), detail */
     TRC_ENTRY = 0x0202,
     TRC_INJECT = 0x0203,      /* vector, type */
     TRC_HYPERCALL = 0x0204,   /* number, first argument, result */
@@ -61,7 +62,8 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
 
 /* Writes a record if its class is on. */
 static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
-    if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0)) trace_write(cpu, ns, event, who, a, b, c, d);
+    if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0))
+        trace_write(cpu, ns, event, who, a, b, c, d);
 }
 
 /* ---- set-up and reading (hv/shell, main.c) ---- */
@@ -81,13 +83,14 @@ struct counter {
     u64 *value; /* one for each pCPU */
 };
 
-#define DEFINE_COUNTER(id)                                                                                   \
-    static u64 id##_values[TAKT_MAX_CPUS];                                                                   \
+#define DEFINE_COUNTER(id)                                                                         \
+    static u64 id##_values[TAKT_MAX_CPUS];                                                         \
     __attribute__((section("counters"), used)) const struct counter id = { #id, id##_values }
 
 static inline void counter_inc(const struct counter *c, unsigned cpu) { c->value[cpu]++; }
 
 /* The table of all counters, which the linker puts together. It is empty if there are none. */
-extern const struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
+extern const struct counter __start_counters[] __attribute__((weak)),
+    __stop_counters[] __attribute__((weak));
 
 #endif

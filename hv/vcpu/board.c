@@ -34,7 +34,8 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
 static int board_make(struct vm *vm) {
     vm->uart.console = &vm->console;
     bus_add(&vm->ports, TAKT_UART_PORT, 8, vuart_access, &vm->uart);
-    if (vm->config.debugcon) bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
+    if (vm->config.debugcon)
+        bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
     if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);
     bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm);
     return 0;

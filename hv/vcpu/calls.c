@@ -1,4 +1,5 @@
-/* Hypercalls of every guest: its console, time, sleep, event channels, and what it says of itself. */
+/* Hypercalls of every guest: its console, time, sleep, event channels, and what it says of
+ * itself. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 #include "vcpu/exits.h"
@@ -63,7 +64,8 @@ static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 por
         if (port) trace_port_taken(v, port, now);
         return;
     }
-    for (port = evtchn_first_pending(d, v->id, 0); port; port = evtchn_first_pending(d, v->id, port + 1))
+    for (port = evtchn_first_pending(d, v->id, 0); port;
+         port = evtchn_first_pending(d, v->id, port + 1))
         trace_port_taken(v, port, now);
 }
 
@@ -81,14 +83,17 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     if (end && now >= end) return poll_end(v, -ETIMEDOUT);
     if (end) timer_set(v->sched.cpu, &v->poll_timer, end);
     virt->clear_shadow(&v->virt);
-    if (vlapic_pending(vcpu_lapic(v)) > 0 && guest_can_take_irq(&v->virt)) vcpu_notify(v, TODO_EVENT);
+    if (vlapic_pending(vcpu_lapic(v)) > 0 && guest_can_take_irq(&v->virt))
+        vcpu_notify(v, TODO_EVENT);
     vcpu_block(v);
     return HC_AGAIN;
 }
 
 /* ---- event channels ---- */
 
-static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) { return evtchn_alloc(&v->vm->events, (u32)a[0]); }
+static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) {
+    return evtchn_alloc(&v->vm->events, (u32)a[0]);
+}
 
 static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a) {
     return evtchn_bind(&v->vm->events, (u32)a[0], (u32)a[1]);
@@ -101,7 +106,9 @@ static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
     return evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
 }
 
-static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) { return evtchn_close(&v->vm->events, (u32)a[0]); }
+static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) {
+    return evtchn_close(&v->vm->events, (u32)a[0]);
+}
 
 static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
     u32 vcpu = (u32)a[1], vector = (u32)a[2] & ~TAKT_VECTOR_NO_EOI;

@@ -1,5 +1,5 @@
-/* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown
- * only if its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
+/* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is
+ * shown only if its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include <takt/seed.h>
 #include "lib/string.h"
 #include "vcpu/exits.h"
@@ -62,9 +62,9 @@ static struct cpuid xstate[XSTATES]; /* EAX size, EBX offset, ECX XSTATE_ALIGNED
 static u64 xcr0_allowed;
 static bool amd;
 
-/* The bits that guests read as the host has them, by leaf. Left out of leaf 1: MONITOR, VMX, SMX,
- * EIST, TM, PDCM, PCID, DCA, PSN, DS, ACPI, PBE, MTRR; of leaf 7: TSC_ADJUST, HLE, RTM, INVPCID, MPX,
- * PKU, LA57, WAITPKG, CET, all of speculation control. */
+/* The bits that guests read as the host has them, by leaf. Left out of leaf 1: MONITOR, VMX,
+ * SMX, EIST, TM, PDCM, PCID, DCA, PSN, DS, ACPI, PBE, MTRR; of leaf 7: TSC_ADJUST, HLE, RTM,
+ * INVPCID, MPX, PKU, LA57, WAITPKG, CET, all of speculation control. */
 static const struct {
     struct cpuid *shown;
     u32 leaf, sub;
@@ -73,7 +73,8 @@ static const struct {
     { &basic[LEAF_FEATURES], LEAF_FEATURES, 0, { 0x0fff3fff, 0x0000ff00, 0x76d83203, 0x078bebff } },
     { &basic[LEAF_FEATURES7], LEAF_FEATURES7, 0, { 0, 0xf1bf23e9, 0x1a405f46, 0x00004110 } },
     { &leaf7_1, LEAF_FEATURES7, 1, { 0x00001c30, 0, 0, 0 } },
-    { &leafd_1, LEAF_XSAVE, 1, { 0x00000007, 0, 0, 0 } }, /* XSAVEOPT, XSAVEC, XGETBV with ECX = 1 */
+    /* XSAVEOPT, XSAVEC, XGETBV with ECX = 1 */
+    { &leafd_1, LEAF_XSAVE, 1, { 0x00000007, 0, 0, 0 } },
     { &ext[EXT_FEATURES], EXT_BASE + EXT_FEATURES, 0, { 0, 0, 0x000001e1, 0x2dd3ebff } },
     { &ext[EXT_POWER], EXT_BASE + EXT_POWER, 0, { 0, 0, 0, 0x00000100 } }, /* invariant TSC */
     { &ext[EXT_CAPACITY], EXT_BASE + EXT_CAPACITY, 0, { 0x0000ffff, 0x00000001, 0, 0 } },
@@ -91,7 +92,8 @@ static void hide_avx(void) {
 static void xstate_init(void) {
     u64 avx512 = XCR0_AVX512 | XCR0_AVX;
 
-    xcr0_allowed = cpuid_or_zero(LEAF_XSAVE, 0).eax & (XCR0_X87 | XCR0_SSE | avx512) & virt_xcr0_mask;
+    xcr0_allowed =
+        cpuid_or_zero(LEAF_XSAVE, 0).eax & (XCR0_X87 | XCR0_SSE | avx512) & virt_xcr0_mask;
     if ((xcr0_allowed & avx512) != avx512) xcr0_allowed &= ~XCR0_AVX512;
     for (u32 i = 2; i < XSTATES; i++)
         if (xcr0_allowed >> i & 1) xstate[i] = cpuid_or_zero(LEAF_XSAVE, i);
@@ -104,7 +106,8 @@ void cpuid_policy_init(void) {
     for (unsigned i = 0; i < ARRAY_SIZE(policies); i++) {
         struct cpuid h = cpuid_or_zero(policies[i].leaf, policies[i].sub), m = policies[i].mask;
 
-        *policies[i].shown = (struct cpuid){ h.eax & m.eax, h.ebx & m.ebx, h.ecx & m.ecx, h.edx & m.edx };
+        *policies[i].shown =
+            (struct cpuid){ h.eax & m.eax, h.ebx & m.ebx, h.ecx & m.ecx, h.edx & m.edx };
     }
     basic[0] = (struct cpuid){ MIN(host.eax, BASIC_MAX), host.ebx, host.ecx, host.edx };
     ext[0] = (struct cpuid){ .eax = EXT_BASE + EXT_MAX };
@@ -120,8 +123,8 @@ void cpuid_policy_init(void) {
     /* These are emulated, whatever the host has. */
     basic[LEAF_FEATURES].ecx |= F1C_X2APIC | F1C_DEADLINE | F1C_HYPERVISOR;
     basic[LEAF_FEATURES].edx |= F1D_APIC;
-    ext[EXT_CAPACITY].eax = MIN(ext[EXT_CAPACITY].eax & 0xff, ADDRESS_BITS) | ADDRESS_BITS
-                                                                                  << F88A_LINEAR_BITS;
+    ext[EXT_CAPACITY].eax =
+        MIN(ext[EXT_CAPACITY].eax & 0xff, ADDRESS_BITS) | ADDRESS_BITS << F88A_LINEAR_BITS;
 }
 
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit) {
@@ -167,7 +170,8 @@ static struct cpuid leaf_xsave(struct vcpu *v, u32 sub) {
 
     if (sub >= XSTATES || !xcr0_allowed) return (struct cpuid){ 0 };
     if (sub >= 2)
-        return (struct cpuid){ xstate[sub].eax, xstate[sub].ebx, xstate[sub].ecx & XSTATE_ALIGNED, 0 };
+        return (struct cpuid){ xstate[sub].eax, xstate[sub].ebx, xstate[sub].ecx & XSTATE_ALIGNED,
+                               0 };
     if (sub == 0)
         return (struct cpuid){ .eax = (u32)xcr0_allowed,
                                .ebx = standard_size(vcpu_reg(v, VREG_XCR0)),

@@ -1,4 +1,5 @@
-/* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1; APM2 3.1). */
+/* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1;
+ * APM2 3.1). */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 
@@ -12,16 +13,17 @@
 
 #define CR8_MAX        15 /* a task priority has four bits */
 
-/* With PAE paging outside long mode VT-x reads four entries at once, and refuses reserved bits (SDM 3A
- * 4.4.1). AMD-V with nested paging reads an entry when it needs it (APM2 15.25.10) and may have written
- * to it before: QEMU's CPU sets bit 5, "accessed", which must not be a #GP when the guest switches paging
- * on again. */
+/* With PAE paging outside long mode VT-x reads four entries at once, and refuses reserved bits
+ * (SDM 3A 4.4.1). AMD-V with nested paging reads an entry when it needs it (APM2 15.25.10) and
+ * may have written to it before: QEMU's CPU sets bit 5, "accessed", which must not be a #GP when
+ * the guest switches paging on again. */
 static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
     u64 entry[4], reserved = PDPTE_RESERVED | ~(BIT(cpuid_physical_bits()) - 1);
 
     if (!virt->reads_pdptes) return true;
     if (!(cr0 & CR0_PG) || !(cr4 & CR4_PAE) || vcpu_reg(v, VREG_EFER) & EFER_LME) return true;
-    if (guestmem_read(&v->vm->mem, vcpu_reg(v, VREG_CR3) & CR3_PAE_TABLE, entry, sizeof(entry))) return false;
+    if (guestmem_read(&v->vm->mem, vcpu_reg(v, VREG_CR3) & CR3_PAE_TABLE, entry, sizeof(entry)))
+        return false;
     for (unsigned i = 0; i < ARRAY_SIZE(entry); i++)
         if (entry[i] & PDPTE_PRESENT && entry[i] & reserved) return false;
     return true;
@@ -60,7 +62,8 @@ u64 cr4_guest_mask(void) {
     u64 mask = CR4_ALWAYS;
 
     for (unsigned i = 0; i < ARRAY_SIZE(feature); i++)
-        if (cpuid_guest_has(feature[i].leaf, feature[i].reg, feature[i].bit)) mask |= feature[i].cr4;
+        if (cpuid_guest_has(feature[i].leaf, feature[i].reg, feature[i].bit))
+            mask |= feature[i].cr4;
     return mask;
 }
 

@@ -7,8 +7,8 @@
 
 DEFINE_COUNTER(interrupts_injected);
 
-/* ---- INIT and SIPI: SDM 3A 9.4.4. INIT makes a vCPU wait, and a SIPI starts it in real mode at the
- * vector's page. Either alone, or in the wrong order, is dropped ---- */
+/* ---- INIT and SIPI: SDM 3A 9.4.4. INIT makes a vCPU wait, and a SIPI starts it in real mode at
+ * the vector's page. Either alone, or in the wrong order, is dropped ---- */
 
 static void take_init(struct vcpu *v) {
     guest_reset(&v->virt);
@@ -44,8 +44,8 @@ static __attribute__((noinline)) void trace_inject(struct vcpu *v, u8 vector) {
     if (vector != (u8)event) return;
     /* If another event was raised meanwhile it stays, as it is still to be delivered. */
     __atomic_compare_exchange_n(&v->event, &same, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    trace(cpu, now, TRC_EVTCHN_TAKE, vcpu_trace_id(v), port, (u32)evtchn_taken(&v->vm->events, port, now), 0,
-          0);
+    trace(cpu, now, TRC_EVTCHN_TAKE, vcpu_trace_id(v), port,
+          (u32)evtchn_taken(&v->vm->events, port, now), 0, 0);
 }
 
 static void inject_irq(struct vcpu *v, u8 vector) {
@@ -88,8 +88,8 @@ static void take_nmis(struct vcpu *v) {
     v->nmis = (u8)MIN(v->nmis + sent, most);
 }
 
-/* Makes a state that no CPU enters: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and the upper half of DR7 is
- * not 0 (APM2 15.5.1). */
+/* Makes a state that no CPU enters: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and the upper half of
+ * DR7 is not 0 (APM2 15.5.1). */
 static void break_state(struct vcpu *v) {
     v->virt.regs.rflags = 0;
     vcpu_set_reg(v, VREG_DR7, BIT(32));
@@ -104,8 +104,8 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (todo & TODO_NMI) take_nmis(v);
     if (todo & TODO_TICK) {
         vlapic_tick(vcpu_lapic(v), now_ns());
-        /* What the timer raised is delivered now. If its bit stayed, the next one to notify this vCPU
-         * would believe that somebody had kicked it for that. */
+        /* What the timer raised is delivered now. If its bit stayed, the next one to notify this
+         * vCPU would believe that somebody had kicked it for that. */
         __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
     }
 }

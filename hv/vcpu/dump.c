@@ -12,8 +12,8 @@ void vcpu_dump_exits(const struct vcpu *v) {
     }
 }
 
-/* Says where an access by the guest itself would lead. Most triple faults come from a page table, an
- * IDT or a stack that cannot be reached, and the registers alone do not show that. */
+/* Says where an access by the guest itself would lead. Most triple faults come from a page
+ * table, an IDT or a stack that cannot be reached, and the registers alone do not show that. */
 static void dump_access(struct vcpu *v, const char *what, u64 va, unsigned access) {
     gpa_t gpa;
     u32 fault;
@@ -50,8 +50,8 @@ static void dump_reach(struct vcpu *v) {
         cs.base = 0;
         ss.base = 0;
     }
-    log_err("  cr2 %lx, IDT limit %x, GDT at %lx limit %x, TR %04x at %lx", vcpu_reg(v, VREG_CR2), idt.limit,
-            gdt.base, gdt.limit, tr.sel, tr.base);
+    log_err("  cr2 %lx, IDT limit %x, GDT at %lx limit %x, TR %04x at %lx", vcpu_reg(v, VREG_CR2),
+            idt.limit, gdt.base, gdt.limit, tr.sel, tr.base);
     dump_access(v, "RIP", cs.base + v->virt.regs.rip, GA_READ);
     dump_access(v, "IDT", idt.base, GA_READ);
     dump_access(v, "stack", ss.base + v->virt.regs.gpr[REG_RSP], GA_READ);
@@ -65,12 +65,12 @@ void vcpu_dump(struct vcpu *v) {
     struct guest_seg cs;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    log_err("  vCPU %u: rip %04x:%016lx rflags %lx cr0 %lx cr3 %lx cr4 %lx efer %lx", v->id, cs.sel, r->rip,
-            r->rflags, vcpu_reg(v, VREG_CR0), vcpu_reg(v, VREG_CR3), vcpu_reg(v, VREG_CR4),
+    log_err("  vCPU %u: rip %04x:%016lx rflags %lx cr0 %lx cr3 %lx cr4 %lx efer %lx", v->id, cs.sel,
+            r->rip, r->rflags, vcpu_reg(v, VREG_CR0), vcpu_reg(v, VREG_CR3), vcpu_reg(v, VREG_CR4),
             vcpu_reg(v, VREG_EFER));
     for (unsigned i = 0; i < 16; i += 4)
-        log_err("  r%u-%u: %016lx %016lx %016lx %016lx", i, i + 3, r->gpr[i], r->gpr[i + 1], r->gpr[i + 2],
-                r->gpr[i + 3]);
+        log_err("  r%u-%u: %016lx %016lx %016lx %016lx", i, i + 3, r->gpr[i], r->gpr[i + 1],
+                r->gpr[i + 2], r->gpr[i + 3]);
     if (m) image_symbol(m, r->rip, symbol);
     if (*symbol) log_err("  in %s of image %s", symbol, m->name);
     dump_reach(v);

@@ -1,4 +1,5 @@
-/* How an event that a port of a VM gets reaches one of its vCPUs: as an interrupt, or by ending a poll. */
+/* How an event that a port of a VM gets reaches one of its vCPUs: as an interrupt, or by ending
+ * a poll. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "trace/trace.h"
@@ -30,7 +31,8 @@ static void raise_vector(struct vm *vm, u32 bound, u8 vector, u32 port) {
 
     /* Every vCPU has the same handler, so what the guest has said of the bound one, whether the
      * handler makes an EOI, holds for the one that takes the event as well. */
-    if (v->id != bound) vlapic_set_no_eoi(&v->lapic, vector, vlapic_no_eoi(&vm->vcpu[bound]->lapic, vector));
+    if (v->id != bound)
+        vlapic_set_no_eoi(&v->lapic, vector, vlapic_no_eoi(&vm->vcpu[bound]->lapic, vector));
     __atomic_store_n(&v->event, port << 8 | vector, __ATOMIC_RELAXED);
     vlapic_raise(&v->lapic, vector);
 }
@@ -45,7 +47,8 @@ static void events_raise(struct evtchn_dom *d, u32 bound, u8 vector, u32 port, b
     for (u32 i = 0; i < vm->nr_vcpus; i++) { /* any of them may poll for this very port */
         u32 polled = __atomic_load_n(&vm->vcpu[i]->poll_port, __ATOMIC_SEQ_CST);
 
-        if (polled == port || (polled == TAKT_PORT_ANY && i == bound)) vcpu_notify(vm->vcpu[i], TODO_EVENT);
+        if (polled == port || (polled == TAKT_PORT_ANY && i == bound))
+            vcpu_notify(vm->vcpu[i], TODO_EVENT);
     }
 }
 

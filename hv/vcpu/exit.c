@@ -27,13 +27,13 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
 }
 
 /* An instruction exited, so the vendor has to know its length. */
-#define BY_INSN                                                                                              \
-    (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |              \
+#define BY_INSN                                                                                    \
+    (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |    \
      BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD))
 
-/* Where the CPU does not tell loops from single PAUSEs, so many of them within so short a time are a
- * loop. KVM offers no PAUSE-loop exiting to a hypervisor in its guest, where each exit takes some
- * microseconds. */
+/* Where the CPU does not tell loops from single PAUSEs, so many of them within so short a time
+ * are a loop. KVM offers no PAUSE-loop exiting to a hypervisor in its guest, where each exit
+ * takes some microseconds. */
 #define SPIN_PAUSES 32
 #define SPIN_GAP    (100 * NS_PER_US) /* from one PAUSE to the next */
 
@@ -76,7 +76,8 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_INIT: return;
     case EXIT_IRQ_WINDOW:
     case EXIT_NMI_WINDOW: break;
-    case EXIT_HLT: /* it sleeps unless vcpu_prepare(), which comes next, finds something to deliver */
+    /* it sleeps unless vcpu_prepare(), which comes next, finds something to deliver */
+    case EXIT_HLT:
         v->halted = true;
         guest_skip(&v->virt, e);
         break;
@@ -88,8 +89,10 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_EXCEPTION: return handle_exception(v, e);
     case EXIT_TASK_SWITCH: return vcpu_crash(v, "hardware task switch");
     case EXIT_SHUTDOWN: return vcpu_crash(v, "triple fault");
-    case EXIT_NPT_MISCONFIG: return vcpu_crash(v, "malformed second-level entry (a fault of the hypervisor)");
-    case EXIT_ENTRY_FAILED: return vcpu_crash(v, "the CPU refuses to enter it: %s", guest_why(&v->virt));
+    case EXIT_NPT_MISCONFIG:
+        return vcpu_crash(v, "malformed second-level entry (a fault of the hypervisor)");
+    case EXIT_ENTRY_FAILED:
+        return vcpu_crash(v, "the CPU refuses to enter it: %s", guest_why(&v->virt));
     default:
         return vcpu_crash(v, "exit %x that is not known, qualification %lx %lx", e->raw, e->info[0],
                           e->info[1]);

@@ -1,5 +1,5 @@
-/* The handlers of exits, between the files of this room. Each is a function of the vCPU and its exit;
- * fuzzers run them on the host. */
+/* The handlers of exits, between the files of this room. Each is a function of the vCPU and its
+ * exit; fuzzers run them on the host. */
 #ifndef HV_VCPU_EXITS_H
 #define HV_VCPU_EXITS_H
 

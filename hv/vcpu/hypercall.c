@@ -65,7 +65,8 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
         return;
     }
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
-        trace(this_cpu()->id, now_ns(), TRC_HYPERCALL, vcpu_trace_id(v), (u32)nr, (u32)a[0], (u32)result, 0);
+        trace(this_cpu()->id, now_ns(), TRC_HYPERCALL, vcpu_trace_id(v), (u32)nr, (u32)a[0],
+              (u32)result, 0);
     gpr[REG_RAX] = wide ? (u64)result : (u32)result;
     guest_skip(&v->virt, e);
 }

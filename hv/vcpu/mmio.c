@@ -1,4 +1,5 @@
-/* Accesses to guest-physical addresses that are not mapped: a device of the VM, or a fault of its guest. */
+/* Accesses to guest-physical addresses that are not mapped: a device of the VM, or a fault of
+ * its guest. */
 #include "trace/trace.h"
 #include "vcpu/exits.h"
 #include "vdev/decode.h"
@@ -37,7 +38,8 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (e->npf.present) return bad_access(v, e, "it has no right to that");
     if (e->npf.exec) return bad_access(v, e, "no RAM there");
     if (e->npf.in_walk) return bad_access(v, e, "a page table has to be in RAM");
-    if (e->npf.in_delivery) return bad_access(v, e, "what an event is delivered by has to be in RAM");
+    if (e->npf.in_delivery)
+        return bad_access(v, e, "what an event is delivered by has to be in RAM");
     counter_inc(&mmio_emulated, this_cpu()->id);
     if (!n) {
         n = guest_fetch(&v->virt, fetched, sizeof(fetched));
@@ -45,7 +47,8 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
         mode = guest_mode(&v->virt);
     }
     if (mmio_decode(&in, bytes, n, mode)) {
-        if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");
+        if (!fetch_faults(v, n))
+            bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
     }
     /* Another vCPU changed the instruction meanwhile: the guest executes what is there now. */
@@ -54,7 +57,8 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (in.write) value = mmio_stored(&in, *gpr);
     a.size = in.size;
     a.write = in.write;
-    if ((e->npf.gpa & (PAGE_SIZE - 1)) + in.size > PAGE_SIZE) return bad_access(v, e, "no device there");
+    if ((e->npf.gpa & (PAGE_SIZE - 1)) + in.size > PAGE_SIZE)
+        return bad_access(v, e, "no device there");
     if (!bus_do(&v->vm->mmio, &a, &value)) return bad_access(v, e, "no device there");
     if (!in.write) *gpr = mmio_loaded(&in, *gpr, value);
     guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_NPF, .insn_len = in.len });

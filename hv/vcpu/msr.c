@@ -55,8 +55,8 @@ _Static_assert(ARRAY_SIZE(rules) < 255, "their numbers, plus one, fit into a byt
 #define CPUID_NX_REG     3 /* EDX */
 #define CPUID_NX_BIT     20
 
-/* Where in `rules` an MSR is, plus one; 0: it is not listed. The MSRs below LOW_END and those of the
- * HIGH_NR from HIGH on have an entry each. */
+/* Where in `rules` an MSR is, plus one; 0: it is not listed. The MSRs below LOW_END and those of
+ * the HIGH_NR from HIGH on have an entry each. */
 #define LOW_END 0x900u
 #define HIGH    0xc0000000u
 #define HIGH_NR 0x108u
@@ -153,6 +153,7 @@ void exit_rdmsr(struct vcpu *v, const struct vm_exit *e) {
 void exit_wrmsr(struct vcpu *v, const struct vm_exit *e) {
     const u64 *gpr = v->virt.regs.gpr;
 
-    if (!msr_write(v, (u32)gpr[REG_RCX], (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX])) return vcpu_gp(v);
+    if (!msr_write(v, (u32)gpr[REG_RCX], (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX]))
+        return vcpu_gp(v);
     guest_skip(&v->virt, e);
 }

@@ -8,8 +8,8 @@
 DEFINE_COUNTER(exits);
 DEFINE_COUNTER(sched_runs_again); /* decisions made anew, as the one before kicked its own pCPU */
 
-/* How often a pCPU decides anew at once when its decisions kick it. A policy that kicks the deciding
- * pCPU every time would otherwise keep the pCPU here for ever, with interrupts off. */
+/* How often a pCPU decides anew at once when its decisions kick it. A policy that kicks the
+ * deciding pCPU every time would otherwise keep the pCPU here for ever, with interrupts off. */
 #define DECIDE_AGAIN 8
 
 /* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
@@ -84,9 +84,10 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     }
 }
 
-/* Tells the VM that is loaded here whether this pCPU may use its translations. A guest that is not running
- * uses none until it is entered again. Without this, code that waits until every pCPU has dropped old
- * translations (tlbgen.h) would wait for a pCPU that is halted, or for itself. */
+/* Tells the VM that is loaded here whether this pCPU may use its translations. A guest that is
+ * not running uses none until it is entered again. Without this, code that waits until every
+ * pCPU has dropped old translations (tlbgen.h) would wait for a pCPU that is halted, or for
+ * itself. */
 static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool rests) {
     struct tlbgen *g;
 
@@ -118,7 +119,8 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     return true;
 }
 
-/* All that need not be done between every two exits. Returns false if the pass has to begin anew. */
+/* All that need not be done between every two exits. Returns false if the pass has to begin
+ * anew. */
 static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c) {
     c->look = false;
     cpu->heartbeat = c->mark;
@@ -148,8 +150,8 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     return false;
 }
 
-static __attribute__((noinline)) void trace_pass(const struct vcpu *v, u64 ns, u16 event, u32 reason, u64 rip,
-                                                 u32 raw) {
+static __attribute__((noinline)) void trace_pass(const struct vcpu *v, u64 ns, u16 event,
+                                                 u32 reason, u64 rip, u32 raw) {
     trace(this_cpu()->id, ns, event, vcpu_trace_id(v), reason, (u32)rip, (u32)(rip >> 32), raw);
 }
 
@@ -171,7 +173,8 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED) && !vcpu_prepare(v)) return;
     deadline = timers_next();
     if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_at(c->work_at));
-    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_pass(v, now_ns(), TRC_ENTRY, 0, 0, 0);
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
+        trace_pass(v, now_ns(), TRC_ENTRY, 0, 0, 0);
     t = rdtsc();
     virt->run(&v->virt, deadline, &e);
     c->mark = rdtsc();

@@ -7,7 +7,8 @@
 
 #define MAX_INSN     15 /* bytes of one instruction: SDM 2B 2.3.11 */
 
-/* Prefixes (SDM 2A 2.1.1) and opcodes of INS and OUTS, with masks for those that differ in a bit. */
+/* Prefixes (SDM 2A 2.1.1) and opcodes of INS and OUTS, with masks for those that differ in a
+ * bit. */
 #define PREFIX_SEGMENT        0x26 /* 26 ES, 2E CS, 36 SS, 3E DS */
 #define PREFIX_SEGMENT_MASK   0xe7
 #define PREFIX_SEGMENT_SHIFT  3 /* of the segment's number, two bits */
@@ -30,7 +31,8 @@ static u64 low_bits(u64 v, unsigned bits) {
     return v & (BIT(bits) - 1);
 }
 
-/* Adds to a register in the width of the addresses: 16 bits leave the rest alone, 32 clear the upper half. */
+/* Adds to a register in the width of the addresses: 16 bits leave the rest alone, 32 clear the
+ * upper half. */
 static void reg_add(u64 *reg, i64 by, unsigned bits) {
     u64 v = low_bits(*reg + (u64)by, bits);
 
@@ -54,7 +56,8 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     for (unsigned i = 0; i < n; i++) {
         if ((b[i] & PREFIX_SEGMENT_MASK) == PREFIX_SEGMENT)
             s->seg = (enum seg_name)(b[i] >> PREFIX_SEGMENT_SHIFT & 3);
-        if ((b[i] & PREFIX_FS_GS_MASK) == PREFIX_FS_GS) s->seg = (enum seg_name)(SEG_FS + (b[i] & 1));
+        if ((b[i] & PREFIX_FS_GS_MASK) == PREFIX_FS_GS)
+            s->seg = (enum seg_name)(SEG_FS + (b[i] & 1));
         if (b[i] == PREFIX_ADDRESS_SIZE) other_size = true;
         if ((b[i] & OPCODE_STRING_IO_MASK) != OPCODE_STRING_IO) continue;
         if (e->io.in) s->seg = SEG_ES; /* whatever the prefixes say */
@@ -65,7 +68,8 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     return false;
 }
 
-/* May a string instruction access `size` bytes at offset `at` of this segment? SDM 3A 5.3 to 5.5. */
+/* May a string instruction access `size` bytes at offset `at` of this segment? SDM 3A 5.3 to
+ * 5.5. */
 static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned size) {
     bool code = seg->attr & ATTR_CODE, rw = seg->attr & ATTR_RW;
     u64 last = at + size - 1;
@@ -103,8 +107,8 @@ struct string_place {
 };
 
 /* Finds where the unit at `index` is. False: the access faults, and the fault was raised. */
-static bool string_place(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 index,
-                         struct string_place *p) {
+static bool string_place(struct vcpu *v, const struct vm_exit *e, const struct string_io *s,
+                         u64 index, struct string_place *p) {
     unsigned size = e->io.size, access = e->io.in ? GA_WRITE : GA_READ;
     u64 gva = low_bits(index, s->address_bits);
     struct guest_seg seg;
@@ -121,7 +125,8 @@ static bool string_place(struct vcpu *v, const struct vm_exit *e, const struct s
 
 /* Moves one unit between the port and memory. False: a fault was raised, or the VM has crashed, and
  * the port was not touched. */
-static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index) {
+static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s,
+                        u64 *index) {
     const struct guestmem *mem = &v->vm->mem;
     unsigned size = e->io.size;
     struct string_place p;
@@ -148,7 +153,8 @@ void exit_string_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, *index = &gpr[e->io.in ? REG_RDI : REG_RSI];
     struct string_io s;
 
-    if (!string_decode(v, e, &s)) return vcpu_crash(v, "string I/O by an instruction that changed meanwhile");
+    if (!string_decode(v, e, &s))
+        return vcpu_crash(v, "string I/O by an instruction that changed meanwhile");
     for (unsigned n = 0; !e->io.rep || low_bits(gpr[REG_RCX], s.address_bits); n++) {
         /* The rest is moved as after an interrupt: when the instruction is executed again. */
         if (n == STRING_BURST || v->vm->state != VM_RUNNING) return;

@@ -67,7 +67,8 @@ static const struct vlapic_ops lapic_ops = {
 
 void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
-    if (!(__atomic_load_n(&v->todo, __ATOMIC_RELAXED) & TODO_EVENT) && vlapic_pending(&v->lapic) > 0)
+    if (!(__atomic_load_n(&v->todo, __ATOMIC_RELAXED) & TODO_EVENT) &&
+        vlapic_pending(&v->lapic) > 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
@@ -84,7 +85,8 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
     v->info = hpa_to_va(page);
     v->info->tsc_khz = tsc_khz;
     v->info->state = TAKT_STATE_BLOCKED;
-    return npt_map(&vm->virt.npt, TAKT_INFO_GPA + v->id * PAGE_SIZE, page, PAGE_SIZE, NPT_R, NPT_WB);
+    return npt_map(&vm->virt.npt, TAKT_INFO_GPA + v->id * PAGE_SIZE, page, PAGE_SIZE, NPT_R,
+                   NPT_WB);
 }
 
 /* Makes the next vCPU. Returns 0, -ENOMEM, or -EINVAL if no pCPU of its pool is in `cpus`. */
@@ -109,8 +111,10 @@ static int vcpu_create(struct vm *vm, u32 id) {
     err = map_info_page(vm, v);
     if (err) return err;
     vlapic_init(&v->lapic, id, &lapic_ops);
-    if (id != 0 || !vm->config.turbo) return sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
-    cpumask_fill(&any); /* the turbo vCPU runs on the pCPUs of the turbo pool, whatever `cpus` says */
+    if (id != 0 || !vm->config.turbo)
+        return sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
+    /* the turbo vCPU runs on the pCPUs of the turbo pool, whatever `cpus` says */
+    cpumask_fill(&any);
     return sched_vcpu_init(&v->sched, &vm->turbo, id, &any);
 }
 
@@ -130,7 +134,8 @@ static int vcpus_make(struct vm *vm) {
 
     vm->virt.cr4_guest = cr4_guest_mask();
     err = vcpu_create(vm, vm->nr_vcpus);
-    if (err == -EINVAL) return vm_part_failed(vm, err, "none of the pCPUs in `cpus` belongs to its pool");
+    if (err == -EINVAL)
+        return vm_part_failed(vm, err, "none of the pCPUs in `cpus` belongs to its pool");
     if (err) return err;
     return vm->nr_vcpus < vm->config.vcpus + vm->config.turbo;
 }
@@ -145,7 +150,8 @@ static int vcpus_undo(struct vm *vm) {
 
 const struct vm_part vcpus_part = { "vCPUs", vcpus_make, vcpus_undo };
 
-/* sched_state_hook. The sums in `s` do not contain the time since `now`, when the state was entered. */
+/* sched_state_hook. The sums in `s` do not contain the time since `now`, when the state was
+ * entered. */
 void vcpu_publish(struct sched_vcpu *s, u64 now) {
     const struct vcpu *v = vcpu_of_sched(s);
     struct takt_vcpu_info *i = v->info;

@@ -28,7 +28,8 @@ struct vcpu {
     /* The rest belongs to its own pCPU. */
     bool waiting_sipi; /* since INIT */
     bool halted;       /* in HLT */
-    u8 nmis;           /* to be delivered: at most two, as a CPU keeps one beside the one in progress */
+    /* to be delivered: at most two, as a CPU keeps one beside the one in progress */
+    u8 nmis;
     u8 sipi_vector;
     u32 poll_port; /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: it does not poll */
     /* A hypercall that is to be made again, and the value of `exits` then: while that stays, the
@@ -48,7 +49,9 @@ struct vcpu {
 };
 _Static_assert(offsetof(struct vcpu, virt) == 0, "the state that each entry touches comes first");
 
-static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) { return container_of(s, struct vcpu, sched); }
+static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) {
+    return container_of(s, struct vcpu, sched);
+}
 
 /* How traces name a vCPU. */
 static inline u32 vcpu_trace_id(const struct vcpu *v) { return v->vm->id << 16 | v->id; }
@@ -56,28 +59,33 @@ static inline u32 vcpu_trace_id(const struct vcpu *v) { return v->vm->id << 16 |
 /* Once at boot, before the first VM and before cpu_loop(): what guests see of the CPU, and the
  * hypercalls of this room. */
 void vcpu_init(void);
-/* What guests' random numbers follow from (TAKT_CPUID_SEED). Set before the first VM, then constant. */
+/* What guests' random numbers follow from (TAKT_CPUID_SEED). Set before the first VM, then
+ * constant. */
 extern u64 vm_seed;
 
 /* Parts of a VM (vm/vm.h). */
 extern const struct vm_part vcpus_part;  /* its vCPUs */
 extern const struct vm_part events_part; /* event channels, and how they reach vCPUs */
-extern const struct vm_part board_part;  /* LAPIC page, UART, the ports of debugcon and debug-exit */
-extern const struct vm_part image_part;  /* its image in RAM, and the registers of vCPU 0 */
-extern const struct vm_part run_part;    /* vCPU 0 runs; undone when no vCPU runs any more */
+/* LAPIC page, UART, the ports of debugcon and debug-exit */
+extern const struct vm_part board_part;
+extern const struct vm_part image_part; /* its image in RAM, and the registers of vCPU 0 */
+extern const struct vm_part run_part;   /* vCPU 0 runs; undone when no vCPU runs any more */
 
 /* ---- the loop of a pCPU (run.c) ---- */
 
-/* Never returns. The pCPU is online in the scheduler, and its timers and virt_cpu_enable() are done. */
+/* Never returns. The pCPU is online in the scheduler, and its timers and virt_cpu_enable() are
+ * done. */
 void cpu_loop(void) __attribute__((noreturn));
 /* One pass of that loop, for tests. */
 void cpu_pass(void);
-/* Sets bits of v's `todo`, and sees to it that v looks at them soon. From any pCPU. Takes the lock of
- * v's pool if v sleeps. */
+/* Sets bits of v's `todo`, and sees to it that v looks at them soon. From any pCPU. Takes the
+ * lock of v's pool if v sleeps. */
 void vcpu_notify(struct vcpu *v, u32 todo);
-/* v, which is this pCPU's current one, sleeps until it is notified; not at all if it has something to do. */
+/* v, which is this pCPU's current one, sleeps until it is notified; not at all if it has
+ * something to do. */
 void vcpu_block(struct vcpu *v);
-/* Kicks the other pCPUs that have a vCPU of that VM loaded, so that they pass its newest generation soon. */
+/* Kicks the other pCPUs that have a vCPU of that VM loaded, so that they pass its newest
+ * generation soon. */
 void kick_users(const struct tlbgen *g);
 
 /* ---- vCPUs (vcpu.c, deliver.c) ---- */
@@ -88,13 +96,15 @@ static inline u64 vcpu_reg(struct vcpu *v, enum virt_reg r) { return virt->get_r
 static inline void vcpu_set_reg(struct vcpu *v, enum virt_reg r, u64 value) {
     virt->set_reg(&v->virt, r, value);
 }
-/* The vCPU's LAPIC, for its own accesses by whatever road. The guest moves CR8 without an exit, and
- * that is the LAPIC's TPR, so TPR is brought up to date here; vcpu_lapic_written() is the way back. */
+/* The vCPU's LAPIC, for its own accesses by whatever road. The guest moves CR8 without an exit,
+ * and that is the LAPIC's TPR, so TPR is brought up to date here; vcpu_lapic_written() is the
+ * way back. */
 static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
     if (v->virt.cr8 != vlapic_cr8(&v->lapic)) vlapic_set_cr8(&v->lapic, v->virt.cr8);
     return &v->lapic;
 }
-/* The vCPU wrote to its own LAPIC: an EOI or a lower TPR may let through what was pending before. */
+/* The vCPU wrote to its own LAPIC: an EOI or a lower TPR may let through what was pending
+ * before. */
 void vcpu_lapic_written(struct vcpu *v);
 /* Does what `todo` asks for. Returns false if the vCPU is not to enter its guest now. */
 bool vcpu_prepare(struct vcpu *v);

@@ -1,5 +1,5 @@
-/* The decoder of MOV-class instructions. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1 (REX), and
- * the pages of MOV, MOVZX, MOVSX in 2B. */
+/* The decoder of MOV-class instructions. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1
+ * (REX), and the pages of MOV, MOVZX, MOVSX in 2B. */
 #include <takt/errno.h>
 #include "vdev/decode.h"
 
@@ -45,8 +45,8 @@ static u64 next_number(struct cursor *c, unsigned bytes) {
     return v;
 }
 
-/* Takes the prefixes off and returns the first byte of the opcode. LOCK and REP are no prefixes here: for
- * the caller they are unknown opcodes. */
+/* Takes the prefixes off and returns the first byte of the opcode. LOCK and REP are no prefixes
+ * here: for the caller they are unknown opcodes. */
 static inline u8 skip_prefixes(struct cursor *c) {
     for (;;) {
         u8 b = next_byte(c);
@@ -75,8 +75,8 @@ static unsigned address_size(const struct cursor *c) {
     return size_2_or_4(c->mode, c->addr_alt);
 }
 
-/* Moves over ModRM, SIB and displacement. Returns the reg field, or -EINVAL if the operand is a register.
- * SDM 2A tables 2-1 to 2-3. */
+/* Moves over ModRM, SIB and displacement. Returns the reg field, or -EINVAL if the operand is a
+ * register. SDM 2A tables 2-1 to 2-3. */
 static inline int skip_modrm(struct cursor *c) {
     u8 modrm = next_byte(c), mod = modrm >> 6, base = modrm & 7;
     bool only_disp; /* no base register, but a displacement */

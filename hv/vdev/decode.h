@@ -1,6 +1,7 @@
-/* A decoder of the instructions that may access emulated MMIO: MOV to and from a register, a byte register,
- * the accumulator at an absolute address, MOV of an immediate, MOVZX, MOVSX, MOVSXD. All others are unknown,
- * and so are these with LOCK or REP: the VM that used one is stopped. */
+/* A decoder of the instructions that may access emulated MMIO: MOV to and from a register, a
+ * byte register, the accumulator at an absolute address, MOV of an immediate, MOVZX, MOVSX,
+ * MOVSXD. All others are unknown, and so are these with LOCK or REP: the VM that used one is
+ * stopped. */
 #ifndef HV_VDEV_DECODE_H
 #define HV_VDEV_DECODE_H
 
@@ -21,9 +22,9 @@ struct mmio_insn {
     u64 value;
 };
 
-/* Decodes the instruction at `bytes`, of which no more than INSN_MAX are looked at. `mode` is 16, 32 or 64:
- * the default operand size of CS. Returns 0, or -EINVAL if the instruction is unknown, has no operand in
- * memory, or is cut off. */
+/* Decodes the instruction at `bytes`, of which no more than INSN_MAX are looked at. `mode` is
+ * 16, 32 or 64: the default operand size of CS. Returns 0, or -EINVAL if the instruction is
+ * unknown, has no operand in memory, or is cut off. */
 int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned mode);
 
 /* What a register holds after a read brought `value`; `old` is what it held. */

@@ -5,21 +5,25 @@
 
 /* Feature bits 33 to 40 (6): some of them need registers that are not here, or other rings. */
 #define FEATURES_RESERVED (BIT(41) - BIT(33))
-#define FEATURES_CARRIED  (BIT(33) | BIT(35) | BIT(36)) /* ACCESS_PLATFORM, IN_ORDER, ORDER_PLATFORM */
+/* ACCESS_PLATFORM, IN_ORDER, ORDER_PLATFORM */
+#define FEATURES_CARRIED (BIT(33) | BIT(35) | BIT(36))
 
 /* The driver has finished its set-up, and nothing has gone wrong since. */
 static bool driver_runs(const struct virtio_mmio *d) {
     u32 status = d->front.status;
 
-    if ((status & (VIRTIO_DRIVER_OK | VIRTIO_NEEDS_RESET | VIRTIO_FAILED)) != VIRTIO_DRIVER_OK) return false;
+    if ((status & (VIRTIO_DRIVER_OK | VIRTIO_NEEDS_RESET | VIRTIO_FAILED)) != VIRTIO_DRIVER_OK)
+        return false;
     return !virtio_mmio_resetting(d);
 }
 
-/* To be called when anything has changed on which d->live depends: the queues that may be notified. */
+/* To be called when anything has changed on which d->live depends: the queues that may be
+ * notified. */
 static void update_live(struct virtio_mmio *d) {
     u32 mask = 0;
 
-    for (u32 i = 0; i < d->offer.nr_queues && driver_runs(d); i++) mask |= d->front.queue[i].ready << i;
+    for (u32 i = 0; i < d->offer.nr_queues && driver_runs(d); i++)
+        mask |= d->front.queue[i].ready << i;
     __atomic_store_n(&d->live, mask, __ATOMIC_RELAXED);
 }
 
@@ -46,9 +50,9 @@ static void forget_driver(struct virtio_mmio *d) {
     __atomic_store_n(&d->interrupt, 0, __ATOMIC_RELAXED);
 }
 
-/* The registers have their initial values at once. Status tells when the back end has let go of the old
- * rings; a driver has to wait for that. A reset that the back end has not seen yet is not counted again, nor
- * is one of a device whose rings the back end never used. */
+/* The registers have their initial values at once. Status tells when the back end has let go of
+ * the old rings; a driver has to wait for that. A reset that the back end has not seen yet is
+ * not counted again, nor is one of a device whose rings the back end never used. */
 static unsigned reset_device(struct virtio_mmio *d) {
     bool served = d->served;
 
@@ -63,15 +67,17 @@ static bool features_agree(const struct virtio_mmio *d) {
     return !(d->front.features & ~d->offer.features) && d->front.features & BIT(VIRTIO_F_VERSION_1);
 }
 
-/* The status after the driver has written `value`. Bits are only ever set: FEATURES_OK if the features are
- * good, DRIVER_OK after it, and once the device needs a reset none but FAILED (2.1, 3.1.1). */
+/* The status after the driver has written `value`. Bits are only ever set: FEATURES_OK if the
+ * features are good, DRIVER_OK after it, and once the device needs a reset none but FAILED (2.1,
+ * 3.1.1). */
 static u32 status_after(const struct virtio_mmio *d, u32 value) {
     u32 now = d->front.status;
 
     now |= value & VIRTIO_FAILED;
     if (now & VIRTIO_NEEDS_RESET) return now;
     now |= value & (VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER);
-    if (value & VIRTIO_FEATURES_OK && now & VIRTIO_DRIVER && features_agree(d)) now |= VIRTIO_FEATURES_OK;
+    if (value & VIRTIO_FEATURES_OK && now & VIRTIO_DRIVER && features_agree(d))
+        now |= VIRTIO_FEATURES_OK;
     if (now & VIRTIO_FEATURES_OK) now |= value & VIRTIO_DRIVER_OK;
     return now;
 }
@@ -119,12 +125,13 @@ static bool part_valid(const struct guestmem *m, u64 at, u64 align, u64 size) {
 static bool queue_valid(const struct virtio_mmio *d, const struct takt_queue *q) {
     u64 n = q->size;
 
-    return n && n <= d->offer.queue_max && !(n & (n - 1)) && part_valid(d->mem, q->desc, 16, 16 * n) &&
-           part_valid(d->mem, q->avail, 2, 6 + 2 * n) && part_valid(d->mem, q->used, 4, 6 + 8 * n);
+    return n && n <= d->offer.queue_max && !(n & (n - 1)) &&
+           part_valid(d->mem, q->desc, 16, 16 * n) && part_valid(d->mem, q->avail, 2, 6 + 2 * n) &&
+           part_valid(d->mem, q->used, 4, 6 + 8 * n);
 }
 
-/* A queue can change only between FEATURES_OK and DRIVER_OK: what the back end has seen stays until a
- * reset. */
+/* A queue can change only between FEATURES_OK and DRIVER_OK: what the back end has seen stays
+ * until a reset. */
 static unsigned write_ready(struct virtio_mmio *d, struct takt_queue *q, u32 value) {
     u32 status = d->front.status;
 
@@ -216,7 +223,9 @@ unsigned virtio_mmio_write(struct virtio_mmio *d, u32 offset, unsigned size, u32
     case VIRTIO_DRIVER_FEATURES_SEL: d->driver_sel = value; return 0;
     case VIRTIO_QUEUE_SEL: d->queue_sel = value; return 0;
     case VIRTIO_DRIVER_FEATURES: return write_features(d, value);
-    case VIRTIO_INTERRUPT_ACK: __atomic_fetch_and(&d->interrupt, ~value, __ATOMIC_RELAXED); return 0;
+    case VIRTIO_INTERRUPT_ACK:
+        __atomic_fetch_and(&d->interrupt, ~value, __ATOMIC_RELAXED);
+        return 0;
     case VIRTIO_STATUS: return write_status(d, value);
     default: return write_queue(d, offset, value);
     }

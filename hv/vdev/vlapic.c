@@ -1,9 +1,9 @@
 /* The virtual local APIC. Section numbers are of SDM 3A.
  *
- * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time, and
- * notifies a target only if its IRR bit was clear. A periodic timer does not fire again before its last
- * tick was taken, nor more often than every 20 us. So a guest can waste no more than its own share.
- */
+ * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time,
+ * and notifies a target only if its IRR bit was clear. A periodic timer does not fire again
+ * before its last tick was taken, nor more often than every 20 us. So a guest can waste no more
+ * than its own share. */
 #include <takt/abi.h>
 #include <takt/errno.h>
 #include "lib/string.h"
@@ -89,7 +89,8 @@ static void set_error(struct vlapic *l, u32 bits) {
         set_irr(l, (u8)lvt);
 }
 
-bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); } /* 11.4.7.2 */
+/* 11.4.7.2 */
+bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); }
 
 void vlapic_raise(struct vlapic *l, u8 vector) {
     if (!vlapic_on(l))
@@ -100,7 +101,8 @@ void vlapic_raise(struct vlapic *l, u8 vector) {
         set_irr(l, vector);
 }
 
-/* The highest vector in IRR or ISR, `n`; 0: none. Four words of 64 bits are quicker than eight of 32. */
+/* The highest vector in IRR or ISR, `n`; 0: none. Four words of 64 bits are quicker than eight
+ * of 32. */
 static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
 #pragma GCC unroll 4
     for (u32 i = 4; i-- > 0;) {
@@ -197,8 +199,8 @@ void vlapic_tick(struct vlapic *l, u64 now) {
     timer_arm(l);
 }
 
-/* Starts the timer in the mode that is set now. `count` is what is left of the count; `whole` tells that
- * it is the initial one. */
+/* Starts the timer in the mode that is set now. `count` is what is left of the count; `whole`
+ * tells that it is the initial one. */
 static void timer_start(struct vlapic *l, u64 count, bool whole, u64 now) {
     bool deadline = timer_mode(l) == TIMER_DEADLINE;
 
@@ -212,8 +214,8 @@ static void timer_start(struct vlapic *l, u64 count, bool whole, u64 now) {
         l->next = now + (count << timer_shift(l));
 }
 
-/* Writes LVT, initial count, divider or deadline. What is due comes first; then the count goes on from
- * where it was, in the mode and with the divider that are set now. */
+/* Writes LVT, initial count, divider or deadline. What is due comes first; then the count goes
+ * on from where it was, in the mode and with the divider that are set now. */
 static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now) {
     bool was_deadline = timer_mode(l) == TIMER_DEADLINE;
     u64 count = value;
@@ -339,7 +341,8 @@ static bool may(u32 n, u8 how) { return n < VLAPIC_REGS && regs[n].how & how; }
 
 static u64 computed(const struct vlapic *l, u32 n, u64 now) {
     switch (n) {
-    case R_ICR: return (u64)l->reg[R_ICR_HI] << 32 | l->reg[R_ICR]; /* as an MSR it is one register */
+    /* as an MSR it is one register */
+    case R_ICR: return (u64)l->reg[R_ICR_HI] << 32 | l->reg[R_ICR];
     case R_PPR: return priority(l);
     default: return current_count(l, now);
     }
@@ -421,8 +424,8 @@ void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
 enum { MODE_OFF = 0, MODE_INVALID = 1, MODE_XAPIC = 2, MODE_X2APIC = 3 };
 #define BASE_MODE_SHIFT 10
 
-/* 11.12.5: off -> xAPIC -> x2APIC -> off, xAPIC -> off, and each to itself; nothing else, and nothing but
- * these two bits may change. */
+/* 11.12.5: off -> xAPIC -> x2APIC -> off, xAPIC -> off, and each to itself; nothing else, and
+ * nothing but these two bits may change. */
 static int write_base(struct vlapic *l, u64 value) {
     static const u8 ways[] = {
         [MODE_OFF] = BIT(MODE_OFF) | BIT(MODE_XAPIC),

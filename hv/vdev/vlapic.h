@@ -1,7 +1,7 @@
-/* The virtual local APIC: xAPIC by MMIO, x2APIC by MSR; timer one-shot, periodic, TSC deadline; IPIs, INIT,
- * SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no EOI-broadcast suppression; all
- * interrupts are edge-triggered. The page stays where it is, and bus arbitration, remote read and SMI do not
- * exist. */
+/* The virtual local APIC: xAPIC by MMIO, x2APIC by MSR; timer one-shot, periodic, TSC deadline;
+ * IPIs, INIT, SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no
+ * EOI-broadcast suppression; all interrupts are edge-triggered. The page stays where it is, and
+ * bus arbitration, remote read and SMI do not exist. */
 #ifndef HV_VDEV_VLAPIC_H
 #define HV_VDEV_VLAPIC_H
 
@@ -9,9 +9,19 @@
 
 struct vlapic;
 
-enum delivery_mode { DM_FIXED, DM_LOWEST, DM_SMI, DM_RESERVED, DM_NMI, DM_INIT, DM_SIPI, DM_EXTINT };
+enum delivery_mode {
+    DM_FIXED,
+    DM_LOWEST,
+    DM_SMI,
+    DM_RESERVED,
+    DM_NMI,
+    DM_INIT,
+    DM_SIPI,
+    DM_EXTINT
+};
 
-/* What a LAPIC needs of the room above. notify() is called from any pCPU, the others on the vCPU's own. */
+/* What a LAPIC needs of the room above. notify() is called from any pCPU, the others on the
+ * vCPU's own. */
 struct vlapic_ops {
     /* The LAPIC of the same VM that has this id; NULL if ids end below it. */
     struct vlapic *(*peer)(struct vlapic *l, u32 id);
@@ -80,14 +90,17 @@ static inline bool vlapic_x2(const struct vlapic *l) { return l->base & APIC_BAS
 /* TPR and CR8 are one register: CR8 is bits 4..7 of TPR. */
 static inline u64 vlapic_cr8(const struct vlapic *l) { return l->reg[R_TPR] >> 4; }
 
-static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8) { l->reg[R_TPR] = (u32)(cr8 & 15) << 4; }
+static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8) {
+    l->reg[R_TPR] = (u32)(cr8 & 15) << 4;
+}
 
 void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops);
 /* INIT: keeps id and base. */
 void vlapic_reset(struct vlapic *l);
 
-/* The xAPIC page: `offset` is below 4096, and the access 32 bits wide. What is not at a 16-byte step, and
- * everything while the LAPIC is off or in x2APIC mode, reads as ones and drops writes. `now` is in ns. */
+/* The xAPIC page: `offset` is below 4096, and the access 32 bits wide. What is not at a 16-byte
+ * step, and everything while the LAPIC is off or in x2APIC mode, reads as ones and drops writes.
+ * `now` is in ns. */
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now);
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now);
 /* The x2APIC MSRs 0x800 to 0x8ff, IA32_TSC_DEADLINE and IA32_APIC_BASE. Return 0, or -EINVAL if the
@@ -102,13 +115,13 @@ void vlapic_raise(struct vlapic *l, u8 vector);
 /* To be called when the time that arm() asked for has come. One call too many does no harm. */
 void vlapic_tick(struct vlapic *l, u64 now);
 
-/* Returns the vector to deliver now, whose class is above that of PPR; 0: there is none; -1: the highest
- * one waits for a lower priority. */
+/* Returns the vector to deliver now, whose class is above that of PPR; 0: there is none; -1: the
+ * highest one waits for a lower priority. */
 int vlapic_pending(const struct vlapic *l);
 /* The vector is being delivered: it goes from IRR to ISR. */
 void vlapic_accept(struct vlapic *l, u8 vector);
-/* `none`: from now on the vector is done with as soon as it is delivered. Otherwise it wants an EOI again.
- * From any pCPU. */
+/* `none`: from now on the vector is done with as soon as it is delivered. Otherwise it wants an
+ * EOI again. From any pCPU. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
 static inline bool vlapic_no_eoi(const struct vlapic *l, u8 vector) {
     return __atomic_load_n(&l->no_eoi[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;

@@ -1,4 +1,5 @@
-/* Console rings, and a 16550 on them that is always ready to send (data sheet: National PC16550D). */
+/* Console rings, and a 16550 on them that is always ready to send (data sheet: National
+ * PC16550D). */
 #include <takt/abi.h>
 #include "trace/trace.h"
 #include "vdev/vuart.h"
@@ -83,8 +84,8 @@ static u8 take_cause(struct vuart *u) {
     return IIR_THRE;
 }
 
-/* The other end is always there and ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as CTS, DSR, RI
- * and DCD. */
+/* The other end is always there and ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as
+ * CTS, DSR, RI and DCD. */
 static u8 modem_status(u8 mcr) {
     u8 status = 0;
 
@@ -114,7 +115,9 @@ static u8 read_reg(struct vuart *u, unsigned n) {
 }
 
 static void write_reg(struct vuart *u, unsigned n, u8 v) {
-    static const u8 writable[8] = { [IER] = 0xf, [FCR] = 0xc9, [LCR] = 0xff, [MCR] = 0x1f, [SCR] = 0xff };
+    static const u8 writable[8] = {
+        [IER] = 0xf, [FCR] = 0xc9, [LCR] = 0xff, [MCR] = 0x1f, [SCR] = 0xff
+    };
     char c = (char)v;
 
     if (n <= IER && u->reg[LCR] & LCR_DLAB) {

@@ -17,24 +17,27 @@ struct vconsole {
     struct console_ring out, in; /* from the guest, to the guest; all zeros: empty */
 };
 
-/* Put bytes in, and take them out. Each returns how many it moved; what does not fit is dropped. They take
- * the ring's lock. */
+/* Put bytes in, and take them out. Each returns how many it moved; what does not fit is dropped.
+ * They take the ring's lock. */
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len);
 unsigned ring_get(struct console_ring *r, char *s, unsigned max);
-/* Takes one line out, with its end. Takes nothing while the line has no end and does not fill `max`. */
+/* Takes one line out, with its end. Takes nothing while the line has no end and does not fill
+ * `max`. */
 unsigned ring_get_line(struct console_ring *r, char *s, unsigned max);
 /* Puts output of the guest in, and counts what is dropped. */
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len);
 
-/* The registers that drivers of a 16550 look for, without the interrupt line: there is no controller that it
- * could lead to. If vCPUs of a guest race for it they see nonsense, as on hardware. */
+/* The registers that drivers of a 16550 look for, without the interrupt line: there is no
+ * controller that it could lead to. If vCPUs of a guest race for it they see nonsense, as on
+ * hardware. */
 struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
     bool thr_pending; /* the transmitter ran empty, and IIR was not read since */
 };
 
-/* bus_fn of a struct vuart. a->addr is TAKT_UART_PORT + 0 to 7; a wider access is one of each byte. */
+/* bus_fn of a struct vuart. a->addr is TAKT_UART_PORT + 0 to 7; a wider access is one of each
+ * byte. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value);
 
 #endif

@@ -1,5 +1,5 @@
-/* Bits of XCR0 (SDM 1 13.3) and of struct guest_seg.attr (SDM 3A 3.4.5). Those of the registers that
- * guests use as well are in common/registers.h. */
+/* Bits of XCR0 (SDM 1 13.3) and of struct guest_seg.attr (SDM 3A 3.4.5). Those of the registers
+ * that guests use as well are in common/registers.h. */
 #ifndef HV_VIRT_BITS_H
 #define HV_VIRT_BITS_H
 

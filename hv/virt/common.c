@@ -8,9 +8,10 @@ bool virt_counts_pauses;
 
 #define DR7_GD BIT(13)
 
-const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
-                                   MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
-                                   MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
+const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS,   MSR_SYSENTER_ESP, MSR_SYSENTER_EIP,
+                                   MSR_STAR,          MSR_LSTAR,        MSR_CSTAR,
+                                   MSR_FMASK,         MSR_FS_BASE,      MSR_GS_BASE,
+                                   MSR_KERNEL_GS_BASE };
 
 /* Attributes of segments after a reset, as struct guest_seg has them. */
 #define RESET_DATA  (ATTR_P | ATTR_S | ATTR_RW | ATTR_ACCESSED)
@@ -18,14 +19,15 @@ const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSEN
 #define RESET_LDT   (ATTR_P | ATTR_TYPE_LDT)
 #define RESET_TSS   (ATTR_P | ATTR_TYPE_TSS_BUSY)
 #define RESET_LIMIT 0xffffu
-#define RESET_CS    0xf000u /* with this base and RIP the first instruction is 16 bytes below 4 GiB */
-#define RESET_BASE  0xffff0000u
-#define RESET_RIP   0xfff0u
+/* with this base and RIP the first instruction is 16 bytes below 4 GiB */
+#define RESET_CS   0xf000u
+#define RESET_BASE 0xffff0000u
+#define RESET_RIP  0xfff0u
 
-#define DR6_ONES    0xffff0ff0u /* bits that are always set */
-#define DR7_ONES    0x400u
-#define FAMILY_6    0x600u
-#define PAT_RESET   0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
+#define DR6_ONES   0xffff0ff0u /* bits that are always set */
+#define DR7_ONES   0x400u
+#define FAMILY_6   0x600u
+#define PAT_RESET  0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
 
 /* SDM 3A table 10-1. */
 void guest_reset(struct virt_vcpu *v) {
@@ -63,9 +65,9 @@ void guest_reset(struct virt_vcpu *v) {
 /* ---- events ---- */
 
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
-    static const u8 types[8] = {
-        [EVENT_TYPE_INTR] = EVENT_IRQ, [EVENT_TYPE_NMI] = EVENT_NMI, [EVENT_TYPE_EXC] = EVENT_EXCEPTION
-    };
+    static const u8 types[8] = { [EVENT_TYPE_INTR] = EVENT_IRQ,
+                                 [EVENT_TYPE_NMI] = EVENT_NMI,
+                                 [EVENT_TYPE_EXC] = EVENT_EXCEPTION };
     struct virt_event e = { types[EVENT_TYPE(info)], (u8)info, 0, info & EVENT_HAS_CODE, code };
 
     /* AMD-V reports INT3 and INTO as exceptions. No fault has these vectors, so they can be told
@@ -78,8 +80,9 @@ enum exc_class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };
 
 static enum exc_class class_of(u8 vector) {
     static const u8 classes[32] = {
-        [EXC_DE] = CONTRIBUTORY, [EXC_TS] = CONTRIBUTORY, [EXC_NP] = CONTRIBUTORY, [EXC_SS] = CONTRIBUTORY,
-        [EXC_GP] = CONTRIBUTORY, [EXC_PF] = PAGE_FAULT,   [EXC_DF] = DOUBLE_FAULT
+        [EXC_DE] = CONTRIBUTORY, [EXC_TS] = CONTRIBUTORY, [EXC_NP] = CONTRIBUTORY,
+        [EXC_SS] = CONTRIBUTORY, [EXC_GP] = CONTRIBUTORY, [EXC_PF] = PAGE_FAULT,
+        [EXC_DF] = DOUBLE_FAULT
     };
 
     return (enum exc_class)classes[vector & 31];
@@ -96,7 +99,8 @@ static bool is_fault(u8 vector) {
  * is lost. As on hardware, the CPU finds that fault again when it executes the instruction
  * again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
-    enum exc_class first = v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
+    enum exc_class first =
+        v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
     enum exc_class second = class_of(vector);
 
     if (first == DOUBLE_FAULT && second != BENIGN) return false;
@@ -124,7 +128,8 @@ unsigned guest_mode(struct virt_vcpu *v) {
 /* guest_skip() where RIP may wrap, or with TF or RF set. RIP may become an address that is not
  * canonical. That is left to the CPU, which faults when it fetches from there, after the
  * instruction that has been executed. VM entries allow such a RIP (SDM 3C 27.3.1.4). */
-static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const struct vm_exit *exit) {
+static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v,
+                                                     const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len;
 
     if (!exit->insn_len) return;
@@ -149,7 +154,8 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     virt->clear_shadow(v);
 }
 
-/* ---- why an entry failed: the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break ---- */
+/* ---- why an entry failed: the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break
+ * ---- */
 #define CPUID_ADDRESSES    0x80000008u
 #define PHYSICAL_BITS(eax) ((eax)&0xffu)
 #define RFLAGS_RESERVED    0xffffffffffc08028ull /* bits that must be 0 */

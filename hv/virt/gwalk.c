@@ -198,7 +198,8 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
     return 0;
 }
 
-/* ---- code: the CPU has just fetched it, so it may be executed, and rights are not looked at ---- */
+/* ---- code: the CPU has just fetched it, so it may be executed, and rights are not looked at
+ * ---- */
 
 void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
@@ -214,7 +215,8 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
     if (!c->bytes) return NULL;
     for (unsigned i = 0; i < INSN_LEVELS; i++) {
-        unsigned at = MIN(i, w.depth - 1); /* a large page has fewer levels: the last one stands for them */
+        /* a large page has fewer levels: the last one stands for them */
+        unsigned at = MIN(i, w.depth - 1);
 
         c->entry[i] = w.at[at];
         c->value[i] = w.value[at];

@@ -74,7 +74,10 @@ static inline void invept(enum invept_type type, u64 eptp) {
     const u64 descriptor[2] = { eptp, 0 };
     bool failed;
 
-    __asm__ volatile("invept %1, %2" : "=@ccbe"(failed) : "m"(descriptor), "r"((u64)type) : "memory");
+    __asm__ volatile("invept %1, %2"
+                     : "=@ccbe"(failed)
+                     : "m"(descriptor), "r"((u64)type)
+                     : "memory");
     if (failed) panic("INVEPT of type %u for %#lx", type, eptp);
 }
 
@@ -97,9 +100,11 @@ static inline u64 idt_base(void) {
 /* Stores what VMRUN does not switch: FS, GS, TR, LDTR, KernelGsBase, STAR ... */
 static inline void vmsave(hpa_t vmcb) { __asm__ volatile("vmsave %0" : : "a"(vmcb) : "memory"); }
 
-/* ---- exceptions that the CPU took from the guest, and that are the host's: they run its handlers ---- */
+/* ---- exceptions that the CPU took from the guest, and that are the host's: they run its
+ * handlers ---- */
 
-static inline void raise_nmi(void) { __asm__ volatile("int $2"); } /* the IRET lets the next NMI in */
+/* the IRET lets the next NMI in */
+static inline void raise_nmi(void) { __asm__ volatile("int $2"); }
 static inline void raise_mc(void) { __asm__ volatile("int $18"); }
 
 /* ---- state that stays in the CPU while the hypervisor runs ---- */
@@ -119,9 +124,13 @@ static inline void xsave(void *area, u64 mask) {
     __asm__ volatile("xsave64 (%0)" : : "r"(area), "a"((u32)mask), "d"(0) : "memory");
 }
 
-static inline void fxsave(void *area) { __asm__ volatile("fxsave64 (%0)" : : "r"(area) : "memory"); }
+static inline void fxsave(void *area) {
+    __asm__ volatile("fxsave64 (%0)" : : "r"(area) : "memory");
+}
 
-static inline void fxrstor(const void *area) { __asm__ volatile("fxrstor64 (%0)" : : "r"(area) : "memory"); }
+static inline void fxrstor(const void *area) {
+    __asm__ volatile("fxrstor64 (%0)" : : "r"(area) : "memory");
+}
 
 static inline void xrstor(const void *area, u64 mask) {
     __asm__ volatile("xrstor64 (%0)" : : "r"(area), "a"((u32)mask), "d"(0) : "memory");

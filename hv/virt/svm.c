@@ -46,20 +46,25 @@
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
     struct vmcb *vmcb;
-    hpa_t pa, host;         /* of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
-    bool nmi_masked;        /* an NMI was delivered, and no IRET has come yet */
-    bool stepping;          /* the guest runs one instruction, with our TF: an NMI waits in its shadow */
+    /* of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
+    hpa_t pa, host;
+    bool nmi_masked; /* an NMI was delivered, and no IRET has come yet */
+    /* the guest runs one instruction, with our TF: an NMI waits in its shadow */
+    bool stepping;
     u64 step_rip, iret_rip; /* where that instruction is; and where the last IRET was that exited */
     u64 cr0_hidden;         /* those of CR0_OWNED that the guest has set and reads back */
     bool virq;              /* the interrupt of the last entry is a virtual one */
-    bool cr0_free;          /* accesses to CR0 do not exit, so that LMSW, SMSW or CLTS gets through */
+    /* accesses to CR0 do not exit, so that LMSW, SMSW or CLTS gets through */
+    bool cr0_free;
 };
 
 static u32 features;
 static bool virtual_irqs;          /* as svm_use_virtual_irqs() was told */
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
 
-static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb; }
+static struct vmcb *vmcb_of(const struct virt_vcpu *v) {
+    return ((struct svm_vcpu *)v->priv)->vmcb;
+}
 
 /* ---- the CPU ---- */
 
@@ -87,7 +92,8 @@ static void svm_probe(struct virt_caps *caps) {
     caps->asid = svm.ebx > 1;
     virt_counts_pauses = features & FEAT_PAUSE;
     if (caps->locked_off)
-        caps->reason = "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";
+        caps->reason =
+            "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";
     else if (!caps->second_level)
         caps->reason = "this CPU has AMD-V without nested paging, which Takt needs.";
     else if (!caps->asid)
@@ -233,9 +239,10 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
 
 static struct guest_seg *seg_of(const struct virt_vcpu *v, enum seg_name seg) {
     static const u16 seg_field[SEG_NR] = {
-        [SEG_ES] = FIELD(es),     [SEG_CS] = FIELD(cs),    [SEG_SS] = FIELD(ss),     [SEG_DS] = FIELD(ds),
-        [SEG_FS] = FIELD(fs),     [SEG_GS] = FIELD(gs),    [SEG_LDTR] = FIELD(ldtr), [SEG_TR] = FIELD(tr),
-        [SEG_GDTR] = FIELD(gdtr), [SEG_IDTR] = FIELD(idtr)
+        [SEG_ES] = FIELD(es),     [SEG_CS] = FIELD(cs), [SEG_SS] = FIELD(ss),
+        [SEG_DS] = FIELD(ds),     [SEG_FS] = FIELD(fs), [SEG_GS] = FIELD(gs),
+        [SEG_LDTR] = FIELD(ldtr), [SEG_TR] = FIELD(tr), [SEG_GDTR] = FIELD(gdtr),
+        [SEG_IDTR] = FIELD(idtr)
     };
 
     return (struct guest_seg *)((u8 *)vmcb_of(v) + seg_field[seg]);
@@ -343,12 +350,14 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
         svm_inject(v, b);
     }
     watch_iret(b, s->nmi_masked);
-    if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event && !(v->regs.rflags & RFLAGS_TF))
+    if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event &&
+        !(v->regs.rflags & RFLAGS_TF))
         svm_step(v, s);
     set_cr_intercepts(v);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | irq;
     b->clean &= ~CLEAN_TPR;
-    v->armed = v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
+    v->armed =
+        v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
 }
 
 /* Where no window is or was wanted, all intercepts are as they should be already. So the way of an
@@ -392,7 +401,9 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
 
 static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
 
-static inline bool is_64bit(const struct vmcb *b) { return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG; }
+static inline bool is_64bit(const struct vmcb *b) {
+    return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG;
+}
 
 static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn, u8 *gpr) {
     u8 bytes[15];
@@ -410,8 +421,8 @@ static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, con
  * by now. This does not need the next RIP, which not all CPUs give. `len` is its length without
  * prefixes. The common case, 64-bit mode without prefixes, is short, as it is on the way of most
  * exits. */
-static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
-                                                             struct vm_exit *e, u32 insn, u32 len) {
+static inline __attribute__((always_inline)) void
+set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 insn, u32 len) {
     const u8 *p = is_64bit(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
 
     e->insn_len = (u8)len;
@@ -429,7 +440,8 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
     e->reason = EXIT_TIMER; /* there is nothing to do but to enter again */
 }
 
-static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr, bool write) {
+static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
+                          bool write) {
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
@@ -441,7 +453,8 @@ static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
 }
 
 static void svm_decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE); /* bits 0 to 3: which */
+    /* bits 0 to 3: which */
+    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE);
 }
 
 static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -631,7 +644,8 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
      * delivery short, a CPU reports that as it does for an injected one. QEMU leaves V_IRQ set
      * instead, and reports an exception. */
     if (s->virq && b->int_ctl & INT_CTL_IRQ) {
-        v->pending = (struct virt_event){ .type = EVENT_IRQ, .vector = (u8)(b->int_ctl >> INT_CTL_VECTOR) };
+        v->pending =
+            (struct virt_event){ .type = EVENT_IRQ, .vector = (u8)(b->int_ctl >> INT_CTL_VECTOR) };
     } else if (b->exit_int_info & EVENT_VALID) {
         event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
         if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
@@ -701,7 +715,8 @@ static const char *svm_why(struct virt_vcpu *v) {
     unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax), length;
     u8 bytes[15], gpr;
 
-    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR, &gpr);
+    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR,
+                         &gpr);
     if (!length || MODRM_REG(bytes[length - 1]) != 3) return NULL;
     return v->regs.gpr[gpr] >> physical_bits ? "CR3 is beyond the physical addresses" : NULL;
 }

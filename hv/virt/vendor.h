@@ -24,9 +24,9 @@ enum { EVENT_TYPE_INTR, EVENT_TYPE_NMI = 2, EVENT_TYPE_EXC, EVENT_TYPE_SOFT, EVE
 
 /* Returns an event in that form. Real mode delivers no error codes. */
 static inline u32 event_encode(const struct virt_event *e, bool protected_mode) {
-    static const u8 type[] = {
-        [EVENT_IRQ] = EVENT_TYPE_INTR, [EVENT_NMI] = EVENT_TYPE_NMI, [EVENT_EXCEPTION] = EVENT_TYPE_EXC
-    };
+    static const u8 type[] = { [EVENT_IRQ] = EVENT_TYPE_INTR,
+                               [EVENT_NMI] = EVENT_TYPE_NMI,
+                               [EVENT_EXCEPTION] = EVENT_TYPE_EXC };
 
     u32 event = e->vector | (u32)type[e->type] << EVENT_TYPE_SHIFT | (u32)EVENT_VALID;
 

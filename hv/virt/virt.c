@@ -11,11 +11,12 @@
 #include "virt/vendor.h"
 #include "x86/insn.h"
 
-#define CR0_MP         BIT(1)
-#define CR0_EM         BIT(2)
-#define CR0_TS         BIT(3)
-#define CPUID_XSAVE    BIT(26) /* leaf 1, ECX */
-#define CPUID_STATE    0xdu    /* leaf: EAX of XCR0 can be set, EBX is the size that the area has now */
+#define CR0_MP      BIT(1)
+#define CR0_EM      BIT(2)
+#define CR0_TS      BIT(3)
+#define CPUID_XSAVE BIT(26) /* leaf 1, ECX */
+/* leaf: EAX of XCR0 can be set, EBX is the size that the area has now */
+#define CPUID_STATE    0xdu
 #define CPUID_EXTENDED 0x80000001u
 #define CPUID_RDTSCP   BIT(27) /* of that leaf, EDX */
 #define CR4_OSFXSR     BIT(9)
@@ -106,7 +107,8 @@ int virt_cpu_enable(void) {
     tags = why ? -ENODEV : virt->cpu_enable(c->pages);
     if (tags == -EPERM) why = "the firmware has switched it off on this CPU alone, and locked that";
     if (tags < 0) {
-        log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id, why ? why : "it refuses");
+        log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id,
+                why ? why : "it refuses");
         return tags;
     }
     tlb_tags_init(&c->tags, (u32)tags);

@@ -75,9 +75,11 @@ enum virt_reg {
 
 enum exit_reason {
     EXIT_UNKNOWN, /* .info */
-    EXIT_INTR,    /* a physical interrupt is pending; the CPU takes it when the caller opens irq_window() */
-    EXIT_TIMER,   /* the deadline given to run() has passed (VT-x preemption timer) */
-    EXIT_NMI,     /* a physical NMI arrived (already handled by its IST handler where the vendor allows) */
+    /* a physical interrupt is pending; the CPU takes it when the caller opens irq_window() */
+    EXIT_INTR,
+    EXIT_TIMER, /* the deadline given to run() has passed (VT-x preemption timer) */
+    /* a physical NMI arrived (already handled by its IST handler where the vendor allows) */
+    EXIT_NMI,
     EXIT_IRQ_WINDOW, /* the guest can take an interrupt now */
     EXIT_NMI_WINDOW,
     EXIT_CPUID,
@@ -103,9 +105,10 @@ enum exit_reason {
 };
 
 struct vm_exit {
-    u8 reason;   /* enum exit_reason */
-    u8 insn_len; /* length of the instruction, if one exited; 0 if its bytes were not what was expected */
-    u32 raw;     /* the vendor's exit code, for traces and dumps */
+    u8 reason; /* enum exit_reason */
+    /* length of the instruction, if one exited; 0 if its bytes were not what was expected */
+    u8 insn_len;
+    u32 raw; /* the vendor's exit code, for traces and dumps */
     union {
         struct {
             u16 port;
@@ -115,11 +118,13 @@ struct vm_exit {
         struct {
             gpa_t gpa;
             bool write, exec;
-            bool present;     /* there is a mapping, but it lacks a right */
-            bool in_walk;     /* while walking the guest's own page tables */
-            bool in_delivery; /* while an event was delivered: the instruction at RIP did not cause it */
-            u8 mode;          /* the default operand size of CS: 16, 32, 64 */
-            u8 nr_bytes;      /* so many of the instruction are in `bytes`; 0: none, use guest_fetch() */
+            bool present; /* there is a mapping, but it lacks a right */
+            bool in_walk; /* while walking the guest's own page tables */
+            /* while an event was delivered: the instruction at RIP did not cause it */
+            bool in_delivery;
+            u8 mode; /* the default operand size of CS: 16, 32, 64 */
+            /* so many of the instruction are in `bytes`; 0: none, use guest_fetch() */
+            u8 nr_bytes;
             u8 bytes[15];
         } npf;
         struct {
@@ -150,13 +155,23 @@ enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION };
 struct virt_event {
     u8 type; /* enum event_type */
     u8 vector;
-    u8 icebp_len; /* if it is a #DB by ICEBP, with RIP at that instruction, the length of that; else 0 */
+    /* if it is a #DB by ICEBP, with RIP at that instruction, the length of that; else 0 */
+    u8 icebp_len;
     bool has_code;
     u32 code;
 };
 
 /* Vectors: SDM 3A table 6-1. */
-enum { EXC_DE = 0, EXC_DB = 1, EXC_NMI = 2, EXC_BP = 3, EXC_OF = 4, EXC_UD = 6, EXC_DF = 8, EXC_TS = 10 };
+enum {
+    EXC_DE = 0,
+    EXC_DB = 1,
+    EXC_NMI = 2,
+    EXC_BP = 3,
+    EXC_OF = 4,
+    EXC_UD = 6,
+    EXC_DF = 8,
+    EXC_TS = 10
+};
 enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC = 18 };
 
 /* Per VM. */
@@ -191,16 +206,19 @@ struct virt_vcpu {
         struct {
             bool want_irq_window, want_nmi_window;
             bool want_cr8_exit; /* writing CR8 is EXIT_CR: an interrupt waits until it is lower */
-            bool armed;         /* the vendor's: at the last entry one was set, which is to be undone */
+            /* the vendor's: at the last entry one was set, which is to be undone */
+            bool armed;
         };
     };
     struct tlb_user tlb; /* ASID or VPID */
     struct insn_at insn[INSN_CACHE];
-    u64 reg[VREG_NR]; /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
-    void *xsave;      /* a page */
-    void *priv;       /* the vendor's: VMCS or VMCB and what belongs to it */
+    /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
+    u64 reg[VREG_NR];
+    void *xsave; /* a page */
+    void *priv;  /* the vendor's: VMCS or VMCB and what belongs to it */
 };
-_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
+_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0,
+               "entry.asm");
 
 /* What the machine's CPUs can do: probe() writes it, the table of the preflight shows it. */
 struct virt_caps {
@@ -217,10 +235,12 @@ struct virt_ops {
     int (*cpu_enable)(u8 *pages);
 
     const struct npt_format *npt_format;
-    bool reads_pdptes; /* under PAE paging MOV to CR0, CR3 and CR4 reads and checks all four PDPTEs */
+    /* under PAE paging MOV to CR0, CR3 and CR4 reads and checks all four PDPTEs */
+    bool reads_pdptes;
     int (*vcpu_init)(struct virt_vcpu *v); /* 0 or -ENOMEM; guest_reset() must follow */
     void (*vcpu_fini)(struct virt_vcpu *v);
-    void (*reset_events)(struct virt_vcpu *v); /* ends interrupt shadows, blocking of NMIs and the like */
+    /* ends interrupt shadows, blocking of NMIs and the like */
+    void (*reset_events)(struct virt_vcpu *v);
 
     void (*load)(struct virt_vcpu *v); /* makes it the current vCPU of this pCPU */
     void (*save)(struct virt_vcpu *v); /* writes all its state to memory */
@@ -229,7 +249,8 @@ struct virt_ops {
      * stay by then. */
     void (*run)(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *exit);
 
-    u64 (*get_reg)(struct virt_vcpu *v, enum virt_reg reg); /* while loaded, or before it was ever loaded */
+    /* while loaded, or before it was ever loaded */
+    u64 (*get_reg)(struct virt_vcpu *v, enum virt_reg reg);
     void (*set_reg)(struct virt_vcpu *v, enum virt_reg reg, u64 value);
     void (*get_seg)(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s);
     void (*set_seg)(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *s);

@@ -29,12 +29,13 @@
 #define CPUID_VMX            BIT(5) /* leaf 1, ECX */
 
 /* IA32_FEATURE_CONTROL: SDM 3C 24.7 */
-#define FC_LOCK             BIT(0)
-#define FC_VMXON            BIT(2)
+#define FC_LOCK           BIT(0)
+#define FC_VMXON          BIT(2)
 
-#define BASIC_REVISION(v)   ((u32)(v)&0x7fffffffu) /* the VMCS begins with it: SDM 3C 25.2 */
-#define BASIC_TRUE_MSRS     BIT(55)
-#define MISC_TIMER_SHIFT(v) ((v)&31u) /* the preemption timer counts by this bit of the TSC: SDM 3D A.6 */
+#define BASIC_REVISION(v) ((u32)(v)&0x7fffffffu) /* the VMCS begins with it: SDM 3C 25.2 */
+#define BASIC_TRUE_MSRS   BIT(55)
+/* the preemption timer counts by this bit of the TSC: SDM 3D A.6 */
+#define MISC_TIMER_SHIFT(v) ((v)&31u)
 
 /* IA32_VMX_EPT_VPID_CAP: SDM 3D A.10 */
 #define EPT_LEVELS_4      BIT(6)
@@ -45,7 +46,7 @@
 #define EPT_INVEPT_ALL    BIT(26)
 #define EPT_INVVPID       BIT(32)
 #define EPT_INVVPID_ALL   BIT(42)
-#define EPT_NEEDED                                                                                           \
+#define EPT_NEEDED                                                                                 \
     (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVEPT_ALL | EPT_INVVPID | EPT_INVVPID_ALL)
 
 #define EPTP_WALK_4 (3ull << 3) /* SDM 3C 25.6.11 */
@@ -69,9 +70,10 @@
 #define MSR_WRITES      2048u
 #define MSR_IN_RANGE(n) ((n)&0x1fffu)
 
-#define TIMER_MOST      0xffffffffull        /* of the preemption timer, which has 32 bits */
-#define VAPIC_TPR       (0x80 / sizeof(u32)) /* index of the word in the virtual-APIC page: SDM 3A 11.8.3.1 */
-#define TPR_CLASS_SHIFT 4                    /* CR8 is the upper half of TPR */
+#define TIMER_MOST      0xffffffffull /* of the preemption timer, which has 32 bits */
+/* index of the word in the virtual-APIC page: SDM 3A 11.8.3.1 */
+#define VAPIC_TPR       (0x80 / sizeof(u32))
+#define TPR_CLASS_SHIFT 4 /* CR8 is the upper half of TPR */
 
 /* struct virt_vcpu's priv. */
 struct vmx_vcpu {
@@ -93,7 +95,8 @@ static struct {
     u32 needed, wanted;
     u32 value;
 } controls[CONTROLS] = {
-    [PIN] = { VMCS_PIN, MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS, PIN_PREEMPTION_TIMER, 0 },
+    [PIN] = { VMCS_PIN, MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS,
+              PIN_PREEMPTION_TIMER, 0 },
     [PRIMARY] = { VMCS_PRIMARY, MSR_VMX_TRUE_PRIMARY,
                   PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
                       PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
@@ -101,9 +104,11 @@ static struct {
     [SECONDARY] = { VMCS_SECONDARY, MSR_VMX_SECONDARY, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
                     SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
     [EXIT] = { VMCS_EXIT_CTL, MSR_VMX_TRUE_EXIT,
-               EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER | EXIT_LOAD_EFER, 0,
-               0 },
-    [ENTRY] = { VMCS_ENTRY_CTL, MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER, 0, 0 }
+               EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
+                   EXIT_LOAD_EFER,
+               0, 0 },
+    [ENTRY] = { VMCS_ENTRY_CTL, MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER,
+                0, 0 }
 };
 
 static unsigned timer_shift;
@@ -124,7 +129,8 @@ static bool choose_controls(void) {
     for (unsigned i = 0; i < CONTROLS; i++) {
         u64 offer = rdmsr(controls[i].msr);
 
-        controls[i].value = (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
+        controls[i].value =
+            (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
         ok &= !(controls[i].needed & ~controls[i].value);
     }
     /* where the CPU finds loops of PAUSE, a single PAUSE need not exit */
@@ -132,7 +138,8 @@ static bool choose_controls(void) {
     timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
     virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
     if (!ok || controls[PRIMARY].value & PRI_CR3) return false;
-    ept_vpid = rdmsr(MSR_VMX_EPT_VPID); /* there is such an MSR if there is EPT or VPID: SDM 3D A.10 */
+    /* there is such an MSR if there is EPT or VPID: SDM 3D A.10 */
+    ept_vpid = rdmsr(MSR_VMX_EPT_VPID);
     invept_single = ept_vpid & EPT_INVEPT_SINGLE;
     return (ept_vpid & EPT_NEEDED) == EPT_NEEDED;
 }
@@ -144,7 +151,8 @@ static const char *missing(const struct virt_caps *caps) {
     if (!caps->second_level) return NO_EPT;
     if (!caps->asid) return "VT-x of this CPU has no VPID, which Takt needs.";
     if (!caps->unrestricted)
-        return "VT-x of this CPU has no unrestricted guest, which Takt needs: Intel's have it since 2010 "
+        return "VT-x of this CPU has no unrestricted guest, which Takt needs: Intel's have it "
+               "since 2010 "
                "(Westmere).";
     return "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 }
@@ -280,8 +288,9 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_HOST_SYSENTER_EIP, 0 },
         { VMCS_HOST_RIP, (u64)vmx_exit },
         { VMCS_GUEST_DEBUGCTL, 0 },
-        { VMCS_ACTIVITY, 0 },  /* active: HLT exits */
-        { VMCS_GUEST_CR0, 0 }, /* these four are read while guest_reset() sets one after the other */
+        { VMCS_ACTIVITY, 0 }, /* active: HLT exits */
+        /* these four are read while guest_reset() sets one after the other */
+        { VMCS_GUEST_CR0, 0 },
         { VMCS_GUEST_CR3, 0 },
         { VMCS_GUEST_CR4, 0 },
         { VMCS_GUEST_EFER, 0 },
@@ -291,12 +300,14 @@ static void set_controls(const struct virt_vcpu *v) {
     };
 
     for (unsigned i = 0; i < CONTROLS; i++) write_field(v, controls[i].field, controls[i].value);
-    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) write_field(v, fields[i].field, fields[i].value);
+    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++)
+        write_field(v, fields[i].field, fields[i].value);
     if (controls[SECONDARY].value & SEC_PLE) {
         write_field(v, VMCS_PLE_GAP, PLE_GAP);
         write_field(v, VMCS_PLE_WINDOW, PLE_WINDOW);
     }
-    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull); /* all leaves */
+    /* all leaves */
+    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
 static int vmx_vcpu_init(struct virt_vcpu *v) {
@@ -415,7 +426,8 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         write_field(v, VMCS_CR4_SHADOW, value);
         value |= CR4_OWNED;
     } else if (reg == VREG_EFER) {
-        write_field(v, VMCS_ENTRY_CTL, controls[ENTRY].value | (value & EFER_LMA ? ENTRY_IA32E : 0));
+        write_field(v, VMCS_ENTRY_CTL,
+                    controls[ENTRY].value | (value & EFER_LMA ? ENTRY_IA32E : 0));
     }
     write_field(v, reg_field[reg], value);
     if (reg == VREG_CR0 || reg == VREG_CR3 || reg == VREG_CR4) load_pdptes(v);
@@ -452,10 +464,13 @@ static unsigned vmx_blocked(struct virt_vcpu *v) {
 static void vmx_clear_shadow(struct virt_vcpu *v) {
     u64 shadow = vmread(VMCS_SHADOW);
 
-    if (shadow & (SHADOW_STI | SHADOW_MOV_SS)) vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
+    if (shadow & (SHADOW_STI | SHADOW_MOV_SS))
+        vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
 }
 
-static unsigned vmx_cpl(struct virt_vcpu *v) { return ATTR_DPL((u32)vmread(VMCS_GUEST_AR + 2 * SEG_SS)); }
+static unsigned vmx_cpl(struct virt_vcpu *v) {
+    return ATTR_DPL((u32)vmread(VMCS_GUEST_AR + 2 * SEG_SS));
+}
 
 /* ---- entry ---- */
 
@@ -484,7 +499,8 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     u32 want = controls[PRIMARY].value;
 
     if (v->want_irq_window) want |= PRI_IRQ_WINDOW;
-    if (v->want_nmi_window) want |= vmread(VMCS_SHADOW) & SHADOW_STI ? PRI_IRQ_WINDOW : PRI_NMI_WINDOW;
+    if (v->want_nmi_window)
+        want |= vmread(VMCS_SHADOW) & SHADOW_STI ? PRI_IRQ_WINDOW : PRI_NMI_WINDOW;
     if (v->want_cr8_exit) want |= PRI_CR8_LOAD;
     if (want == s->primary) return;
     s->primary = want;
@@ -706,7 +722,8 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     event = (u32)vmread(VMCS_IDT_EVENT);
     if (__builtin_expect(event & EVENT_VALID, 0)) requeue(v, event);
     vmx_decode(v, e);
-    if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF) e->npf.in_delivery = true;
+    if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF)
+        e->npf.in_delivery = true;
 }
 
 static const char *vmx_why(struct virt_vcpu *v) {

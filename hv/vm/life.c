@@ -1,6 +1,6 @@
-/* Life of a VM: docs/architecture.md, "Life of a VM". Making one goes through the table of parts, in
- * short steps of a work item. Destroying it goes back through them, from the last that was begun. So
- * each part's `undo` may find only a piece of what its `make` does. */
+/* Life of a VM: docs/architecture.md, "Life of a VM". Making one goes through the table of
+ * parts, in short steps of a work item. Destroying it goes back through them, from the last that
+ * was begun. So each part's `undo` may find only a piece of what its `make` does. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -42,7 +42,8 @@ struct vm *vm_find(const char *name_or_id) {
     spin_lock(&vm_lock);
     list_for_each(vm, &vms, struct vm, in_all) {
         if (vm->id == id && !found) found = vm;
-        if (strcmp(vm->name, name_or_id) == 0) found = vm; /* a name that looks like an id comes first */
+        /* a name that looks like an id comes first */
+        if (strcmp(vm->name, name_or_id) == 0) found = vm;
     }
     if (found) found->refs++;
     spin_unlock(&vm_lock);
@@ -86,8 +87,8 @@ void vm_sched_unpause(struct vm *vm) {
     if (vm->turbo.pool) sched_unpause(&vm->turbo);
 }
 
-/* Goes from one of the states in `from`, a mask, to `to`. The vCPUs stop with that, or go on. False:
- * the VM was in another state, in which it stays. */
+/* Goes from one of the states in `from`, a mask, to `to`. The vCPUs stop with that, or go on.
+ * False: the VM was in another state, in which it stays. */
 static bool vm_change(struct vm *vm, u64 from, enum vm_state to) {
     bool may;
 
@@ -126,8 +127,8 @@ static void vm_made(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
 
-    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", vm->name, vm->id, vm->nr_vcpus, plural(vm->nr_vcpus),
-             (unsigned)(vm->mem.size >> 20));
+    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", vm->name, vm->id, vm->nr_vcpus,
+             plural(vm->nr_vcpus), (unsigned)(vm->mem.size >> 20));
     vm_change(vm, BIT(VM_CREATING), VM_RUNNING);
     if (done) done(ctx, vm, 0, NULL);
 }
@@ -205,7 +206,8 @@ static bool id_taken(u32 id) {
     return false;
 }
 
-/* Gives the VM the next id that is free, up to STORE_MAX_ID, and its place in the list. With vm_lock. */
+/* Gives the VM the next id that is free, up to STORE_MAX_ID, and its place in the list. With
+ * vm_lock. */
 static void vm_enlist(struct vm *vm) {
     struct list *before = &vms;
 

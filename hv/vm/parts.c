@@ -11,7 +11,8 @@
 
 /* ---- memory: tables alone ---- */
 
-/* The node of the first pCPU that the VM may use: its memory comes from there, if there is enough. */
+/* The node of the first pCPU that the VM may use: its memory comes from there, if there is
+ * enough. */
 static u32 home_node(const struct vm *vm) {
     struct sched_pool *pool = sched_pool_find(vm->config.pool);
     struct cpumask cpus = vm->config.cpus;
@@ -32,8 +33,9 @@ static int memory_make(struct vm *vm) {
     if (err) return err;
     vm->mem.node = home_node(vm);
     if (vm->config.unsafe_dma && guestmem_reserve(&vm->mem, DMA_LIMIT))
-        return vm_part_failed(vm, -ENOMEM,
-                              "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");
+        return vm_part_failed(
+            vm, -ENOMEM,
+            "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");
     vm->virt.mem = &vm->mem;
     return npt_init(&vm->virt.npt, virt->npt_format);
 }

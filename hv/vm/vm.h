@@ -96,8 +96,9 @@ struct storelink {
                   * store, from bit STORELINK_PARAMS on for each device of the machine, and
                   * STORELINK_IO */
     u32 ceiling[STORELINK_PARAMS]; /* the most that the VM may ask for, by parameter */
-    struct sched_pool *move;       /* the VM is on its way to this pool, and paused for it; or NULL */
-    bool gone;                     /* the VM is being destroyed */
+    /* the VM is on its way to this pool, and paused for it; or NULL */
+    struct sched_pool *move;
+    bool gone; /* the VM is being destroyed */
 };
 
 /* ---- a VM ---- */
@@ -109,7 +110,8 @@ struct vm {
     char name[VM_NAME];
     struct config_vm config; /* what it was made from */
     struct list in_all;
-    u32 refs;            /* one of the list, and one of everybody who holds a pointer across steps */
+    /* one of the list, and one of everybody who holds a pointer across steps */
+    u32 refs;
     enum vm_state state; /* under vm_lock */
     int exit_code;       /* after VM_SHUTDOWN: by debug-exit or TAKT_HC_SHUTDOWN */
     char why[128];       /* after VM_CRASHED, or when it could not be created: one sentence */
@@ -120,7 +122,8 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
-    u32 nr_pci;               /* devices of the machine that it has, with gaps (NULL) where some were taken */
+    /* devices of the machine that it has, with gaps (NULL) where some were taken */
+    u32 nr_pci;
     struct iommu_domain *dma; /* hv/passthrough: what these reach, if an IOMMU confines them */
     struct assignment *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
@@ -134,20 +137,21 @@ struct vm {
     struct vm_job job;
 };
 
-/* Once at boot, before the first VM. `parts` is NULL-terminated and stays. A VM is made of them from
- * the first to the last, and loses them from the last to the first. */
+/* Once at boot, before the first VM. `parts` is NULL-terminated and stays. A VM is made of them
+ * from the first to the last, and loses them from the last to the first. */
 void vm_init(const struct vm_part *const *parts);
 
 /* ---- life (life.c) ---- */
 
-/* Begins to make a VM from *c, which is copied; `done` (may be NULL) is called at the end. Returns 0, or
+/* Begins to make a VM from *c, which is copied; `done` (may be NULL) is called at the end.
+ * Returns 0, or
  *   -EEXIST  there is a VM of that name,
  *   -EINVAL  it has no name, or no number of vCPUs that a VM can have,
  *   -ENOMEM;
  * then `done` is not called. */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx);
-/* Begins to destroy it; the caller keeps its reference. Returns 0, or -EBUSY if it is being made, or
- * goes already: then it will not be made anew after that, and `done` is not called. */
+/* Begins to destroy it; the caller keeps its reference. Returns 0, or -EBUSY if it is being
+ * made, or goes already: then it will not be made anew after that, and `done` is not called. */
 int vm_destroy(struct vm *vm, vm_done done, void *ctx);
 /* Returns 0, or -EINVAL if it is neither running nor paused. */
 int vm_pause(struct vm *vm);
@@ -157,13 +161,13 @@ int vm_unpause(struct vm *vm);
 struct vm *vm_find(const char *name_or_id);
 /* Gives a reference back. The last one frees struct vm and its vCPUs. */
 void vm_put(struct vm *vm);
-/* The VMs in the order of their ids: the one after `after`, or the first if that is NULL; NULL after
- * the last. Takes a reference and gives the one of `after` back. */
+/* The VMs in the order of their ids: the one after `after`, or the first if that is NULL; NULL
+ * after the last. Takes a reference and gives the one of `after` back. */
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
 
-/* Called for a VM that is being destroyed when none of its vCPUs runs any more, before anything else
- * of it is undone. Set before the first VM is made; NULL: nobody wants to know. */
+/* Called for a VM that is being destroyed when none of its vCPUs runs any more, before anything
+ * else of it is undone. Set before the first VM is made; NULL: nobody wants to know. */
 extern void (*vm_stopped)(struct vm *vm);
 
 /* No vCPU of it runs until it has been unpaused as often as it was paused. */

@@ -31,7 +31,8 @@ static void fill_idt(void) {
     for (unsigned v = 0; v < 256; v++) {
         u64 fn = (u64)trap_stubs[v], ist = ist_of(v);
 
-        idt[v][0] = (fn & 0xffff) | SEL_CODE << 16 | ist << 32 | 0x8eull << 40 | (fn >> 16 & 0xffff) << 48;
+        idt[v][0] =
+            (fn & 0xffff) | SEL_CODE << 16 | ist << 32 | 0x8eull << 40 | (fn >> 16 & 0xffff) << 48;
         idt[v][1] = fn >> 32;
     }
 }
@@ -58,7 +59,8 @@ static void pat_init(void) {
  * descriptors at the same places. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
-    struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };
+    struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt },
+                          idtr = { sizeof(idt) - 1, (u64)idt };
 
     lift_cpuid_limit();
     pat_init();
@@ -70,7 +72,10 @@ void cpu_load_tables(struct cpu *c) {
         (sizeof(c->tss) - 1) | (tss & 0xffffff) << 16 | 0x89ull << 40 | (tss >> 24 & 0xff) << 56;
     c->gdt[SEL_TSS / 8 + 1] = tss >> 32;
     c->tss.iomap = sizeof(c->tss);
-    __asm__ volatile("lgdt %0\n\tlidt %1\n\tltr %2" : : "m"(gdtr), "m"(idtr), "r"((u16)SEL_TSS) : "memory");
+    __asm__ volatile("lgdt %0\n\tlidt %1\n\tltr %2"
+                     :
+                     : "m"(gdtr), "m"(idtr), "r"((u16)SEL_TSS)
+                     : "memory");
     wrmsr(MSR_GS_BASE, (u64)&c->p);
 }
 

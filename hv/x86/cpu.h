@@ -32,10 +32,12 @@ struct cpu {
     u64 gdt[5];                /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
     struct tss tss;            /* its ist[n - 1] is where stack IST_n ends */
     volatile bool dump_wanted; /* an NMI was sent to find out what this CPU does */
-    u32 nmi_kicks;             /* NMIs that were sent because it did not take an interrupt; atomic */
-    volatile u64 kicked_at;    /* TSC of a kick that it has not answered; 0: there is none */
-    volatile bool halted;      /* it is in cpu_halt(): its heartbeat stands still until its next deadline */
-    u32 silent;                /* how many times in a row it was found silent */
+    /* NMIs that were sent because it did not take an interrupt; atomic */
+    u32 nmi_kicks;
+    volatile u64 kicked_at; /* TSC of a kick that it has not answered; 0: there is none */
+    /* it is in cpu_halt(): its heartbeat stands still until its next deadline */
+    volatile bool halted;
+    u32 silent;                               /* how many times in a row it was found silent */
     struct timer kick_timer, heartbeat_timer; /* of hv/platform/smp.c */
 };
 

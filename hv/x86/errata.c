@@ -21,16 +21,25 @@
 static const struct {
     u32 model, stepping, microcode;
 } deadline_mended[] = {
-    { 0x3f, 2, 0x3a },         { 0x3f, 4, 0x0f },       /* Haswell, servers */
-    { 0x3c, ANY, 0x22 },       { 0x45, ANY, 0x20 },     /* Haswell */
-    { 0x46, ANY, 0x17 },                                /* Haswell with large graphics */
-    { 0x4f, ANY, 0x0b000020 },                          /* Broadwell, servers */
-    { 0x56, 2, 0x00000011 },   { 0x56, 3, 0x0700000e }, /* Broadwell, Xeon D */
-    { 0x56, 4, 0x0f00000c },   { 0x56, 5, 0x0e000003 },
-    { 0x3d, ANY, 0x25 },       { 0x47, ANY, 0x17 },     /* Broadwell */
-    { 0x55, 3, 0x01000136 },   { 0x55, 4, 0x02000014 }, /* Skylake, servers; later steppings are good */
-    { 0x4e, ANY, 0xb2 },       { 0x5e, ANY, 0xb2 },     /* Skylake */
-    { 0x8e, ANY, 0x52 },       { 0x9e, ANY, 0x52 },     /* Kaby Lake */
+    { 0x3f, 2, 0x3a },
+    { 0x3f, 4, 0x0f }, /* Haswell, servers */
+    { 0x3c, ANY, 0x22 },
+    { 0x45, ANY, 0x20 },       /* Haswell */
+    { 0x46, ANY, 0x17 },       /* Haswell with large graphics */
+    { 0x4f, ANY, 0x0b000020 }, /* Broadwell, servers */
+    { 0x56, 2, 0x00000011 },
+    { 0x56, 3, 0x0700000e }, /* Broadwell, Xeon D */
+    { 0x56, 4, 0x0f00000c },
+    { 0x56, 5, 0x0e000003 },
+    { 0x3d, ANY, 0x25 },
+    { 0x47, ANY, 0x17 }, /* Broadwell */
+    /* Skylake, servers; later steppings are good */
+    { 0x55, 3, 0x01000136 },
+    { 0x55, 4, 0x02000014 },
+    { 0x4e, ANY, 0xb2 },
+    { 0x5e, ANY, 0xb2 }, /* Skylake */
+    { 0x8e, ANY, 0x52 },
+    { 0x9e, ANY, 0x52 }, /* Kaby Lake */
 };
 
 /* Returns the first microcode with which this CPU's timer works; 0: it works with any. */
@@ -40,7 +49,8 @@ static u32 deadline_microcode(const struct cpu_kind *k) {
         u32 stepping = deadline_mended[i].stepping;
 
         if (stepping == ANY) stepping = k->signature & STEPPING;
-        if (k->signature == FAMILY_6(deadline_mended[i].model, stepping)) return deadline_mended[i].microcode;
+        if (k->signature == FAMILY_6(deadline_mended[i].model, stepping))
+            return deadline_mended[i].microcode;
     }
     return 0;
 }
@@ -79,9 +89,9 @@ bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
  * (AAK139). */
 bool erratum_preemption_timer(const struct cpu_kind *k) {
     static const u32 broken[] = {
-        FAMILY_6(0x2e, 6),                                                          /* Nehalem-EX */
-        FAMILY_6(0x25, 2), FAMILY_6(0x25, 5),                                       /* Westmere, clients */
-        FAMILY_6(0x1e, 5),                                                          /* Lynnfield */
+        FAMILY_6(0x2e, 6), /* Nehalem-EX */
+        /* Westmere, clients */
+        FAMILY_6(0x25, 2), FAMILY_6(0x25, 5), FAMILY_6(0x1e, 5),                    /* Lynnfield */
         FAMILY_6(0x1a, 0), FAMILY_6(0x1a, 1), FAMILY_6(0x1a, 4), FAMILY_6(0x1a, 5), /* Nehalem */
         FAMILY_6(0x3a, 8), /* Ivy Bridge, Xeon E3 v2, early */
     };
@@ -102,7 +112,8 @@ bool erratum_itlb_multihit(const struct cpu_kind *k, u64 arch_capabilities) {
         0x86, 0x96, 0x9c,                   /* Tremont */
         0x57, 0x85,                         /* Xeon Phi */
     };
-    u32 family = k->signature >> 8 & 15, model = (k->signature >> 4 & 15) | (k->signature >> 12 & 0xf0);
+    u32 family = k->signature >> 8 & 15,
+        model = (k->signature >> 4 & 15) | (k->signature >> 12 & 0xf0);
 
     if (!k->intel || family != 6 || arch_capabilities & PSCHANGE_MC_NO) return false;
     for (u32 i = 0; i < ARRAY_SIZE(unaffected); i++)

@@ -10,7 +10,8 @@
 
 struct cpu_kind {
     bool intel;
-    bool emulated; /* a hypervisor below shows this CPU: then the errata of the silicon are not ours */
+    /* a hypervisor below shows this CPU: then the errata of the silicon are not ours */
+    bool emulated;
     u32 signature; /* CPUID leaf 1, EAX, without its reserved bits: family, model and stepping */
     u32 microcode; /* revision; 0 where it was not asked for (see cpu_kind_read) */
 };

@@ -15,11 +15,12 @@ struct percpu {
     bool online;
     /* Interrupt handlers and other CPUs write this; the CPU's own loop reads it. */
     volatile bool need_resched;
-    volatile u64 heartbeat; /* TSC of the loop's last pass; a CPU that is silent for long is dumped by NMI */
-    void *vm;               /* hv/vcpu's: struct cpu_vm */
-    void *virt;             /* the vendor's: VMXON region, host save area */
-    void *timers;           /* hv/platform/timer.c's */
-    u8 *stack_top;          /* of the one stack */
+    /* TSC of the loop's last pass; a CPU that is silent for long is dumped by NMI */
+    volatile u64 heartbeat;
+    void *vm;      /* hv/vcpu's: struct cpu_vm */
+    void *virt;    /* the vendor's: VMXON region, host save area */
+    void *timers;  /* hv/platform/timer.c's */
+    u8 *stack_top; /* of the one stack */
     u64 guest_tsc, hv_tsc,
         idle_tsc; /* where this CPU's time went: their sum is the time since it came online */
 };

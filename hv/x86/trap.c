@@ -92,8 +92,8 @@ static void backtrace(u64 rip, u64 rbp) {
 }
 
 static void dump_frame(const struct trap_frame *f) {
-    log_err("CPU %u: rip %016lx rsp %016lx rflags %lx cs %lx", this_cpu()->id, f->rip, f->rsp, f->rflags,
-            f->cs);
+    log_err("CPU %u: rip %016lx rsp %016lx rflags %lx cs %lx", this_cpu()->id, f->rip, f->rsp,
+            f->rflags, f->cs);
     log_err("rax %016lx rbx %016lx rcx %016lx rdx %016lx", f->rax, f->rbx, f->rcx, f->rdx);
     log_err("rsi %016lx rdi %016lx rbp %016lx r8  %016lx", f->rsi, f->rdi, f->rbp, f->r8);
     log_err("r9  %016lx r10 %016lx r11 %016lx r12 %016lx", f->r9, f->r10, f->r11, f->r12);
@@ -183,7 +183,9 @@ static __attribute__((noinline)) void die(const struct trap_frame *f) {
 
 extern const u8 irq_halt_insn[]; /* the HLT */
 
-void irq_halt(void) { __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory"); }
+void irq_halt(void) {
+    __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory");
+}
 
 void trap_handle(struct trap_frame *f) {
     /* The shadow of STI keeps interrupts off until the HLT. But an NMI (SDM 2B, STI) or a

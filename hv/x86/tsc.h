@@ -10,7 +10,9 @@ extern u64 tsc_boot;      /* TSC at nanosecond 0 */
 extern u64 tsc_to_ns_mul; /* ns = ticks * mul >> 32 */
 extern u64 ns_to_tsc_mul; /* ticks = ns * mul >> 32 */
 
-static inline u64 tsc_to_ns(u64 ticks) { return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32); }
+static inline u64 tsc_to_ns(u64 ticks) {
+    return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32);
+}
 
 /* Saturates: ~0 stays "never". */
 static inline u64 ns_to_tsc(u64 ns) {

@@ -4,14 +4,14 @@
 
 #include <takt/types.h>
 
-#define DEFINE_PORT(suffix, type)                                                                            \
-    static inline void out##suffix(u16 port, type v) {                                                       \
-        __asm__ volatile("out" #suffix " %0, %1" : : "a"(v), "Nd"(port));                                    \
-    }                                                                                                        \
-    static inline type in##suffix(u16 port) {                                                                \
-        type v;                                                                                              \
-        __asm__ volatile("in" #suffix " %1, %0" : "=a"(v) : "Nd"(port));                                     \
-        return v;                                                                                            \
+#define DEFINE_PORT(suffix, type)                                                                  \
+    static inline void out##suffix(u16 port, type v) {                                             \
+        __asm__ volatile("out" #suffix " %0, %1" : : "a"(v), "Nd"(port));                          \
+    }                                                                                              \
+    static inline type in##suffix(u16 port) {                                                      \
+        type v;                                                                                    \
+        __asm__ volatile("in" #suffix " %1, %0" : "=a"(v) : "Nd"(port));                           \
+        return v;                                                                                  \
     }
 
 DEFINE_PORT(b, u8)

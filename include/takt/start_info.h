@@ -1,5 +1,5 @@
-/* The PVH start of day: EBX points at a struct hvm_start_info when the guest's entry is reached in 32-bit
- * protected mode without paging, flat segments. Source: Xen, docs/misc/pvh.pandoc and
+/* The PVH start of day: EBX points at a struct hvm_start_info when the guest's entry is reached
+ * in 32-bit protected mode without paging, flat segments. Source: Xen, docs/misc/pvh.pandoc and
  * public/arch-x86/hvm/start_info.h (layout only). */
 #ifndef TAKT_START_INFO_H
 #define TAKT_START_INFO_H
@@ -25,8 +25,8 @@ struct hvm_memmap_entry {
     u32 type, reserved; /* type as in E820: 1 RAM, 2 reserved, 3 ACPI */
 };
 
-/* ---- multiboot1 (specification 0.6.96): the header's magic number and the flag that it has addresses, the
- * loader's number in EAX, and what EBX points to ---- */
+/* ---- multiboot1 (specification 0.6.96): the header's magic number and the flag that it has
+ * addresses, the loader's number in EAX, and what EBX points to ---- */
 
 #define MB_MAGIC     0x1badb002u
 #define MB_ADDRESSES BIT(16)

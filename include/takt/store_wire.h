@@ -1,7 +1,7 @@
-/* The store's wire protocol, which is XenStore's: clients of either need no change for the other. Packets of
- * a header and `len` bytes follow each other in both directions. Names and numbers are those of Xen's public
- * header io/xs_wire.h; docs/store.md tells what each operation does here. All numbers are little-endian.
- */
+/* The store's wire protocol, which is XenStore's: clients of either need no change for the
+ * other. Packets of a header and `len` bytes follow each other in both directions. Names and
+ * numbers are those of Xen's public header io/xs_wire.h; docs/store.md tells what each operation
+ * does here. All numbers are little-endian. */
 #ifndef TAKT_STORE_WIRE_H
 #define TAKT_STORE_WIRE_H
 
@@ -48,7 +48,8 @@ struct xs_header {
 #define XS_SPECIAL_RELEASE   "@releaseDomain"
 
 /* The page between a guest and the store. A ring's indexes run freely; the byte of index x is at
- * x % XS_RING_SIZE. The producer owns `prod`, the consumer `cons`; both tell the other end by an event. */
+ * x % XS_RING_SIZE. The producer owns `prod`, the consumer `cons`; both tell the other end by an
+ * event. */
 #define XS_RING_SIZE 1024
 struct xs_page {
     u8 req[XS_RING_SIZE]; /* from the guest */

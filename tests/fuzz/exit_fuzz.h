@@ -1,6 +1,5 @@
-/* What the fuzzers of exit handlers share: a VM of two vCPUs that is made anew when it has come to an end,
- * and what
- * must hold after any exit. */
+/* What the fuzzers of exit handlers share: a VM of two vCPUs that is made anew when it has come
+ * to an end, and what must hold after any exit. */
 #ifndef EXIT_FUZZ_H
 #define EXIT_FUZZ_H
 
@@ -16,12 +15,12 @@ struct fuzz_input {
     size_t size;
 };
 
-#define check(ok)                                                                                            \
-    do {                                                                                                     \
-        if (!(ok)) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #ok);                           \
-            abort();                                                                                         \
-        }                                                                                                    \
+#define check(ok)                                                                                  \
+    do {                                                                                           \
+        if (!(ok)) {                                                                               \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #ok);                 \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* The next `n` bytes as a number; zeros at the end. */

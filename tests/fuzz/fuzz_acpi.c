@@ -1,5 +1,5 @@
-/* ACPI tables, as any bytes: the input is the physical memory from 0xe0000 on, with lengths mapped exactly.
- */
+/* ACPI tables, as any bytes: the input is the physical memory from 0xe0000 on, with lengths
+ * mapped exactly. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static unsigned nr_mapped;
 
 /* A copy of its own for each mapping: a read beyond it is found. */
 const void *acpi_map(u64 pa, u64 len) {
-    bool scan = pa == BASE && len == 0x20000; /* the one that looks for the RSDP: zeros behind the input */
+    /* the one that looks for the RSDP: zeros behind the input */
+    bool scan = pa == BASE && len == 0x20000;
     u64 off = pa - BASE;
     u8 *p;
 

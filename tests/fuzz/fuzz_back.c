@@ -1,6 +1,6 @@
-/* The back ends of network and block devices, with a front end's memory and registers at random: they stay
- * inside the window, the disk and their own memory, they end, and a device that they have found broken is
- * left alone. */
+/* The back ends of network and block devices, with a front end's memory and registers at random:
+ * they stay inside the window, the disk and their own memory, they end, and a device that they
+ * have found broken is left alone. */
 #include <stdlib.h>
 #include <string.h>
 #include "drivers/back_blk.h"
@@ -112,10 +112,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 16) return 0;
     flags = data[0];
     front.features = BIT(VIRTIO_F_VERSION_1) | (flags & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) |
-                     (flags & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0) | (flags & 4 ? VIRTIO_NET_F_MRG_RXBUF : 0) |
+                     (flags & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0) |
+                     (flags & 4 ? VIRTIO_NET_F_MRG_RXBUF : 0) |
                      (flags & 8 ? VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM : 0);
     for (u32 q = 0; q < 2; q++)
-        front.queue[q] = (struct takt_queue){ 16, 1, q * 0x400, q * 0x400 + 0x100, q * 0x400 + 0x200 };
+        front.queue[q] =
+            (struct takt_queue){ 16, 1, q * 0x400, q * 0x400 + 0x100, q * 0x400 + 0x200 };
     if (flags & 16) front.queue[0].size = data[1];
     if (flags & 32) front.queue[1].used = (u64)data[2] << 8 | data[3];
     u8 *ram = calloc(1, RAM); /* of its own, so that the sanitizer sees one byte too many */

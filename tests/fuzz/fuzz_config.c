@@ -1,5 +1,5 @@
-/* The configuration parser: any text, any command line. The first byte says where one ends and the other
- * begins. */
+/* The configuration parser: any text, any command line. The first byte says where one ends and
+ * the other begins. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cmdline[n] = 0;
     config_defaults(&c);
     complaints = 0;
-    if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_name_at, hear, NULL) == 0) {
+    if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_name_at, hear,
+                     NULL) == 0) {
         if (complaints) abort();
         check(&c);
     } else if (!complaints) {

@@ -1,5 +1,5 @@
-/* Random bytes to the MOV decoder: it stays inside what it was given, and says the same of the same bytes
- * whatever follows them. */
+/* Random bytes to the MOV decoder: it stays inside what it was given, and says the same of the
+ * same bytes whatever follows them. */
 #include <stdlib.h>
 #include <string.h>
 #include "vdev/decode.h"

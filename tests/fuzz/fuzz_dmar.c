@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     if (info.nr_scopes > DMAR_MAX_SCOPES) abort();
     for (const struct dmar_scope *s = info.scope; s < info.scope + info.nr_scopes; s++)
-        if (!s->hops || s->hops > DMAR_MAX_HOPS || s->of >= (s->of_region ? info.nr_regions : info.nr_units))
+        if (!s->hops || s->hops > DMAR_MAX_HOPS ||
+            s->of >= (s->of_region ? info.nr_regions : info.nr_units))
             abort();
     for (u32 i = 0; i < info.nr_regions; i++)
         if (!info.region[i].odd && info.region[i].first >= info.region[i].last) abort();

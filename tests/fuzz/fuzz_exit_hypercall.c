@@ -1,5 +1,5 @@
-/* Hypercalls: any number, any arguments, any mode. The VM serves devices of another, which does anything to
- * its registers and now and then is made anew. */
+/* Hypercalls: any number, any arguments, any mode. The VM serves devices of another, which does
+ * anything to its registers and now and then is made anew. */
 #include "exit_fuzz.h"
 
 static struct vm *front_vm(bool anew) {
@@ -11,7 +11,8 @@ static struct vm *front_vm(bool anew) {
     if (front) fake_destroy(front);
     c.nr_devices = 2;
     for (u32 i = 0; i < 2; i++)
-        c.device[i] = (struct config_device){ .type = VIRTIO_ID_NET + i, .back = "fuzz", .options = "x" };
+        c.device[i] =
+            (struct config_device){ .type = VIRTIO_ID_NET + i, .back = "fuzz", .options = "x" };
     front = fake_vm(&c);
     check(front);
     fake_cpu(cpu);
@@ -20,10 +21,11 @@ static struct vm *front_vm(bool anew) {
 
 /* A driver that means well, up to where the input says; and then one that does not. */
 static void front_acts(struct vm *front, struct fuzz_input *in) {
-    static const u32 start[][2] = { { VIRTIO_STATUS, 3 },          { VIRTIO_DRIVER_FEATURES_SEL, 1 },
-                                    { VIRTIO_DRIVER_FEATURES, 1 }, { VIRTIO_STATUS, 11 },
-                                    { VIRTIO_QUEUE_NUM, 1 },       { VIRTIO_QUEUE_READY, 1 },
-                                    { VIRTIO_STATUS, 15 } };
+    static const u32 start[][2] = {
+        { VIRTIO_STATUS, 3 },  { VIRTIO_DRIVER_FEATURES_SEL, 1 }, { VIRTIO_DRIVER_FEATURES, 1 },
+        { VIRTIO_STATUS, 11 }, { VIRTIO_QUEUE_NUM, 1 },           { VIRTIO_QUEUE_READY, 1 },
+        { VIRTIO_STATUS, 15 }
+    };
     u64 base = TAKT_VIRTIO_GPA + take(in, 1) % 3 * PAGE_SIZE, value;
 
     for (u32 i = 0, n = (u32)take(in, 1) % 10; i < n && i < ARRAY_SIZE(start); i++) {
@@ -32,7 +34,8 @@ static void front_acts(struct vm *front, struct fuzz_input *in) {
     }
     value = take_value(in);
     bus_do(&front->mmio,
-           &(struct bus_access){ base + take(in, 2) % 0x200, (u8)(1 << (take(in, 1) & 3)), value & 1, 0 },
+           &(struct bus_access){ base + take(in, 2) % 0x200, (u8)(1 << (take(in, 1) & 3)),
+                                 value & 1, 0 },
            &value);
 }
 
@@ -52,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (unsigned i = 0; i < 16; i++) gpr[i] = i * 0x1111111111111111ull;
         gpr[REG_RAX] = nr < 200 ? nr % 32 : take_value(&in);
         gpr[REG_RBX] = take_value(&in);
-        if (nr & 64) gpr[REG_RBX] = front->id * TAKT_MAX_DEVICES + (nr & 32 ? 1 : 0); /* mostly good */
+        /* mostly good */
+        if (nr & 64) gpr[REG_RBX] = front->id * TAKT_MAX_DEVICES + (nr & 32 ? 1 : 0);
         gpr[REG_RCX] = take_value(&in);
         gpr[REG_RDX] = take_value(&in);
         gpr[REG_RSI] = take_value(&in);
@@ -63,7 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                                  : mode & 64 ? 32
                                                              : 16,
                                                  mode & 3, mode & 8 } });
-        check(memcmp(before + 1, gpr + 1, sizeof(before) - sizeof(u64)) == 0); /* all but RAX are preserved */
+        /* all but RAX are preserved */
+        check(memcmp(before + 1, gpr + 1, sizeof(before) - sizeof(u64)) == 0);
     }
     return 0;
 }

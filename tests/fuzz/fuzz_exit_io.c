@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         v = fuzz_vcpu();
         fuzz_mode(v, mode & ~4 & 0x7f); /* without paging, so that there is code to find */
-        for (int s = SEG_ES; s <= SEG_GS; s++) fake_of(v)->seg[s].limit = how & 64 ? 0xffff : 0xffffffff;
+        for (int s = SEG_ES; s <= SEG_GS; s++)
+            fake_of(v)->seg[s].limit = how & 64 ? 0xffff : 0xffffffff;
         for (unsigned i = 0; i < 16; i++)
             if (how & 1) v->virt.regs.gpr[i] = take_value(&in);
         for (unsigned i = 0; i < sizeof(code); i++) code[i] = (u8)take(&in, 1);

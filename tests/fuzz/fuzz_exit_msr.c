@@ -1,11 +1,13 @@
-/* MSRs, control registers, XSETBV: whatever is written, the state stays one that a CPU would take. */
+/* MSRs, control registers, XSETBV: whatever is written, the state stays one that a CPU would
+ * take. */
 #include "exit_fuzz.h"
 
 static bool canonical(u64 v) { return (u64)((i64)(v << 16) >> 16) == v; }
 
 static void invariants(struct vcpu *v) {
-    static const u8 addresses[] = { VREG_LSTAR,   VREG_CSTAR,        VREG_KERNEL_GS_BASE, VREG_FS_BASE,
-                                    VREG_GS_BASE, VREG_SYSENTER_ESP, VREG_SYSENTER_EIP };
+    static const u8 addresses[] = { VREG_LSTAR,       VREG_CSTAR,   VREG_KERNEL_GS_BASE,
+                                    VREG_FS_BASE,     VREG_GS_BASE, VREG_SYSENTER_ESP,
+                                    VREG_SYSENTER_EIP };
     const u64 *r = fake_of(v)->reg;
 
     for (unsigned i = 0; i < ARRAY_SIZE(addresses); i++) check(canonical(r[addresses[i]]));
@@ -30,7 +32,8 @@ static u32 take_msr(struct fuzz_input *in) {
                                  0xc0000080, 0xc0000081, 0xc0000100, 0xc0010015, 0xc0000103 };
     u8 how = (u8)take(in, 1);
 
-    return how < 200 ? known[how % ARRAY_SIZE(known)] + (how > 150) * (u32)take(in, 1) : (u32)take(in, 4);
+    return how < 200 ? known[how % ARRAY_SIZE(known)] + (how > 150) * (u32)take(in, 1)
+                     : (u32)take(in, 4);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -53,12 +56,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             fuzz_handle(v, (struct vm_exit){ .reason = EXIT_RDMSR, .insn_len = 2 });
             check((gpr[REG_RAX] | gpr[REG_RDX]) >> 32 == 0);
             break;
-        case 1 ... 3: fuzz_handle(v, (struct vm_exit){ .reason = EXIT_WRMSR, .insn_len = 2 }); break;
+        case 1 ... 3:
+            fuzz_handle(v, (struct vm_exit){ .reason = EXIT_WRMSR, .insn_len = 2 });
+            break;
         case 4:
-            fuzz_handle(v, (struct vm_exit){
-                               .reason = EXIT_CR,
-                               .insn_len = 3,
-                               .cr = { .cr = how >> 4, .gpr = how & 15, .write = true, .value = value } });
+            fuzz_handle(
+                v, (struct vm_exit){
+                       .reason = EXIT_CR,
+                       .insn_len = 3,
+                       .cr = { .cr = how >> 4, .gpr = how & 15, .write = true, .value = value } });
             break;
         case 5:
             gpr[REG_RCX] = how >> 7;

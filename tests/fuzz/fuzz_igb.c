@@ -1,7 +1,7 @@
-/* An 82576 whose virtual functions write to their mailboxes what the input says, six bytes a change: what the
- * physical function's driver makes of it gives each its own address and pool, and never more. Then a virtual
- * function's driver, to which the other side answers what the input says: it ends in time, and no frame that
- * it hands out is longer than its buffer. */
+/* An 82576 whose virtual functions write to their mailboxes what the input says, six bytes a
+ * change: what the physical function's driver makes of it gives each its own address and pool,
+ * and never more. Then a virtual function's driver, to which the other side answers what the
+ * input says: it ends in time, and no frame that it hands out is longer than its buffer. */
 #include <stdlib.h>
 
 #include "../unit/igb_model.h"
@@ -20,9 +20,11 @@ static const u8 *at, *end;
 
 static u64 dma_addr(const void *p) { return (u64)p; }
 
-static u32 number(const u8 *p) { return (u32)p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24; }
+static u32 number(const u8 *p) {
+    return (u32)p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24;
+}
 
-#define CHECK(what)                                                                                          \
+#define CHECK(what)                                                                                \
     if (!(what)) abort()
 
 static void check_address(u32 i, u32 n) {
@@ -31,7 +33,8 @@ static void check_address(u32 i, u32 n) {
 
     if (!(high >> 31)) return;
     igb_vfs_mac(&vfs, n, mac);
-    CHECK(low == number(mac) && (high & 0xffff) == number(mac + 4) && (high >> 18 & 0xff) == 1u << n);
+    CHECK(low == number(mac) && (high & 0xffff) == number(mac + 4) &&
+          (high >> 18 & 0xff) == 1u << n);
 }
 
 static void check(u64 answers) {

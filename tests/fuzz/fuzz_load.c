@@ -1,5 +1,5 @@
-/* The loader of guest images. Odd first byte: the rest is the file. Even: the rest are changes to a good
- * one. */
+/* The loader of guest images. Odd first byte: the rest is the file. Even: the rest are changes
+ * to a good one. */
 #include "exit_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,6 +1,7 @@
-/* Received frames against the whole stack with a connection up: any bytes as a frame, segments with fields
- * of the input's choice and right checksums, while the socket is owned, released and read at points of its
- * choice. Nothing may leak, and what was acknowledged early must have been kept. */
+/* Received frames against the whole stack with a connection up: any bytes as a frame, segments
+ * with fields of the input's choice and right checksums, while the socket is owned, released and
+ * read at points of its choice. Nothing may leak, and what was acknowledged early must have been
+ * kept. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/unit/net_wire.h"
@@ -68,7 +69,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
     in_end = data + size;
     wire_start(take(1) & 1 ? NET_OWNER : NET_PLAIN, true);
     owned = false;
-    if (sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, 5001) || sock_listen(listener, 2))
+    if (sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, 5001) ||
+        sock_listen(listener, 2))
         abort();
     if (sock_open(SOCK_UDP, &options, &udp) || sock_bind(udp, 5001)) abort();
     peer_connect(&p, 1024 + ++port % 30000, 5001, take(1) & 1);

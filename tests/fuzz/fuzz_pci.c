@@ -1,6 +1,6 @@
-/* Configuration space as any bytes: the input says how up to eight functions differ from good ones, in
- * what they show and in which bits can be written. They are found, given to a VM as far as that is not
- * refused, used and taken back. */
+/* Configuration space as any bytes: the input says how up to eight functions differ from good
+ * ones, in what they show and in which bits can be written. They are found, given to a VM as far
+ * as that is not refused, used and taken back. */
 #include <stdlib.h>
 #include <string.h>
 #include <takt/errno.h>

@@ -1,5 +1,5 @@
-/* The shell: any bytes typed at it, with two VMs and a second pool there. It has to come back to its prompt
- * afterwards. */
+/* The shell: any bytes typed at it, with two VMs and a second pool there. It has to come back to
+ * its prompt afterwards. */
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     if (size > 2000) return 0;
     if (!started) {
-        rig_start(&cfg,
-                  "[vm one]\nimage = null\nmemory = 2M\n[vm two]\nimage = null\nmemory = 2M\nvcpus = 2\n");
+        rig_start(&cfg, "[vm one]\nimage = null\nmemory = 2M\n[vm two]\nimage = null\nmemory = "
+                        "2M\nvcpus = 2\n");
         started = true;
     }
     again("create one");
@@ -38,6 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     console_input("\x1d\x03\r", 3); /* as taktctl begins */
     rig_run(NS_PER_MS);
     again("list -j");
-    if (!strstr(fake_console_text, "\x1e{\"id\": \"\", \"command\": \"list\", \"error\": 0")) abort();
+    if (!strstr(fake_console_text, "\x1e{\"id\": \"\", \"command\": \"list\", \"error\": 0"))
+        abort();
     return 0;
 }

@@ -1,6 +1,7 @@
-/* A card with virtual functions behind a bridge, and how the input changes both: five bytes a change, of
- * what is read or of which bits can be written. What comes of it is within the bridge's window and nowhere
- * twice; what a VM does in configuration space changes COMMAND alone; resets and groups end. */
+/* A card with virtual functions behind a bridge, and how the input changes both: five bytes a
+ * change, of what is read or of which bits can be written. What comes of it is within the
+ * bridge's window and nowhere twice; what a VM does in configuration space changes COMMAND
+ * alone; resets and groups end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,18 +33,22 @@ static void machine(void) {
 
 static void check_places(void) {
     for (u32 i = 0; i < pci_count() * 6; i++) {
-        const struct pci_device *d = pci_at(i / 6), *bridge = d->pf ? pci_bridge_of(d->pf->bdf >> 8) : NULL;
+        const struct pci_device *d = pci_at(i / 6),
+                                *bridge = d->pf ? pci_bridge_of(d->pf->bdf >> 8) : NULL;
         const struct pci_bar *a = &d->bar[i % 6];
 
         if (!d->pf || !a->size) continue;
-        if (!bridge || a->io || a->addr < (u64)(pci_read(bridge->bdf, PCI_WINDOW, 2) & 0xfff0) << 16) abort();
+        if (!bridge || a->io ||
+            a->addr < (u64)(pci_read(bridge->bdf, PCI_WINDOW, 2) & 0xfff0) << 16)
+            abort();
         if (a->addr + a->size - 1 >
             ((u64)(pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & 0xfff0) << 16 | 0xfffff))
             abort();
         for (u32 k = 0; k < pci_count() * 6; k++) {
             const struct pci_bar *b = &pci_at(k / 6)->bar[k % 6];
 
-            if (k != i && b->size && !b->io && a->addr < b->addr + b->size && b->addr < a->addr + a->size)
+            if (k != i && b->size && !b->io && a->addr < b->addr + b->size &&
+                b->addr < a->addr + a->size)
                 abort();
         }
     }

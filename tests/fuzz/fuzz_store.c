@@ -1,6 +1,6 @@
-/* A guest at its page of the store: packets good and bad, indexes that jump, replies that nobody fetches,
- * beside an administrator, while allocations fail. Nothing is read or written beyond the page, the account
- * stays within its quota, and when the VM is gone nothing is left. */
+/* A guest at its page of the store: packets good and bad, indexes that jump, replies that nobody
+ * fetches, beside an administrator, while allocations fail. Nothing is read or written beyond
+ * the page, the account stays within its quota, and when the VM is gone nothing is left. */
 #include <stdint.h>
 #include "../unit/store_rig.h"
 
@@ -13,7 +13,8 @@ static void check(bool ok) {
 }
 
 static void put(const void *bytes, u32 n) {
-    for (u32 i = 0; i < n; i++) page.req[(page.req_prod + i) % XS_RING_SIZE] = ((const u8 *)bytes)[i];
+    for (u32 i = 0; i < n; i++)
+        page.req[(page.req_prod + i) % XS_RING_SIZE] = ((const u8 *)bytes)[i];
     __atomic_store_n(&page.req_prod, page.req_prod + n, __ATOMIC_RELEASE);
 }
 
@@ -22,7 +23,8 @@ static void visit(void) {
 
     for (u32 i = 0; i < 2000 && store_pump(c, i % 4 > 0) & STORE_MORE; i++)
         ;
-    check(c->memory <= c->quota.memory && c->nodes <= c->quota.nodes && c->nr_events <= c->quota.events);
+    check(c->memory <= c->quota.memory && c->nodes <= c->quota.nodes &&
+          c->nr_events <= c->quota.events);
     check(c->nr_watches <= c->quota.watches && c->nr_transactions <= c->quota.transactions);
     check(page.req_cons == c->req_cons && page.rsp_prod == c->rsp_prod);
 }
@@ -62,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             }
             break;
         case 7: /* the administrator does something there */
-            store_write(&rig_client[0], 0, d[1] % 2 ? "/local/domain/1/a" : "/local/domain/1/a/b", "x", 1);
+            store_write(&rig_client[0], 0, d[1] % 2 ? "/local/domain/1/a" : "/local/domain/1/a/b",
+                        "x", 1);
             rig_settle();
             break;
         default: /* a packet that is one */

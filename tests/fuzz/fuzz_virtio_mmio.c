@@ -1,5 +1,5 @@
-/* The registers of a virtio device under any accesses of its driver and any calls of its back end; after
- * each, what must hold. */
+/* The registers of a virtio device under any accesses of its driver and any calls of its back
+ * end; after each, what must hold. */
 #include <stdlib.h>
 #include <string.h>
 #include "vdev/virtio_mmio.h"
@@ -15,7 +15,9 @@ static void check(bool ok) {
     if (!ok) abort();
 }
 
-static void check_part(u64 at, u64 align, u64 len) { check(at % align == 0 && guestmem_has(&mem, at, len)); }
+static void check_part(u64 at, u64 align, u64 len) {
+    check(at % align == 0 && guestmem_has(&mem, at, len));
+}
 
 static void invariants(void) {
     const struct takt_front *f = &dev.front;
@@ -67,7 +69,8 @@ static void back_end(u8 what, u32 value) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const u32 edges[] = { 0, 1, 3, 7, 11, 15, 8, 0x100, 0x1000, 0x10000, RAM - 4096, 0xffffffff };
+    static const u32 edges[] = { 0, 1,     3,      7,       11,         15,
+                                 8, 0x100, 0x1000, 0x10000, RAM - 4096, 0xffffffff };
     u32 tell, offered = 0x00f600ff | 2 << 8;
 
     dev = (struct virtio_mmio){ .mem = &mem, .type = VIRTIO_ID_NET, .port = 1, .config_port = 2 };
@@ -80,8 +83,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (data[0] & 0x40) offset = offset % 0x108 & ~3u, width = 4; /* mostly what is there */
         switch (data[0] & 7) {
         case 0: back_end(data[1], value); break;
-        case 1: check(width == 4 || virtio_mmio_read(&dev, offset, width) >> 8 * MIN(width, 3u) == 0); break;
-        case 2: check(virtio_mmio_notify(&dev, value) == (value < 8 && dev.live >> value & 1)); break;
+        case 1:
+            check(width == 4 || virtio_mmio_read(&dev, offset, width) >> 8 * MIN(width, 3u) == 0);
+            break;
+        case 2:
+            check(virtio_mmio_notify(&dev, value) == (value < 8 && dev.live >> value & 1));
+            break;
         case 3: back_end(0, offered); break;
         default:
             tell = virtio_mmio_write(&dev, offset, width, value);

@@ -1,4 +1,5 @@
-/* Random accesses to four LAPICs of one VM, with time passing; after each the invariants of every one. */
+/* Random accesses to four LAPICs of one VM, with time passing; after each the invariants of
+ * every one. */
 #include <stdlib.h>
 #include <string.h>
 #include "../unit/fake_machine.h"
@@ -36,7 +37,9 @@ static void tick(struct timer *t, u64 ns) { vlapic_tick(&apic[t - timers], ns); 
 
 static u64 tsc_to_ns(struct vlapic *l, u64 tsc) { return tsc; }
 
-static const struct vlapic_ops ops = { .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns };
+static const struct vlapic_ops ops = {
+    .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns
+};
 
 static void invariants(struct vlapic *l) {
     const u32 *irr = l->reg + R_IRR, *isr = l->reg + R_ISR;
@@ -53,8 +56,10 @@ static void invariants(struct vlapic *l) {
     check(tpr <= 0xff);
     check((l->base & ~(APIC_BASE_EN | APIC_BASE_EXTD | APIC_BASE_BSP)) == 0xfee00000);
     check((l->base & (APIC_BASE_EN | APIC_BASE_EXTD)) != APIC_BASE_EXTD);
-    for (u32 n = R_LVT_TIMER; n <= R_LVT_ERROR; n++) check(l->reg[R_SVR] & 0x100 || l->reg[n] & 0x10000);
-    if (l->base & APIC_BASE_EN && !vlapic_x2(l)) check(vlapic_read(l, 0x390, now) <= l->reg[R_INITIAL]);
+    for (u32 n = R_LVT_TIMER; n <= R_LVT_ERROR; n++)
+        check(l->reg[R_SVR] & 0x100 || l->reg[n] & 0x10000);
+    if (l->base & APIC_BASE_EN && !vlapic_x2(l))
+        check(vlapic_read(l, 0x390, now) <= l->reg[R_INITIAL]);
     check(l->next == ~0ull || l->reg[R_INITIAL] || l->deadline);
     check(!timers[l - apic].queued || !(l->reg[R_LVT_TIMER] & 0x10000));
 }
@@ -69,7 +74,8 @@ static void pass(u64 ns) {
         t = timerq_pop(&queue, now);
         fired++;
         t->fn(t, now);
-        /* At most one tick a period and LAPIC, one that was held back, and one that was due at once. */
+        /* At most one tick a period and LAPIC, one that was held back, and one that was due at
+         * once. */
         check(fired - before <= NR * (ns / VLAPIC_MIN_PERIOD + 3));
     }
     now = end;
@@ -98,7 +104,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 6 ... 7: vlapic_wrmsr(l, MSR_X2APIC + data[1], data[7] & 1 ? value : wide, now); break;
         case 8: vlapic_rdmsr(l, MSR_X2APIC + data[1], &got, now); break;
         case 9:
-            vlapic_wrmsr(l, MSR_APIC_BASE, l->base ^ (value & 0xc00) ^ (data[7] == 1 ? wide : 0), now);
+            vlapic_wrmsr(l, MSR_APIC_BASE, l->base ^ (value & 0xc00) ^ (data[7] == 1 ? wide : 0),
+                         now);
             break;
         case 10: vlapic_wrmsr(l, MSR_TSC_DEADLINE, data[7] & 1 ? now + value : wide, now); break;
         case 11: vlapic_raise(l, data[1]); break;

@@ -1,6 +1,6 @@
-/* The back end's side of a ring in memory that a hostile front end has filled: chains lie within the window,
- * are bounded, and all their bytes may be read and written; what they are does not change by looking again.
- */
+/* The back end's side of a ring in memory that a hostile front end has filled: chains lie within
+ * the window, are bounded, and all their bytes may be read and written; what they are does not
+ * change by looking again. */
 #include <stdlib.h>
 #include <string.h>
 #include "drivers/vring_back.h"
@@ -40,19 +40,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     u8 *ram;
 
     if (size < 8) return 0;
-    features = (data[0] & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) | (data[0] & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0);
+    features =
+        (data[0] & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) | (data[0] & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0);
     n = MIN((u32)size - 2, 8192u);
     ram = malloc(MAX(n, (u32)RING)); /* of its own, so that the sanitizer sees one byte too many */
     memset(ram, 0, MAX(n, (u32)RING));
     memcpy(ram, data + 2, n);
     w = (struct takt_window){ (u64)ram, MAX(n, (u32)RING), 0 };
-    if (vring_back_init(&r, &w, features, data[1] & 0x80 ? data[1] : SIZE, DESC, AVAIL, USED) == 0) {
+    if (vring_back_init(&r, &w, features, data[1] & 0x80 ? data[1] : SIZE, DESC, AVAIL, USED) ==
+        0) {
         for (u32 i = 0; i < 64; i++) {
             if (vring_back_take(&r, &c) != 1) break;
             check_chain(&w, &c);
             vring_back_untake(&r, 1);
             check(vring_back_take(&r, &again) == 1 && again.head == c.head);
-            if (c.nr_in && data[0] & 4) vring_copy_in(c.seg + c.nr_out, c.nr_in, data[1], data, (u32)size);
+            if (c.nr_in && data[0] & 4)
+                vring_copy_in(c.seg + c.nr_out, c.nr_in, data[1], data, (u32)size);
             vring_back_put(&r, c.head, c.in_len);
             if (i % 4 == 3) vring_back_flush(&r);
         }

@@ -1,5 +1,5 @@
-/* The firmware's table WDAT, as any bytes: the input is the table, in memory that ends where it ends. The
- * registers that it names are the fuzzer's. */
+/* The firmware's table WDAT, as any bytes: the input is the table, in memory that ends where it
+ * ends. The registers that it names are the fuzzer's. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -21,13 +21,15 @@ int main(void) {
     CHECK(where == TAKT_LAPIC_GPA && base & BSP && base & EN, "APIC_BASE is %lx", base);
     check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | X2), EXC_GP, "x2APIC without enable");
     check_exception(wrmsr_fault(MSR_APIC_BASE, base | 1), EXC_GP, "a reserved bit");
-    check_exception(wrmsr_fault(MSR_APIC_BASE, base | 1ull << 60), EXC_GP, "an address beyond MAXPHYADDR");
+    check_exception(wrmsr_fault(MSR_APIC_BASE, base | 1ull << 60), EXC_GP,
+                    "an address beyond MAXPHYADDR");
     if (lapic_has_x2()) {
         lapic_set_mode(true);
         check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | EN), EXC_GP, "x2APIC to xAPIC");
         CHECK(rdmsr(MSR_APIC_BASE) & X2, "and still it left x2APIC mode");
         check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP), EXC_NONE, "x2APIC to disabled");
-        check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | X2 | EN), EXC_GP, "disabled to x2APIC");
+        check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | X2 | EN), EXC_GP,
+                        "disabled to x2APIC");
         CHECK(!cpuid_has_apic(), "CPUID shows an APIC that is off");
     } else {
         wrmsr(MSR_APIC_BASE, where | BSP);

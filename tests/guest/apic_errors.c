@@ -1,5 +1,5 @@
-/* Vectors 0 to 15 in IPIs and in the LAPIC's own table: an error is noted in ESR and raises LVT Error once,
- * and if that is such a vector itself, nothing. */
+/* Vectors 0 to 15 in IPIs and in the LAPIC's own table: an error is noted in ESR and raises LVT
+ * Error once, and if that is such a vector itself, nothing. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -47,7 +47,8 @@ static void by_timer(const char *mode) {
     delay_ns(10 * NS_PER_US);
     esr = take_esr();
     CHECK(esr == RECEIVE_ILLEGAL, "%s: a timer with vector 7: ESR is %x", mode, esr);
-    CHECK(errors == before + 1, "%s: a timer with vector 7 raised %u errors", mode, errors - before);
+    CHECK(errors == before + 1, "%s: a timer with vector 7 raised %u errors", mode,
+          errors - before);
 }
 
 static void error_of_the_error(const char *mode) {
@@ -58,7 +59,8 @@ static void error_of_the_error(const char *mode) {
     for (unsigned i = 0; i < 100; i++) lapic_self_ipi(3);
     delay_ns(10 * NS_PER_US);
     esr = take_esr();
-    CHECK(esr == (SEND_ILLEGAL | RECEIVE_ILLEGAL), "%s: LVT Error with vector 5: ESR is %x", mode, esr);
+    CHECK(esr == (SEND_ILLEGAL | RECEIVE_ILLEGAL), "%s: LVT Error with vector 5: ESR is %x", mode,
+          esr);
     CHECK(errors == before, "%s: it was raised", mode);
     lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
 }

@@ -1,5 +1,6 @@
-/* An emulated instruction that ends at the top of the lower half of the address space is executed:
- * going on is #GP, and its RIP is behind the instruction, as the fetch from there is what faults. */
+/* An emulated instruction that ends at the top of the lower half of the address space is
+ * executed: going on is #GP, and its RIP is behind the instruction, as the fetch from there is
+ * what faults. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>

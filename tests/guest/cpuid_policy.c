@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 1000 */
-/* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond the highest
- * leaf, nothing that is hidden. */
+/* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond
+ * the highest leaf, nothing that is hidden. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <takt/seed.h>
@@ -22,7 +22,8 @@ static void ask(void *arg) {
 
     for (unsigned b = 0; b < ARRAY_SIZE(bases); b++)
         for (u32 i = 0; i < LEAVES; i++)
-            for (u32 sub = 0; sub < SUBS; sub++) answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
+            for (u32 sub = 0; sub < SUBS; sub++)
+                answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
 }
 
 /* Bits that tell vCPUs apart: leaf, register. */
@@ -40,7 +41,8 @@ static void sweep(bool two) {
                 u32 leaf = bases[b] + i;
                 struct cpuid *first = &answer[0][b][i][sub], again = cpuid(leaf, subleaf(sub));
 
-                CHECK(!memcmp(first, &again, sizeof(again)), "leaf %x.%x changes", leaf, subleaf(sub));
+                CHECK(!memcmp(first, &again, sizeof(again)), "leaf %x.%x changes", leaf,
+                      subleaf(sub));
                 CHECK(!two || has_id(leaf) || !memcmp(first, &answer[1][b][i][sub], sizeof(again)),
                       "leaf %x.%x differs on vCPU 1", leaf, subleaf(sub));
             }
@@ -54,8 +56,8 @@ static void beyond(u32 base) {
     for (unsigned i = 0; i < ARRAY_SIZE(further); i++) {
         struct cpuid c = cpuid(max + further[i], 0);
 
-        CHECK(!(c.eax | c.ebx | c.ecx | c.edx), "leaf %x, beyond %x, is %x %x %x %x", max + further[i], max,
-              c.eax, c.ebx, c.ecx, c.edx);
+        CHECK(!(c.eax | c.ebx | c.ecx | c.edx), "leaf %x, beyond %x, is %x %x %x %x",
+              max + further[i], max, c.eax, c.ebx, c.ecx, c.edx);
     }
 }
 
@@ -84,7 +86,8 @@ static void takt_leaves(void) {
     CHECK(cpuid(TAKT_CPUID_ABI, 0).eax == TAKT_ABI_VERSION, "ABI %x", cpuid(TAKT_CPUID_ABI, 0).eax);
     CHECK(cpuid(TAKT_CPUID_ABI, 0).edx == 0, "vCPU id %u", cpuid(TAKT_CPUID_ABI, 0).edx);
     CHECK(time.eax > 1000 && time.ebx > 1000, "TSC %u kHz, LAPIC timer %u kHz", time.eax, time.ebx);
-    CHECK(info.eax == TAKT_SHARED_GPA && info.ebx == TAKT_INFO_GPA && info.ecx == vcpu_count(), "leaf 3");
+    CHECK(info.eax == TAKT_SHARED_GPA && info.ebx == TAKT_INFO_GPA && info.ecx == vcpu_count(),
+          "leaf 3");
     CHECK(takt_machine_seed() == 2026, "seed of the machine %lu", takt_machine_seed());
     CHECK(takt_seed() == seed_of_vm(2026, "cpuid_policy"), "seed of the VM %lx", takt_seed());
     CHECK(cpuid(TAKT_CPUID_ABI, 0xffffffff).eax == TAKT_ABI_VERSION, "a subleaf of ours matters");

@@ -42,8 +42,8 @@ static void cr0(void) {
     check_exception(set_cr0(old & ~CR0_WP), EXC_NONE, "CR0.WP off");
     CHECK(!(read_cr0() & CR0_WP), "CR0.WP stays");
     check_exception(set_cr0(old | CR0_CD | CR0_NW), EXC_NONE, "CR0.CD and NW");
-    CHECK((read_cr0() & (CR0_CD | CR0_NW)) == (CR0_CD | CR0_NW) || !on_takt(), "CR0.CD is not kept: %lx",
-          read_cr0());
+    CHECK((read_cr0() & (CR0_CD | CR0_NW)) == (CR0_CD | CR0_NW) || !on_takt(),
+          "CR0.CD is not kept: %lx", read_cr0());
     check_exception(set_cr0(old), EXC_NONE, "CR0 back");
     check_exception(set_cr0(old | CR0_TS), EXC_NONE, "CR0.TS");
     check_exception(FAULT_OF("fninit"), EXC_NM, "x87 with CR0.TS");
@@ -53,8 +53,8 @@ static void cr0(void) {
     CHECK(read_cr0() == old, "CR0 is %lx after LMSW", read_cr0());
 }
 
-/* While CR0.CD is set accesses to CR0 may exit that do not otherwise: they do the same as ever, with operands
- * in memory, too, and NMIs, interrupts and single steps between them. */
+/* While CR0.CD is set accesses to CR0 may exit that do not otherwise: they do the same as ever,
+ * with operands in memory, too, and NMIs, interrupts and single steps between them. */
 static void cr0_cache_off(void) {
     u64 old = read_cr0(), off = old | CR0_CD;
     volatile u16 word = 0, *nowhere = (volatile u16 *)(1ull << 45);
@@ -66,12 +66,20 @@ static void cr0_cache_off(void) {
         __asm__ volatile("smsw %0" : "=r"(reg));
         CHECK(word == (u16)old && reg == (u16)old, "SMSW: %x and %x, not %x", word, reg, (u16)old);
         word |= CR0_TS;
-        check_exception(FAULT_OF("lmsw %0", : : "m"(word) : "memory"), EXC_NONE, "LMSW from memory");
+        check_exception(FAULT_OF("lmsw %0",
+                                 :
+                                 : "m"(word)
+                                 : "memory"),
+                        EXC_NONE, "LMSW from memory");
         CHECK(read_cr0() == (off | CR0_TS), "CR0 is %lx after LMSW", read_cr0());
         check_exception(FAULT_OF("clts"), EXC_NONE, "CLTS");
         CHECK(read_cr0() == off, "CR0 is %lx after CLTS", read_cr0());
     }
-    check_exception(FAULT_OF("lmsw (%0)", : : "r"(nowhere) : "memory"), EXC_PF, "LMSW from nowhere");
+    check_exception(FAULT_OF("lmsw (%0)",
+                             :
+                             : "r"(nowhere)
+                             : "memory"),
+                    EXC_PF, "LMSW from nowhere");
     CHECK(read_cr0() == off, "CR0 is %lx, not %lx", read_cr0(), off);
     check_exception(set_cr0(off | CR0_NW), EXC_NONE, "CR0.NW with CD");
     CHECK(read_cr0() == (off | CR0_NW), "CR0 is %lx", read_cr0());
@@ -118,7 +126,8 @@ static void cr4(void) {
     check_exception(set_cr4(old | BIT(31)), EXC_GP, "CR4 bit 31");
     check_exception(set_cr4(old | BIT(40)), EXC_GP, "CR4 bit 40");
     if (on_takt()) check_exception(set_cr4(old | CR4_VMXE), EXC_GP, "CR4.VMXE");
-    if (!(cpuid(1, 0).ecx & BIT(17))) check_exception(set_cr4(old | CR4_PCIDE), EXC_GP, "CR4.PCIDE, hidden");
+    if (!(cpuid(1, 0).ecx & BIT(17)))
+        check_exception(set_cr4(old | CR4_PCIDE), EXC_GP, "CR4.PCIDE, hidden");
     check_exception(set_cr4(old | CR4_LA57), EXC_GP, "CR4.LA57 in long mode");
     CHECK(read_cr4() == old, "CR4 is %lx, was %lx", read_cr4(), old);
     check_exception(set_cr4(old | CR4_TSD | CR4_PGE), EXC_NONE, "CR4.TSD and PGE");

@@ -1,8 +1,8 @@
 /* only: bochs */
 /* vcpus: 2 */
 /* time: 800 */
-/* A vCPU whose delivery of #DB raises #DB again, without end (a data breakpoint on the stack that the
- * delivery writes): the other vCPU and the machine go on. */
+/* A vCPU whose delivery of #DB raises #DB again, without end (a data breakpoint on the stack
+ * that the delivery writes): the other vCPU and the machine go on. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -25,7 +25,9 @@ static void loop(void *arg) {
     __asm__ volatile("sidt %0" : "=m"(r));
     ((u8 *)r.base)[EXC_DB * 16 + 4] = 2;
     this_vcpu()->tss.ist[1] = (u64)(stack + 64);
-    __asm__ volatile("mov %0, %%dr0; mov %1, %%dr7" : : "r"(watched), "r"(0x402ull | 1 << 16 | 2 << 18));
+    __asm__ volatile("mov %0, %%dr0; mov %1, %%dr7"
+                     :
+                     : "r"(watched), "r"(0x402ull | 1 << 16 | 2 << 18));
     began = true;
     *(volatile u64 *)watched = 1;
     for (;;)

@@ -1,4 +1,5 @@
-/* Debug registers: reserved bits, GD, breakpoints, and single steps over instructions that are emulated. */
+/* Debug registers: reserved bits, GD, breakpoints, and single steps over instructions that are
+ * emulated. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/trap.h>
@@ -46,17 +47,17 @@ static bool on_db_fault(struct trap_frame *f) {
 }
 
 /* TF from before `insn` to after the NOP behind it. Each of insn and NOP must trap once. */
-#define STEP(what, insn, n)                                                                                  \
-    do {                                                                                                     \
-        steps = 0;                                                                                           \
-        __asm__ volatile("pushfq; orl $0x100, (%%rsp); popfq\n" insn "\nnop\n"                               \
-                         "pushfq; andl $~0x100, (%%rsp); popfq"                                              \
-                         :                                                                                   \
-                         : "a"(0), "c"(0x1a0), "d"(0)                                                        \
-                         : "rbx", "r8", "r9", "memory", "cc");                                               \
-        /* the pushfq, the and and the popfq trap as well; popfq itself ends it */                           \
-        CHECK(steps == (n) + 4, "%s: %u steps instead of %u", what, steps - 4, n);                           \
-        CHECK(last_dr6 &DR6_BS, "%s: DR6 %lx", what, last_dr6);                                              \
+#define STEP(what, insn, n)                                                                        \
+    do {                                                                                           \
+        steps = 0;                                                                                 \
+        __asm__ volatile("pushfq; orl $0x100, (%%rsp); popfq\n" insn "\nnop\n"                     \
+                         "pushfq; andl $~0x100, (%%rsp); popfq"                                    \
+                         :                                                                         \
+                         : "a"(0), "c"(0x1a0), "d"(0)                                              \
+                         : "rbx", "r8", "r9", "memory", "cc");                                     \
+        /* the pushfq, the and and the popfq trap as well; popfq itself ends it */                 \
+        CHECK(steps == (n) + 4, "%s: %u steps instead of %u", what, steps - 4, n);                 \
+        CHECK(last_dr6 &DR6_BS, "%s: DR6 %lx", what, last_dr6);                                    \
     } while (0)
 
 static void single_steps(void) {

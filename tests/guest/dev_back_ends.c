@@ -1,8 +1,8 @@
 /* vms: 2 */
 /* time: 4000 */
 /* keys1: net = dev_back_ends-2 */
-/* The back end reboots under its front end: the device needs a reset and is not there, then it is offered
- * again and works. */
+/* The back end reboots under its front end: the device needs a reset and is not there, then it
+ * is offered again and works. */
 #include "dev_rig.h"
 
 enum { PING = 1, DIE, END };
@@ -45,7 +45,8 @@ static void back(void) {
     back_await(&b, 0);
     b.box->lives++;
     for (;;) {
-        while (b.box->asked == seen || b.box->asked == b.box->answered) dev_await(b.port, "a request");
+        while (b.box->asked == seen || b.box->asked == b.box->answered)
+            dev_await(b.port, "a request");
         seen = b.box->asked;
         command = b.box->command; /* with the answer the front end goes on to the next */
         b.box->answered = seen;

@@ -1,9 +1,10 @@
 /* vms: 2 */
 /* time: 2500 */
 /* keys1: net = dev_front_ends-2 */
-/* The front VM ends while its back end writes into its RAM without a pause, from before until long after: the
- * back end never faults, hears of it, and serves nobody any more. With `forever` on the command lines, for
- * system tests: the front end stays, and the back end takes on whoever comes next. */
+/* The front VM ends while its back end writes into its RAM without a pause, from before until
+ * long after: the back end never faults, hears of it, and serves nobody any more. With `forever`
+ * on the command lines, for system tests: the front end stays, and the back end takes on whoever
+ * comes next. */
 #include "dev_rig.h"
 
 static bool forever;
@@ -58,7 +59,8 @@ static void back(void) {
         served = answer(&b);
         while (served && (!hammer(&b) || back_state(&b, 0) != -ENOENT)) rounds++;
         for (end = time_ns() + 20 * NS_PER_MS; served && time_ns() < end;) hammer(&b);
-        CHECK(hypercall2(TAKT_HC_BACK_MAP, b.is.handle, (u64)&b.window) == -ENOENT, "mapped what is gone");
+        CHECK(hypercall2(TAKT_HC_BACK_MAP, b.is.handle, (u64)&b.window) == -ENOENT,
+              "mapped what is gone");
         CHECK(hypercall1(TAKT_HC_BACK_IRQ, b.is.handle) == -ENOENT, "interrupted what is gone");
         CHECK(hypercall1(TAKT_HC_BACK_UNMAP, b.is.handle) == 0 || !served, "cannot unmap");
         CHECK(hypercall1(TAKT_HC_BACK_UNMAP, b.is.handle) == -ENOENT, "unmapped twice");

@@ -2,9 +2,9 @@
 /* memory: 4 */
 /* time: 2500 */
 /* keys1: net = dev_hostile-2 */
-/* A front end that does its worst with its registers harms itself alone: a device that needs a reset,
- * accesses that do nothing. The back end is never told of a ring that is not in RAM, and goes on serving. A
- * third VM may do nothing with the device. */
+/* A front end that does its worst with its registers harms itself alone: a device that needs a
+ * reset, accesses that do nothing. The back end is never told of a ring that is not in RAM, and
+ * goes on serving. A third VM may do nothing with the device. */
 #include "dev_rig.h"
 
 enum { PING = 1, END };
@@ -46,8 +46,8 @@ static void bad_queues(struct box *box) {
         dev_agree(0);
         dev_queue(0, 0, bad[i].size, bad[i].desc, bad[i].avail, bad[i].used);
         CHECK(dev_get(0, VIRTIO_QUEUE_READY) == 0, "bad queue %u is ready", i);
-        CHECK(dev_get(0, VIRTIO_STATUS) == (DEV_AGREED | VIRTIO_NEEDS_RESET), "bad queue %u: status %x", i,
-              dev_get(0, VIRTIO_STATUS));
+        CHECK(dev_get(0, VIRTIO_STATUS) == (DEV_AGREED | VIRTIO_NEEDS_RESET),
+              "bad queue %u: status %x", i, dev_get(0, VIRTIO_STATUS));
         dev_put(0, VIRTIO_STATUS, DEV_RUNS);
         CHECK(!(dev_get(0, VIRTIO_STATUS) & VIRTIO_DRIVER_OK), "bad queue %u runs", i);
         dev_put(0, VIRTIO_QUEUE_NOTIFY, 0);
@@ -109,8 +109,9 @@ static void back(void) {
         for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) {
             const struct takt_queue *q = &b.front.queue[i];
 
-            CHECK(!q->ready || (q->size && q->size <= 64 && !(q->size & (q->size - 1)) && q->desc % 16 == 0 &&
-                                q->desc < b.is.ram && q->avail < b.is.ram && q->used < b.is.ram),
+            CHECK(!q->ready || (q->size && q->size <= 64 && !(q->size & (q->size - 1)) &&
+                                q->desc % 16 == 0 && q->desc < b.is.ram && q->avail < b.is.ram &&
+                                q->used < b.is.ram),
                   "queue %u: %u at %lx", i, q->size, q->desc);
         }
         if (b.front.resets != resets) { /* it holds nothing from before */
@@ -143,7 +144,8 @@ static void third(void) {
             i64 want = nr == TAKT_HC_BACK_UNMAP ? -ENOENT : -EPERM, got;
 
             got = hypercall3(nr, handle, (u64)buffer, 0);
-            CHECK(got == want || got == -ENOENT, "call %u gives %ld", nr, got); /* the front may have ended */
+            /* the front may have ended */
+            CHECK(got == want || got == -ENOENT, "call %u gives %ld", nr, got);
             if (i == 0) CHECK(got == want, "call %u gives %ld", nr, got);
         }
         CHECK(hypercall2(TAKT_HC_BACK_LIST, 0, (u64)buffer) == -ENOENT, "a device to serve");

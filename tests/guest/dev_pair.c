@@ -1,9 +1,9 @@
 /* vms: 2 */
 /* time: 1500 */
 /* keys1: net = dev_pair-2 rate=1M  delay=2ms; disk = dev_pair-2 */
-/* A front end and its back end: the device appears when it is offered, queues and features arrive, RAM is
- * seen both ways, notifies and interrupts come one for one; the configuration changes; the device needs a
- * reset, and a reset waits for the back end. */
+/* A front end and its back end: the device appears when it is offered, queues and features
+ * arrive, RAM is seen both ways, notifies and interrupts come one for one; the configuration
+ * changes; the device needs a reset, and a reset waits for the back end. */
 #include "dev_rig.h"
 
 #define ROUNDS 50
@@ -12,18 +12,20 @@ enum { PING = 1, CONFIGURE, BREAK, END };
 
 static void front(void) {
     struct box *box = page_alloc(1);
-    u32 config = dev_get(0, TAKT_VIRTIO_CONFIG_PORT), port = dev_get(0, TAKT_VIRTIO_PORT), generation;
+    u32 config = dev_get(0, TAKT_VIRTIO_CONFIG_PORT), port = dev_get(0, TAKT_VIRTIO_PORT),
+        generation;
 
     memset(box, 0, PAGE_SIZE);
     for (u32 n = 0; n < TAKT_MAX_DEVICES; n++) {
-        CHECK(dev_get(n, VIRTIO_MAGIC) == VIRTIO_MAGIC_VALUE && dev_get(n, VIRTIO_VERSION) == 2, "page %u",
-              n);
+        CHECK(dev_get(n, VIRTIO_MAGIC) == VIRTIO_MAGIC_VALUE && dev_get(n, VIRTIO_VERSION) == 2,
+              "page %u", n);
         CHECK((dev_get(n, TAKT_VIRTIO_PORT) != 0) == (n < 2), "device %u", n);
     }
     CHECK(dev_get(2, VIRTIO_DEVICE_ID) == 0, "a device that is not there");
     dev_await_type(0, VIRTIO_ID_NET);
     dev_await_type(1, VIRTIO_ID_BLOCK);
-    CHECK(dev_get(0, VIRTIO_QUEUE_NUM_MAX) == 64, "queue size %u", dev_get(0, VIRTIO_QUEUE_NUM_MAX));
+    CHECK(dev_get(0, VIRTIO_QUEUE_NUM_MAX) == 64, "queue size %u",
+          dev_get(0, VIRTIO_QUEUE_NUM_MAX));
     dev_start(0, box);
     event_take(config);
     for (u32 i = 0; i < ROUNDS; i++) {
@@ -41,8 +43,8 @@ static void front(void) {
     CHECK(dev_get(0, VIRTIO_CONFIG_GENERATION) != generation, "the generation is the same");
     CHECK(dev_get(0, VIRTIO_CONFIG) == 0x44434241, "configuration %x", dev_get(0, VIRTIO_CONFIG));
     CHECK(*(volatile u8 *)(TAKT_VIRTIO_GPA + VIRTIO_CONFIG + 2) == 0x43, "a byte of it");
-    CHECK(dev_get(0, VIRTIO_INTERRUPT_STATUS) == (VIRTIO_INT_USED | VIRTIO_INT_CONFIG), "interrupt status %x",
-          dev_get(0, VIRTIO_INTERRUPT_STATUS));
+    CHECK(dev_get(0, VIRTIO_INTERRUPT_STATUS) == (VIRTIO_INT_USED | VIRTIO_INT_CONFIG),
+          "interrupt status %x", dev_get(0, VIRTIO_INTERRUPT_STATUS));
 
     box->command = BREAK;
     box->asked++;
@@ -66,10 +68,13 @@ static void back(void) {
 
     back_find(&b);
     while (hypercall2(TAKT_HC_BACK_LIST, 1, (u64)&disk.is) == -ENOENT) sleep_ns(NS_PER_MS);
-    CHECK(b.is.type == VIRTIO_ID_NET && b.is.number == 0, "device %u of type %u", b.is.number, b.is.type);
-    CHECK(disk.is.type == VIRTIO_ID_BLOCK && disk.is.handle == b.is.handle + 1, "handle %x", disk.is.handle);
+    CHECK(b.is.type == VIRTIO_ID_NET && b.is.number == 0, "device %u of type %u", b.is.number,
+          b.is.type);
+    CHECK(disk.is.type == VIRTIO_ID_BLOCK && disk.is.handle == b.is.handle + 1, "handle %x",
+          disk.is.handle);
     CHECK(strcmp(b.is.name, "dev_pair") == 0, "name %s", b.is.name);
-    CHECK(strcmp(b.is.options, "rate=1M  delay=2ms") == 0 && !disk.is.options[0], "options %s", b.is.options);
+    CHECK(strcmp(b.is.options, "rate=1M  delay=2ms") == 0 && !disk.is.options[0], "options %s",
+          b.is.options);
     CHECK(b.is.ram == 4 << 20, "%lu bytes of RAM", b.is.ram);
     CHECK(hypercall2(TAKT_HC_BACK_LIST, 2, (u64)&b.is) == -ENOENT, "a third device");
     CHECK(hypercall1(TAKT_HC_BACK_IRQ, b.is.handle) == -EINVAL, "an interrupt before the offer");
@@ -77,13 +82,14 @@ static void back(void) {
     disk.is.handle = b.is.handle + 1;
     back_offer(&disk);
     back_map(&b);
-    CHECK(b.window.base >= TAKT_FOREIGN_GPA && b.window.low == 4 << 20 && !b.window.high, "window at %lx",
-          b.window.base);
+    CHECK(b.window.base >= TAKT_FOREIGN_GPA && b.window.low == 4 << 20 && !b.window.high,
+          "window at %lx", b.window.base);
     back_map(&disk);
     CHECK(disk.window.base == b.window.base, "two windows on one VM");
     back_await(&b, resets);
     CHECK(b.front.features == BIT(VIRTIO_F_VERSION_1), "features %lx", b.front.features);
-    CHECK(b.front.queue[0].size == 16 && b.front.queue[0].ready && !b.front.queue[1].ready, "queues");
+    CHECK(b.front.queue[0].size == 16 && b.front.queue[0].ready && !b.front.queue[1].ready,
+          "queues");
     CHECK(b.front.queue[0].used == b.front.queue[0].desc + 2048, "addresses");
     first = b.box->asked;
     for (;;) {
@@ -104,7 +110,8 @@ static void back(void) {
     CHECK(events > 0 && events <= ROUNDS + 4 - first, "%u events for %u requests", events, ROUNDS);
     hypercall1(TAKT_HC_BACK_BROKEN, b.is.handle);
     while (back_state(&b, resets) == 0 && b.front.resets == resets) dev_await(b.port, "the reset");
-    CHECK(b.front.status == VIRTIO_NEEDS_RESET && !b.front.queue[0].ready, "status %x", b.front.status);
+    CHECK(b.front.status == VIRTIO_NEEDS_RESET && !b.front.queue[0].ready, "status %x",
+          b.front.status);
     sleep_ns(5 * NS_PER_MS); /* it has work to end */
     b.box->answered = seen;
     back_state(&b, ++resets);

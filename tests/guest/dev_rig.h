@@ -1,5 +1,5 @@
-/* Front end and back end of a device, for tests: the front end's words that both use are where its first
- * queue says that its descriptors are. */
+/* Front end and back end of a device, for tests: the front end's words that both use are where
+ * its first queue says that its descriptors are. */
 #ifndef DEV_RIG_H
 #define DEV_RIG_H
 
@@ -16,9 +16,10 @@
 #define DEV_RUNS    (DEV_AGREED | VIRTIO_DRIVER_OK)
 #define DEV_WAIT    (2 * NS_PER_S)
 
-/* What a test of several VMs does: `vm=1` on its command line is the front end, 2 the back end. `third` may
- * be NULL. */
-static inline int dev_test(void (*front)(void), void (*back)(void), void (*third)(void), const char *reason) {
+/* What a test of several VMs does: `vm=1` on its command line is the front end, 2 the back end.
+ * `third` may be NULL. */
+static inline int dev_test(void (*front)(void), void (*back)(void), void (*third)(void),
+                           const char *reason) {
     void (*const role[])(void) = { front, back, third };
 
     test_begin();
@@ -46,7 +47,8 @@ static inline void dev_await(u32 port, const char *what) {
 }
 
 static inline void dev_await_type(u32 n, u32 type) {
-    while (dev_get(n, VIRTIO_DEVICE_ID) != type) dev_await(dev_get(n, TAKT_VIRTIO_CONFIG_PORT), "the offer");
+    while (dev_get(n, VIRTIO_DEVICE_ID) != type)
+        dev_await(dev_get(n, TAKT_VIRTIO_CONFIG_PORT), "the offer");
 }
 
 static inline void dev_queue(u32 n, u32 queue, u32 size, u64 desc, u64 avail, u64 used) {
@@ -67,7 +69,8 @@ static inline void dev_agree(u32 n) {
     dev_put(n, VIRTIO_DRIVER_FEATURES_SEL, 1);
     dev_put(n, VIRTIO_DRIVER_FEATURES, 1);
     dev_put(n, VIRTIO_STATUS, DEV_AGREED);
-    CHECK(dev_get(n, VIRTIO_STATUS) == DEV_AGREED, "features are not taken: %x", dev_get(n, VIRTIO_STATUS));
+    CHECK(dev_get(n, VIRTIO_STATUS) == DEV_AGREED, "features are not taken: %x",
+          dev_get(n, VIRTIO_STATUS));
 }
 
 /* Device n runs, with `box` and its page as its first queue. */
@@ -138,7 +141,8 @@ static inline i64 back_state(struct dev_back *b, u32 resets) {
 
 /* Waits until the device runs. */
 static inline void back_await(struct dev_back *b, u32 resets) {
-    while (back_state(b, resets) == 0 && b->front.status != DEV_RUNS) dev_await(b->port, "the driver");
+    while (back_state(b, resets) == 0 && b->front.status != DEV_RUNS)
+        dev_await(b->port, "the driver");
     b->box = (struct box *)(b->window.base + b->front.queue[0].desc);
 }
 

@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 1000 */
-/* One vCPU changes what another one's hypercalls point at, all the time: the calls succeed or fail, and
- * nothing else. */
+/* One vCPU changes what another one's hypercalls point at, all the time: the calls succeed or
+ * fail, and nothing else. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>

@@ -1,8 +1,9 @@
 /* vcpus: 2 */
 /* time: 2500 */
-/* Events by every road at once, from a vCPU that runs beside vCPU 0: to its handler while it halts,
- * to its polls for one port and for any, through a mask that comes and goes, and to a port that is
- * closed while it is polled. Each round waits for its event, so that one lost wake ends the test. */
+/* Events by every road at once, from a vCPU that runs beside vCPU 0: to its handler while it
+ * halts, to its polls for one port and for any, through a mask that comes and goes, and to a
+ * port that is closed while it is polled. Each round waits for its event, so that one lost wake
+ * ends the test. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/test.h>
@@ -30,7 +31,8 @@ static u32 look(const u32 *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST
 static void on_event(u32 port, void *arg) { __atomic_add_fetch(&taken, 1, __ATOMIC_SEQ_CST); }
 
 static void join(struct road *r) {
-    int port = event_alloc(takt_vm_id()), other = port < 0 ? port : event_bind(takt_vm_id(), (u32)port);
+    int port = event_alloc(takt_vm_id()),
+        other = port < 0 ? port : event_bind(takt_vm_id(), (u32)port);
 
     if (other < 0) test_error("no event channel to ourselves");
     r->to = (u32)port;

@@ -1,7 +1,7 @@
 /* vms: 2 */
 /* time: 1500 */
-/* Two VMs bind event channels to each other and play ping-pong: with handlers, then by polling; masks hold
- * events back; closing ends it. */
+/* Two VMs bind event channels to each other and play ping-pong: with handlers, then by polling;
+ * masks hold events back; closing ends it. */
 #include <guest/event.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -33,8 +33,8 @@ static int join(bool first, u32 peer) {
     return port;
 }
 
-/* Two sends before the first is taken are one event. So it is always the second VM that begins a part: it has
- * received the last event of the part before. */
+/* Two sends before the first is taken are one event. So it is always the second VM that begins a
+ * part: it has received the last event of the part before. */
 static void by_handler(u32 port, bool first) {
     CHECK(event_set_handler(port, 0, on_event, NULL) == 0, "no vector for the port");
     if (!first) event_send(port); /* the second one serves: it knows that both are there */
@@ -93,7 +93,8 @@ static void masked(u32 port, bool first) {
     event_mask(port, true);
     event_set_handler(port, 0, on_event, NULL);
     event_send(port);
-    for (u64 end = time_ns() + NS_PER_S; !event_is_pending(port) && time_ns() < end;) sleep_ns(NS_PER_MS);
+    for (u64 end = time_ns() + NS_PER_S; !event_is_pending(port) && time_ns() < end;)
+        sleep_ns(NS_PER_MS);
     CHECK(event_is_pending(port), "nothing came to a masked port");
     sleep_ns(2 * NS_PER_MS);
     CHECK(count == 0, "a masked port raised its vector");

@@ -2,7 +2,8 @@
 /* cpus: 0 */
 /* only: bochs */
 /* time: 1000 */
-/* A vCPU whose every delivery of #DB causes another #DB (CVE-2015-8104) does not keep the pCPU to itself. */
+/* A vCPU whose every delivery of #DB causes another #DB (CVE-2015-8104) does not keep the pCPU
+ * to itself. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -17,8 +18,8 @@ struct __attribute__((packed)) table {
 static u8 stack[4096] __attribute__((aligned(16)));
 static volatile bool started;
 
-/* #DB is delivered on a stack of its own (IST 7), always the same; a breakpoint watches the first word that
- * is pushed there. So the handler's first instruction is never executed. */
+/* #DB is delivered on a stack of its own (IST 7), always the same; a breakpoint watches the
+ * first word that is pushed there. So the handler's first instruction is never executed. */
 static void storm(void *arg) {
     u64 *watched = (u64 *)(stack + sizeof(stack)) - 1;
     struct table gdt, idt;
@@ -29,8 +30,8 @@ static void storm(void *arg) {
     irq_disable();
     __asm__ volatile("sgdt %0\n\tsidt %1\n\tstr %2" : "=m"(gdt), "=m"(idt), "=r"(tr));
     descriptor = (u32 *)(gdt.base + tr);
-    tss = (u8 *)(u64)(descriptor[0] >> 16 | (descriptor[1] & 0xff) << 16 | (descriptor[1] & 0xff000000) |
-                      (u64)descriptor[2] << 32);
+    tss = (u8 *)(u64)(descriptor[0] >> 16 | (descriptor[1] & 0xff) << 16 |
+                      (descriptor[1] & 0xff000000) | (u64)descriptor[2] << 32);
     *(u64 *)(tss + 36 + 8 * 6) = (u64)(stack + sizeof(stack)); /* IST 7: SDM 3A figure 8-11 */
     ((u8 *)idt.base)[16 * EXC_DB + 4] |= 7;
     __asm__ volatile("mov %0, %%dr0" : : "r"(watched));

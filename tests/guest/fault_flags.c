@@ -1,5 +1,6 @@
-/* RF, "resume flag", which keeps an instruction breakpoint from being hit twice: RFLAGS is pushed with RF set
- * for each fault, whoever raises it, and an instruction that the hypervisor emulates uses it up. */
+/* RF, "resume flag", which keeps an instruction breakpoint from being hit twice: RFLAGS is
+ * pushed with RF set for each fault, whoever raises it, and an instruction that the hypervisor
+ * emulates uses it up. */
 #include <guest/test.h>
 #include <guest/trap.h>
 #include <guest/x86.h>
@@ -15,11 +16,11 @@ static bool on_fault(struct trap_frame *f) {
     return true;
 }
 
-#define FLAGS_OF(insn)                                                                                       \
-    ({                                                                                                       \
-        flags = 0;                                                                                           \
-        __asm__ volatile(insn : : "c"(0x999) : "rax", "rdx", "memory");                                      \
-        flags;                                                                                               \
+#define FLAGS_OF(insn)                                                                             \
+    ({                                                                                             \
+        flags = 0;                                                                                 \
+        __asm__ volatile(insn : : "c"(0x999) : "rax", "rdx", "memory");                            \
+        flags;                                                                                     \
     })
 
 static u32 hits;
@@ -33,16 +34,17 @@ static bool on_db(struct trap_frame *f) {
 /* IRET loads RF and goes to CPUID; is a breakpoint on what comes behind it hit? */
 static void breakpoint_behind_cpuid(void) {
     exception_set_hook(EXC_DB, on_db);
-    __asm__ volatile("lea 2f(%%rip), %%rax; mov %%rax, %%dr0; mov $0x402, %%eax; mov %%rax, %%dr7\n"
-                     "mov %%rsp, %%rsi; mov %%ss, %%eax; push %%rax; push %%rsi\n"
-                     "pushfq; orl $0x10000, (%%rsp); mov %%cs, %%eax; push %%rax; lea 1f(%%rip), %%rax\n"
-                     "push %%rax; xor %%eax, %%eax; iretq\n"
-                     "1: cpuid\n"
-                     "2: nop\n"
-                     "mov $0x400, %%eax; mov %%rax, %%dr7"
-                     :
-                     :
-                     : "rax", "rbx", "rcx", "rdx", "rsi", "memory", "cc");
+    __asm__ volatile(
+        "lea 2f(%%rip), %%rax; mov %%rax, %%dr0; mov $0x402, %%eax; mov %%rax, %%dr7\n"
+        "mov %%rsp, %%rsi; mov %%ss, %%eax; push %%rax; push %%rsi\n"
+        "pushfq; orl $0x10000, (%%rsp); mov %%cs, %%eax; push %%rax; lea 1f(%%rip), %%rax\n"
+        "push %%rax; xor %%eax, %%eax; iretq\n"
+        "1: cpuid\n"
+        "2: nop\n"
+        "mov $0x400, %%eax; mov %%rax, %%dr7"
+        :
+        :
+        : "rax", "rbx", "rcx", "rdx", "rsi", "memory", "cc");
     CHECK(hits == 1, "the breakpoint behind CPUID was hit %u times", hits);
     exception_set_hook(EXC_DB, NULL);
 }

@@ -1,5 +1,5 @@
-/* The registers of the FPU stay this VM's while another runs on the same pCPU, whether they are switched by
- * XSAVE or by FXSAVE; and CPUID shows AVX only together with XSAVE. */
+/* The registers of the FPU stay this VM's while another runs on the same pCPU, whether they are
+ * switched by XSAVE or by FXSAVE; and CPUID shows AVX only together with XSAVE. */
 /* vms: 2 */
 /* keys: cpus = 0 */
 #include <guest/test.h>
@@ -20,7 +20,9 @@ static u64 pattern(u32 n) { return (u64)cpuid(TAKT_CPUID_ABI, 0).ecx * 0x1111111
 static void fill(void) {
     u64 a = pattern(1), b = pattern(2);
 
-    __asm__ volatile("fninit\n\tfildq %0\n\tmovq %0, %%xmm0\n\tmovq %1, %%xmm15" : : "m"(a), "m"(b));
+    __asm__ volatile("fninit\n\tfildq %0\n\tmovq %0, %%xmm0\n\tmovq %1, %%xmm15"
+                     :
+                     : "m"(a), "m"(b));
 }
 
 static void check_registers(void) {

@@ -1,5 +1,5 @@
-/* Gates and TSSs that long mode does not have or that are malformed, used by INT, LTR, a far jump and IRET:
- * faults, with the error code that names the culprit. */
+/* Gates and TSSs that long mode does not have or that are malformed, used by INT, LTR, a far
+ * jump and IRET: faults, with the error code that names the culprit. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>
@@ -103,8 +103,10 @@ int main(void) {
     through_gate(0x86, EXC_GP, "a 16-bit gate");
     through_gate(0x8c, EXC_GP, "a call gate");
     through_gate(0x80, EXC_GP, "a gate of type 0");
-    if (!test_on("qemu")) icebp(); /* AMD-V has no way to deliver it exactly: it exits with RIP behind it */
-    check_exception(user_run(user_int, 0, false, NULL).vector, EXC_GP, "a gate of DPL 0 from CPL 3");
+    /* AMD-V has no way to deliver it exactly: it exits with RIP behind it */
+    if (!test_on("qemu")) icebp();
+    check_exception(user_run(user_int, 0, false, NULL).vector, EXC_GP,
+                    "a gate of DPL 0 from CPL 3");
 
     memcpy(gdt, this_vcpu()->gdt, sizeof(this_vcpu()->gdt));
     gdt[TSS_SEL >> 3] = tss | 0x89ull << 40;

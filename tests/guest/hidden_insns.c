@@ -1,27 +1,30 @@
-/* Instructions of what guests do not have: #UD (or #GP where the manual says so), and the harmless ones work.
- * */
+/* Instructions of what guests do not have: #UD (or #GP where the manual says so), and the
+ * harmless ones work. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>
 
 static u8 area[4096] __attribute__((aligned(4096)));
 
-#define UD(what, insn)                                                                                       \
-    check_exception(FAULT_OF(insn,                                                                           \
-                             :                                                                               \
-                             : "D"(area), "a"(0), "c"(0), "d"(0)                                             \
-                             : "rbx", "r8", "memory", "cc"),                                                 \
+#define UD(what, insn)                                                                             \
+    check_exception(FAULT_OF(insn,                                                                 \
+                             :                                                                     \
+                             : "D"(area), "a"(0), "c"(0), "d"(0)                                   \
+                             : "rbx", "r8", "memory", "cc"),                                       \
                     EXC_UD, what)
-#define OK(what, insn)                                                                                       \
-    check_exception(FAULT_OF(insn,                                                                           \
-                             :                                                                               \
-                             : "D"(area), "a"(0), "c"(0), "d"(0)                                             \
-                             : "rbx", "r8", "memory", "cc"),                                                 \
+#define OK(what, insn)                                                                             \
+    check_exception(FAULT_OF(insn,                                                                 \
+                             :                                                                     \
+                             : "D"(area), "a"(0), "c"(0), "d"(0)                                   \
+                             : "rbx", "r8", "memory", "cc"),                                       \
                     EXC_NONE, what)
-#define NOT_RUN(what, insn)                                                                                  \
-    do {                                                                                                     \
-        u8 v_ = FAULT_OF(insn, : : "D"(area), "a"(0), "c"(0), "d"(0) : "rbx", "r8", "memory", "cc");         \
-        CHECK(v_ == EXC_UD || v_ == EXC_GP, "%s: %s", what, exception_name(v_));                             \
+#define NOT_RUN(what, insn)                                                                        \
+    do {                                                                                           \
+        u8 v_ = FAULT_OF(insn,                                                                     \
+                         :                                                                         \
+                         : "D"(area), "a"(0), "c"(0), "d"(0)                                       \
+                         : "rbx", "r8", "memory", "cc");                                           \
+        CHECK(v_ == EXC_UD || v_ == EXC_GP, "%s: %s", what, exception_name(v_));                   \
     } while (0)
 
 int main(void) {

@@ -48,7 +48,8 @@ static void random_arguments(void) {
         }
         if (calls[i % ARRAY_SIZE(calls)] == TAKT_HC_VCPU_INFO) a[1] |= 1ull << 40; /* never RAM */
         r = hypercall(calls[i % ARRAY_SIZE(calls)], a[0], a[1], a[2], a[3]);
-        CHECK(r >= -200 && r < TAKT_MAX_PORTS, "call %u gives %lx", calls[i % ARRAY_SIZE(calls)], r);
+        CHECK(r >= -200 && r < TAKT_MAX_PORTS, "call %u gives %lx", calls[i % ARRAY_SIZE(calls)],
+              r);
     }
     for (u32 p = 0; p < TAKT_MAX_PORTS; p++) event_close(p);
 }
@@ -71,19 +72,20 @@ static void pointers(void) {
         CHECK(hypercall2(TAKT_HC_VCPU_INFO, 0, bad[i]) == -EFAULT, "info to %lx", bad[i]);
     }
     end = ALIGN_UP(end, 0x200000);
-    CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, end - 8, 16) == -EFAULT, "console over the end of RAM at %lx",
-          end);
+    CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, end - 8, 16) == -EFAULT,
+          "console over the end of RAM at %lx", end);
     CHECK(hypercall2(TAKT_HC_VCPU_INFO, 0, end - 8) == -EFAULT, "info over the end of RAM");
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, 0x1000, 4097) == -EINVAL, "4097 bytes");
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, 0x1000, ~0ull) == -EINVAL, "2^64 - 1 bytes");
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, ~0ull, 1ull << 32) == -EINVAL, "2^32 bytes");
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, (u64) "", 0) == 0, "no bytes");
-    CHECK(hypercall2(TAKT_HC_VCPU_INFO, vcpu_count(), (u64)&copy) == -EINVAL, "info of a vCPU too many");
+    CHECK(hypercall2(TAKT_HC_VCPU_INFO, vcpu_count(), (u64)&copy) == -EINVAL,
+          "info of a vCPU too many");
     CHECK(hypercall2(TAKT_HC_VCPU_INFO, ~0ull, (u64)&copy) == -EINVAL, "info of vCPU -1");
     memset(&copy, 0, sizeof(copy));
     CHECK(hypercall2(TAKT_HC_VCPU_INFO, 0, (u64)&copy) == 0, "info");
-    CHECK(copy.tsc_khz == tsc_khz() && !(copy.seq & 1), "info has %lu kHz, sequence %u", copy.tsc_khz,
-          copy.seq);
+    CHECK(copy.tsc_khz == tsc_khz() && !(copy.seq & 1), "info has %lu kHz, sequence %u",
+          copy.tsc_khz, copy.seq);
 }
 
 /* ---- other modes ---- */
@@ -128,7 +130,8 @@ static void modes(void) {
 
         r = (struct compat_regs){ .rax = TAKT_HC_VCPU_INFO | d, .rbx = d, .rcx = (u64)&copy | d };
         compat_call(amd ? compat_vmmcall : compat_vmcall, &r);
-        CHECK((u32)r.rax == 0 && copy.tsc_khz == tsc_khz(), "info from 32 bits, dirt %lx: %lx", d, r.rax);
+        CHECK((u32)r.rax == 0 && copy.tsc_khz == tsc_khz(), "info from 32 bits, dirt %lx: %lx", d,
+              r.rax);
     }
     /* And count in 64 bits. */
     CHECK(hypercall2(TAKT_HC_VCPU_INFO, 1ull << 32, 0x1000) == -EINVAL, "vCPU 2^32");
@@ -137,7 +140,14 @@ static void modes(void) {
 
 static void other_instruction(void) {
     bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
-    u8 v = amd ? FAULT_OF("vmcall", : : "a"(0) : "memory") : FAULT_OF("vmmcall", : : "a"(0) : "memory");
+    u8 v = amd ? FAULT_OF("vmcall",
+                          :
+                          : "a"(0)
+                          : "memory")
+               : FAULT_OF("vmmcall",
+                          :
+                          : "a"(0)
+                          : "memory");
 
     CHECK(v == EXC_UD || v == EXC_NONE, "the other vendor's instruction: %s", exception_name(v));
 }

@@ -1,7 +1,7 @@
 /* vcpus: 3 */
 /* time: 1500 */
-/* IPIs that make no sense: vectors below 16, nobody there, reserved modes, NMI and INIT storms, SIPI without
- * INIT and to a running vCPU. Only our own vCPUs may notice, and none may be lost. */
+/* IPIs that make no sense: vectors below 16, nobody there, reserved modes, NMI and INIT storms,
+ * SIPI without INIT and to a running vCPU. Only our own vCPUs may notice, and none may be lost. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -21,14 +21,16 @@ static bool on_nmi(struct trap_frame *f) {
 
 static void settle(void) { sleep_ns(5 * NS_PER_MS); }
 
-/* Each vCPU takes as many as it should, though perhaps not soon; vCPU 0 has `first`, the others `rest`. */
+/* Each vCPU takes as many as it should, though perhaps not soon; vCPU 0 has `first`, the others
+ * `rest`. */
 static void expect_taken(unsigned n, u64 first, u64 rest, const char *what) {
     u64 end = time_ns() + PATIENCE;
 
     for (unsigned i = 0; i < n; i++) {
         u64 want = i ? rest : first;
 
-        while (__atomic_load_n(&taken[i], __ATOMIC_RELAXED) < want && time_ns() < end) thread_yield();
+        while (__atomic_load_n(&taken[i], __ATOMIC_RELAXED) < want && time_ns() < end)
+            thread_yield();
         CHECK(taken[i] == want, "%s: vCPU %u took %lu instead of %lu", what, i, taken[i], want);
     }
 }
@@ -94,8 +96,10 @@ static void shorthands(unsigned n) {
         u64 before = taken[n - 1], end = time_ns() + PATIENCE;
 
         lapic_icr(1u << (n - 1), ICR_LOGICAL | ICR_ASSERT | VECTOR);
-        while (__atomic_load_n(&taken[n - 1], __ATOMIC_RELAXED) == before && time_ns() < end) thread_yield();
-        CHECK(taken[n - 1] == before + 1, "logical: vCPU %u took %lu", n - 1, taken[n - 1] - before);
+        while (__atomic_load_n(&taken[n - 1], __ATOMIC_RELAXED) == before && time_ns() < end)
+            thread_yield();
+        CHECK(taken[n - 1] == before + 1, "logical: vCPU %u took %lu", n - 1,
+              taken[n - 1] - before);
     }
 }
 
@@ -110,7 +114,8 @@ static void odd_modes(unsigned n) {
                 else
                     lapic_icr(0, icr);
             }
-    if (lapic_is_x2()) check_exception(wrmsr_fault(0x830, 1ull << 31 | 1 << 13), EXC_GP, "reserved ICR bits");
+    if (lapic_is_x2())
+        check_exception(wrmsr_fault(0x830, 1ull << 31 | 1 << 13), EXC_GP, "reserved ICR bits");
     /* SIPI to those that run, and to ourselves; the de-assert of INIT: nothing. */
     for (unsigned i = 0; i < 20; i++) {
         lapic_icr(1, ICR_SIPI | ICR_ASSERT | 0x9f);

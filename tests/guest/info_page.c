@@ -1,7 +1,8 @@
 /* vcpus: 3 */
 /* cpus: 0 */
 /* time: 1200 */
-/* The vCPUs' times: run, stolen and blocked add up to what has passed, and each grows when it should. */
+/* The vCPUs' times: run, stolen and blocked add up to what has passed, and each grows when it
+ * should. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -29,7 +30,8 @@ static struct reading take(void) {
 }
 
 static void check_sums(const struct reading *a, const struct reading *b) {
-    u64 grew = sum(b->times) - sum(a->times), least = b->before - a->after, most = b->after - a->before;
+    u64 grew = sum(b->times) - sum(a->times), least = b->before - a->after,
+        most = b->after - a->before;
 
     CHECK(grew >= least - least / 100 - 1000 && grew <= most + most / 100 + 1000,
           "the three sums grew by %lu in %lu to %lu ns", grew, least, most);
@@ -53,7 +55,8 @@ int main(void) {
           "asleep 20 ms, blocked %lu ns, stolen %lu ns", b.blocked_ns - a.blocked_ns,
           b.stolen_ns - a.stolen_ns);
     CHECK(b.wakes > a.wakes, "no wake was counted");
-    CHECK(b.wake_tsc > a.wake_tsc && b.wake_tsc <= rdtsc(), "woken at %lx, now %lx", b.wake_tsc, rdtsc());
+    CHECK(b.wake_tsc > a.wake_tsc && b.wake_tsc <= rdtsc(), "woken at %lx, now %lx", b.wake_tsc,
+          rdtsc());
     check_sums(&first, &now);
 
     /* All on one pCPU: each gets a part, and the rest is stolen. */
@@ -70,7 +73,8 @@ int main(void) {
     CHECK(b.run_ns - a.run_ns >= 40 * NS_PER_MS && b.stolen_ns - a.stolen_ns >= 40 * NS_PER_MS,
           "with two others on the pCPU it ran %lu ns, and %lu were stolen", b.run_ns - a.run_ns,
           b.stolen_ns - a.stolen_ns);
-    CHECK(b.blocked_ns == a.blocked_ns, "it blocked %lu ns and never slept", b.blocked_ns - a.blocked_ns);
+    CHECK(b.blocked_ns == a.blocked_ns, "it blocked %lu ns and never slept",
+          b.blocked_ns - a.blocked_ns);
     check_sums(&first, &now);
     for (unsigned i = 1; i < n; i++) thread_join(t[i]);
     return test_end("times add up");

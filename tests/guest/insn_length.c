@@ -1,5 +1,5 @@
-/* Instructions that exit are skipped by their true length: with prefixes, at a page's end, and over a page
- * boundary. */
+/* Instructions that exit are skipped by their true length: with prefixes, at a page's end, and
+ * over a page boundary. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -8,21 +8,22 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-/* Runs `insn`, then counts the one-byte instructions behind it: a wrong length executes too few, or their
- * middle. */
-#define SLED "inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx"
-#define RUN(what, insn, a, c)                                                                                \
-    do {                                                                                                     \
-        u32 n_ = 0, a_ = (a), c_ = (c), d_ = 0;                                                              \
-        u8 v_;                                                                                               \
-        exception_clear();                                                                                   \
-        __asm__ volatile(FIXUP(insn) "mov $0, %%ebx; " SLED                                                  \
-                         : "=&b"(n_), "+a"(a_), "+c"(c_), "+d"(d_)                                           \
-                         :                                                                                   \
-                         : "memory", "r8", "r9");                                                            \
-        v_ = exception_get().vector;                                                                         \
-        check_exception(v_, EXC_NONE, what);                                                                 \
-        CHECK(n_ == 8, "%s: %u of 8 instructions behind it ran", what, n_);                                  \
+/* Runs `insn`, then counts the one-byte instructions behind it: a wrong length executes too few,
+ * or their middle. */
+#define SLED                                                                                       \
+    "inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx"
+#define RUN(what, insn, a, c)                                                                      \
+    do {                                                                                           \
+        u32 n_ = 0, a_ = (a), c_ = (c), d_ = 0;                                                    \
+        u8 v_;                                                                                     \
+        exception_clear();                                                                         \
+        __asm__ volatile(FIXUP(insn) "mov $0, %%ebx; " SLED                                        \
+                         : "=&b"(n_), "+a"(a_), "+c"(c_), "+d"(d_)                                 \
+                         :                                                                         \
+                         : "memory", "r8", "r9");                                                  \
+        v_ = exception_get().vector;                                                               \
+        check_exception(v_, EXC_NONE, what);                                                       \
+        CHECK(n_ == 8, "%s: %u of 8 instructions behind it ran", what, n_);                        \
     } while (0)
 
 static void prefixed(void) {
@@ -34,8 +35,9 @@ static void prefixed(void) {
     RUN("CS CPUID", ".byte 0x2e, 0x0f, 0xa2", 0, 0);
     RUN("67 CPUID", ".byte 0x67, 0x0f, 0xa2", 0, 0);
     RUN("13 prefixes CPUID",
-        ".byte 0x2e, 0x3e, 0x26, 0x36, 0x64, 0x65, 0x66, 0x67, 0x2e, 0x3e, 0x26, 0x36, 0x4f, 0x0f, 0xa2", 0,
-        0);
+        ".byte 0x2e, 0x3e, 0x26, 0x36, 0x64, 0x65, 0x66, 0x67, 0x2e, 0x3e, 0x26, 0x36, 0x4f, 0x0f, "
+        "0xa2",
+        0, 0);
     RUN("RDMSR", "rdmsr", 0, 0x1a0);
     RUN("66 RDMSR", ".byte 0x66, 0x0f, 0x32", 0, 0x1a0);
     RUN("REX DS RDMSR", ".byte 0x3e, 0x41, 0x0f, 0x32", 0, 0x1a0);
@@ -65,8 +67,8 @@ static void hypercalls(void) {
     }
 }
 
-/* CPUID; RET as the last bytes before a page that is not there, and across two pages that are apart in
- * memory. */
+/* CPUID; RET as the last bytes before a page that is not there, and across two pages that are
+ * apart in memory. */
 static void at_page_ends(void) {
     static const u8 code[] = {
         0x53, 0x31, 0xc0, 0x2e, 0x0f, 0xa2, 0x5b, 0xc3
@@ -85,7 +87,8 @@ static void at_page_ends(void) {
         e = try_run((void (*)(void *))at, NULL);
         check_exception(e.vector, EXC_NONE, "CPUID near a page's end");
     }
-    /* Without the second page: what lies in the first runs, then #PF for the fetch at the boundary. */
+    /* Without the second page: what lies in the first runs, then #PF for the fetch at the
+     * boundary. */
     for (unsigned over = 0; over <= sizeof(code); over++) {
         u64 at = va + PAGE_SIZE - sizeof(code) + over;
 

@@ -2,8 +2,8 @@
 /* memory: 8 */
 /* vms: 2 */
 /* time: 1500 */
-/* One VM sends all there is to send, to everybody and to nobody: its own vCPUs get what they should get, and
- * the other VM, on the same pCPUs, notices nothing. */
+/* One VM sends all there is to send, to everybody and to nobody: its own vCPUs get what they
+ * should get, and the other VM, on the same pCPUs, notices nothing. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

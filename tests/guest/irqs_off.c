@@ -1,6 +1,7 @@
 /* vcpus: 4 */
 /* time: 1000 */
-/* vCPUs that shut interrupts off for ever and spin do not keep others, on the same pCPUs, from running. */
+/* vCPUs that shut interrupts off for ever and spin do not keep others, on the same pCPUs, from
+ * running. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>

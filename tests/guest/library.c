@@ -73,7 +73,8 @@ static void pages(void) {
         for (unsigned i = 0, k = round; i < ARRAY_SIZE(p); i++, k += 1 + 6 * (round % 2)) {
             u8 *q = p[k % ARRAY_SIZE(p)], *last = q + n[k % ARRAY_SIZE(p)] * PAGE_SIZE - 1;
 
-            CHECK(*q == k % ARRAY_SIZE(p) + 1 && *last == *q, "pages %lx are somebody else's too", (u64)q);
+            CHECK(*q == k % ARRAY_SIZE(p) + 1 && *last == *q, "pages %lx are somebody else's too",
+                  (u64)q);
             page_free(q, n[k % ARRAY_SIZE(p)]);
         }
     }
@@ -83,7 +84,8 @@ static void pages(void) {
     if (big) page_free(big, most);
 }
 
-/* Copies of every length and alignment within a few words touch what they should and nothing beside it. */
+/* Copies of every length and alignment within a few words touch what they should and nothing
+ * beside it. */
 static void copies(void) {
     static u8 from[64], to[64];
 
@@ -94,7 +96,8 @@ static void copies(void) {
 
             memset(to, 0xee, sizeof(to));
             memset(to + at, 0x11, len);
-            for (unsigned i = 0; i < sizeof(to); i++) ok &= to[i] == (i >= at && i < at + len ? 0x11 : 0xee);
+            for (unsigned i = 0; i < sizeof(to); i++)
+                ok &= to[i] == (i >= at && i < at + len ? 0x11 : 0xee);
             memcpy(to + at, from + 3, len);
             for (unsigned i = 0; i < sizeof(to); i++)
                 ok &= to[i] == (i >= at && i < at + len ? from[3 + i - at] : 0xee);
@@ -111,7 +114,8 @@ static void words(void) {
     CHECK(cmdline_u64("number", 0) == 42 && cmdline_u64("hex", 0) == 42, "numbers");
     CHECK(cmdline_u64("bad", 7) == 7 && cmdline_u64("none", 8) == 8, "numbers that are none");
     CHECK(cmdline_has("flag") && !cmdline_has("fla") && !cmdline_has("flags"), "flags");
-    CHECK(cmdline_str("text", b, sizeof(b)) == 11 && !strcmp(b, "hello=there"), "text is \"%s\"", b);
+    CHECK(cmdline_str("text", b, sizeof(b)) == 11 && !strcmp(b, "hello=there"), "text is \"%s\"",
+          b);
     CHECK(cmdline_str("text", b, 4) == 3 && !strcmp(b, "hel"), "cut off, it is \"%s\"", b);
 }
 

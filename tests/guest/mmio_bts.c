@@ -1,12 +1,15 @@
 /* expect: crashed */
-/* A bit string instruction with a register index, far from its base, on a device's page: not one that is
- * emulated. */
+/* A bit string instruction with a register index, far from its base, on a device's page: not one
+ * that is emulated. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 
 int main(void) {
     test_begin();
     lapic_set_mode(false);
-    __asm__ volatile("btsq %0, (%1)" : : "r"(-(i64)0x1000 * 8), "r"(TAKT_LAPIC_GPA + 0x1080) : "memory");
+    __asm__ volatile("btsq %0, (%1)"
+                     :
+                     : "r"(-(i64)0x1000 * 8), "r"(TAKT_LAPIC_GPA + 0x1080)
+                     : "memory");
     test_survived();
 }

@@ -6,6 +6,9 @@
 int main(void) {
     test_begin();
     lapic_set_mode(false);
-    __asm__ volatile("lock xaddl %k0, (%1)" : : "r"(0ull), "r"(TAKT_LAPIC_GPA + LAPIC_TPR) : "memory");
+    __asm__ volatile("lock xaddl %k0, (%1)"
+                     :
+                     : "r"(0ull), "r"(TAKT_LAPIC_GPA + LAPIC_TPR)
+                     : "memory");
     test_survived();
 }

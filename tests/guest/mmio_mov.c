@@ -1,5 +1,6 @@
-/* Every form of MOV on a device's page does what it does on memory: registers, extension by zero and by sign,
- * immediates, absolute addresses, segments, 32-bit code, and an instruction over a page boundary. */
+/* Every form of MOV on a device's page does what it does on memory: registers, extension by zero
+ * and by sign, immediates, absolute addresses, segments, 32-bit code, and an instruction over a
+ * page boundary. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -15,20 +16,20 @@
 static u32 version;
 
 /* `insn` reads through RBX and leaves what it read in RAX, which held FILL before. */
-#define LOADS(insn, at, want)                                                                                \
-    do {                                                                                                     \
-        u64 a_ = FILL;                                                                                       \
-        __asm__ volatile(insn : "+a"(a_) : "b"(at) : "memory", "r8", "r9", "rcx", "rdx");                    \
-        CHECK(a_ == (want), insn ": %lx, not %lx", a_, (u64)(want));                                         \
+#define LOADS(insn, at, want)                                                                      \
+    do {                                                                                           \
+        u64 a_ = FILL;                                                                             \
+        __asm__ volatile(insn : "+a"(a_) : "b"(at) : "memory", "r8", "r9", "rcx", "rdx");          \
+        CHECK(a_ == (want), insn ": %lx, not %lx", a_, (u64)(want));                               \
     } while (0)
 
 /* `insn` writes 0x50 to TPR, through RBX and perhaps from RAX. */
-#define STORES(insn, at, from)                                                                               \
-    do {                                                                                                     \
-        lapic_write(LAPIC_TPR, 0x10);                                                                        \
-        __asm__ volatile(insn : : "a"((u64)(from)), "b"(at) : "memory", "r8", "r15", "rcx");                 \
-        CHECK(lapic_read(LAPIC_TPR) == 0x50, insn ": %x", lapic_read(LAPIC_TPR));                            \
-        lapic_write(LAPIC_TPR, 0);                                                                           \
+#define STORES(insn, at, from)                                                                     \
+    do {                                                                                           \
+        lapic_write(LAPIC_TPR, 0x10);                                                              \
+        __asm__ volatile(insn : : "a"((u64)(from)), "b"(at) : "memory", "r8", "r15", "rcx");       \
+        CHECK(lapic_read(LAPIC_TPR) == 0x50, insn ": %x", lapic_read(LAPIC_TPR));                  \
+        lapic_write(LAPIC_TPR, 0);                                                                 \
     } while (0)
 
 static void loads(void) {
@@ -49,8 +50,8 @@ static void loads(void) {
     LOADS("movslq (%%rbx), %%rax", LDR, 0xffffffff80000000ull);
     LOADS("movl (%%rbx), %%eax", LDR, 0x80000000ull);
     __asm__ volatile("movl $0, (%0)" : : "r"(LDR) : "memory");
-    /* Not 32 bits wide: there is no value to speak of, but the rest of the register stays or goes as it
-     * should. */
+    /* Not 32 bits wide: there is no value to speak of, but the rest of the register stays or
+     * goes as it should. */
     LOADS("movw (%%rbx), %%ax; mov $0, %%ax", VERSION, FILL & ~0xffffull);
     LOADS("movb (%%rbx), %%ah; mov $0, %%ah", VERSION, FILL & ~0xff00ull);
     LOADS("movzbl (%%rbx), %%eax; mov $0, %%al", VERSION, 0ull);
@@ -79,11 +80,37 @@ static void by_fs(void) {
 /* 32-bit code: absolute, through a register, a constant stored, each with an own length. */
 static void compat(void) {
     static const u8 code[] = {
-        0xa1, 0x30, 0x00, 0xe0, 0xfe,                               /* mov eax, [0xfee00030] */
-        0x8b, 0x0d, 0x30, 0x00, 0xe0, 0xfe,                         /* mov ecx, [0xfee00030] */
-        0x8b, 0x53, 0x30,                                           /* mov edx, [ebx + 0x30] */
-        0xc7, 0x83, 0x80, 0x00, 0x00, 0x00, 0x60, 0x00, 0x00, 0x00, /* mov dword [ebx + 0x80], 0x60 */
-        0x8b, 0xb3, 0x80, 0x00, 0x00, 0x00,                         /* mov esi, [ebx + 0x80] */
+        0xa1,
+        0x30,
+        0x00,
+        0xe0,
+        0xfe, /* mov eax, [0xfee00030] */
+        0x8b,
+        0x0d,
+        0x30,
+        0x00,
+        0xe0,
+        0xfe, /* mov ecx, [0xfee00030] */
+        0x8b,
+        0x53,
+        0x30, /* mov edx, [ebx + 0x30] */
+        /* mov dword [ebx + 0x80], 0x60 */
+        0xc7,
+        0x83,
+        0x80,
+        0x00,
+        0x00,
+        0x00,
+        0x60,
+        0x00,
+        0x00,
+        0x00,
+        0x8b,
+        0xb3,
+        0x80,
+        0x00,
+        0x00,
+        0x00, /* mov esi, [ebx + 0x80] */
         0xc3,
     };
     struct compat_regs r = { .rbx = TAKT_LAPIC_GPA };
@@ -98,8 +125,8 @@ static void compat(void) {
     page_free(page, 1);
 }
 
-/* mov eax, [0xfee00030] by moffs64, nine bytes, over the boundary of two pages that are apart in memory; and
- * with the second one missing: #PF there, and nothing read. */
+/* mov eax, [0xfee00030] by moffs64, nine bytes, over the boundary of two pages that are apart in
+ * memory; and with the second one missing: #PF there, and nothing read. */
 static void over_a_boundary(void) {
     static const u8 code[] = { 0x31, 0xc0, 0xa1, 0x30, 0x00, 0xe0, 0xfe, 0, 0, 0, 0, 0xc3 };
     u64 va = 0x10000000000;

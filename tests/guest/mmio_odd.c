@@ -1,5 +1,5 @@
-/* The xAPIC's page by accesses of odd widths and at places that are not registers; a MOV to it that crosses a
- * page boundary, with its second half there and missing. */
+/* The xAPIC's page by accesses of odd widths and at places that are not registers; a MOV to it
+ * that crosses a page boundary, with its second half there and missing. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -28,7 +28,8 @@ static void odd(void) {
     lapic_write(LAPIC_ESR, 0);
 }
 
-/* movl %eax, (%rdi); ret over the boundary of two pages, at every place; and with the second one missing. */
+/* movl %eax, (%rdi); ret over the boundary of two pages, at every place; and with the second one
+ * missing. */
 static void crossing(void) {
     static const u8 code[] = {
         0xc7, 0x87, 0x00, 0x00, 0x00, 0x00, 0x90, 0x00, 0x00, 0x00, 0xc3

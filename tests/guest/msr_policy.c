@@ -1,5 +1,5 @@
-/* MSRs: the edges of the bitmaps, addresses that have to be canonical, memory types, and those of the
- * machine. */
+/* MSRs: the edges of the bitmaps, addresses that have to be canonical, memory types, and those
+ * of the machine. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>
@@ -39,7 +39,8 @@ static void addresses(void) {
 
         snprintf(what, sizeof(what), "%x not canonical", msrs[i]);
         /* APM2 6.1.2 lets AMD-V truncate SYSENTER's addresses to 32 bits. */
-        if (v != EXC_GP && (msrs[i] == MSR_SYSENTER_ESP || msrs[i] == MSR_SYSENTER_EIP) && !on_takt())
+        if (v != EXC_GP && (msrs[i] == MSR_SYSENTER_ESP || msrs[i] == MSR_SYSENTER_EIP) &&
+            !on_takt())
             continue;
         check_exception(v, EXC_GP, what);
         wrmsr(msrs[i], CANONICAL);
@@ -72,7 +73,8 @@ static void types(void) {
     check_exception(wrmsr_fault(0x2ff, 0x803), EXC_GP, "default MTRR type 3");
     if (v & 0xff) {
         check_exception(wrmsr_fault(0x200, 0x80000007), EXC_GP, "variable MTRR type 7");
-        check_exception(wrmsr_fault(0x200, 0xfff0000000000006), EXC_GP, "variable MTRR beyond MAXPHYADDR");
+        check_exception(wrmsr_fault(0x200, 0xfff0000000000006), EXC_GP,
+                        "variable MTRR beyond MAXPHYADDR");
         check_exception(wrmsr_fault(0x200, 0x80000006), EXC_NONE, "a variable MTRR");
         check_exception(wrmsr_fault(0x201, 0xf0000800), EXC_NONE, "and its mask");
         /* Overlapping: legal, and nothing of ours. */
@@ -84,20 +86,23 @@ static void types(void) {
 }
 
 static void machine(void) {
-    static const u32 writes[] = { 0x3a,  0x79,       0xce,       0x1a0,      0x1ad,      0x1fc,     0x199,
-                                  0x19a, 0x1b0,      0x606,      0x610,      0x620,      0x64c,     0x770,
-                                  0x774, 0xc0010015, 0xc0010062, 0xc0010114, 0xc0010117, 0xc0010020 };
+    static const u32 writes[] = { 0x3a,       0x79,       0xce,       0x1a0,      0x1ad,
+                                  0x1fc,      0x199,      0x19a,      0x1b0,      0x606,
+                                  0x610,      0x620,      0x64c,      0x770,      0x774,
+                                  0xc0010015, 0xc0010062, 0xc0010114, 0xc0010117, 0xc0010020 };
     u64 before[ARRAY_SIZE(writes)], after;
     u8 readable[ARRAY_SIZE(writes)];
 
-    for (unsigned i = 0; i < ARRAY_SIZE(writes); i++) readable[i] = rdmsr_fault(writes[i], &before[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(writes); i++)
+        readable[i] = rdmsr_fault(writes[i], &before[i]);
     for (unsigned i = 0; i < ARRAY_SIZE(writes); i++) {
         u8 v = wrmsr_fault(writes[i], 0xffffffffffffffff);
 
         CHECK(v == EXC_GP || v == EXC_NONE, "WRMSR %x: %s", writes[i], exception_name(v));
         if (readable[i] != EXC_NONE) continue;
         check_exception(rdmsr_fault(writes[i], &after), EXC_NONE, "reading it again");
-        CHECK(after == before[i], "MSR %x took a write: %lx instead of %lx", writes[i], after, before[i]);
+        CHECK(after == before[i], "MSR %x took a write: %lx instead of %lx", writes[i], after,
+              before[i]);
     }
 }
 

@@ -1,8 +1,9 @@
 /* vcpus: 2 */
 /* memory: 8 */
 /* time: 2000 */
-/* The network stack in a guest: its bottom half in interrupts of vCPU 0, a thread on vCPU 1 that answers
- * datagrams. The device is this test: what it hands in are frames of its own, what goes out it looks at. */
+/* The network stack in a guest: its bottom half in interrupts of vCPU 0, a thread on vCPU 1 that
+ * answers datagrams. The device is this test: what it hands in are frames of its own, what goes
+ * out it looks at. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -59,7 +60,8 @@ static void echo(void *arg) {
         i64 n = sock_recv_from(s, data, sizeof(data), &ip, &port, NET_FOREVER);
 
         if (this_vcpu()->id != 1) wrong_vcpu++;
-        if (n < 0 || sock_send_to(s, data, n, ip, port, NET_FOREVER)) test_fail("round %u: %ld", i, n);
+        if (n < 0 || sock_send_to(s, data, n, ip, port, NET_FOREVER))
+            test_fail("round %u: %ld", i, n);
     }
 }
 
@@ -118,9 +120,11 @@ int main(void) {
     for (u32 i = 0; i < ROUNDS; i++) {
         u64 end = time_ns() + 4 * NS_PER_S;
 
-        if (i & 1) sleep_ns(NS_PER_MS / 4); /* the thread waits by then; else it may be on its way */
+        /* the thread waits by then; else it may be on its way */
+        if (i & 1) sleep_ns(NS_PER_MS / 4);
         datagram(i);
-        while (!__atomic_load_n(&out_len, __ATOMIC_ACQUIRE) && time_ns() < end) sleep_ns(50 * NS_PER_US);
+        while (!__atomic_load_n(&out_len, __ATOMIC_ACQUIRE) && time_ns() < end)
+            sleep_ns(50 * NS_PER_US);
         CHECK(out_len == 46 && out[23] == 17, "round %u: %u bytes came out", i, out_len);
         CHECK(out[45] == (u8)i && out[35] == PORT, "round %u: another datagram", i);
         if (!out_len) break;

@@ -1,5 +1,6 @@
 /* vcpus: 2 */
-/* NMIs reach a vCPU that has interrupts off, one after the other: the next not before the handler's IRET. */
+/* NMIs reach a vCPU that has interrupts off, one after the other: the next not before the
+ * handler's IRET. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -42,14 +43,16 @@ int main(void) {
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         if (!wait_for(i)) test_fatal("NMI %u did not arrive", i);
     }
-    for (u32 i = 1; i <= ROUNDS; i++) { /* two at once: the second waits, also if the vCPU does not run */
+    /* two at once: the second waits, also if the vCPU does not run */
+    for (u32 i = 1; i <= ROUNDS; i++) {
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
-        if (!wait_for(ROUNDS + 2 * i)) test_fatal("of %u pairs of NMIs %u arrived", i, taken - ROUNDS);
+        if (!wait_for(ROUNDS + 2 * i))
+            test_fatal("of %u pairs of NMIs %u arrived", i, taken - ROUNDS);
     }
     sleep_ns(2 * NS_PER_MS);
-    CHECK(taken == 3 * ROUNDS && !nested, "%u NMIs of %u, %u in another's handler", taken, 3 * ROUNDS,
-          nested);
+    CHECK(taken == 3 * ROUNDS && !nested, "%u NMIs of %u, %u in another's handler", taken,
+          3 * ROUNDS, nested);
     stop = true;
     return test_end("NMIs arrive, and not within each other");
 }

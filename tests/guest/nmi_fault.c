@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* NMIs that come while a fault is on its way to the guest leave no trace in it: neither a trap flag in the
- * registers that the handler of the fault finds, nor a trap. */
+/* NMIs that come while a fault is on its way to the guest leave no trace in it: neither a trap
+ * flag in the registers that the handler of the fault finds, nor a trap. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -33,7 +33,8 @@ static bool on_db(struct trap_frame *f) {
 
 static void target(void *arg) {
     irq_disable();
-    while (faults < FAULTS) __asm__ volatile("rdmsr" : : "c"(0x4fff) : "eax", "edx"); /* there is none: #GP */
+    /* there is none: #GP */
+    while (faults < FAULTS) __asm__ volatile("rdmsr" : : "c"(0x4fff) : "eax", "edx");
     done = true;
 }
 
@@ -48,8 +49,10 @@ int main(void) {
     exception_set_hook(EXC_DB, on_db);
     t = thread_start(1, "target", target, NULL);
     end = time_ns() + 2 * NS_PER_S;
-    for (u32 i = 0, seen; !done && time_ns() < end; i++) { /* at changing times, and one for each fault or */
-        seen = faults;                                     /* so, as the target would get no further else */
+    /* at changing times, and one for each fault or */
+    for (u32 i = 0, seen; !done && time_ns() < end; i++) {
+        /* so, as the target would get no further else */
+        seen = faults;
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         while (faults == seen && !done && time_ns() < end) cpu_relax();
         for (volatile u32 n = i % 61; n; n--)
@@ -58,7 +61,8 @@ int main(void) {
     CHECK(faults > FAULTS / 10, "%u of %u faults", faults, FAULTS); /* NMIs take their time */
     thread_join(t);
     CHECK(nmis > 0, "no NMI came");
-    CHECK(!flagged && !traps, "of %u faults %u found the trap flag, and there were %u traps; %u NMIs", faults,
-          flagged, traps, nmis);
+    CHECK(!flagged && !traps,
+          "of %u faults %u found the trap flag, and there were %u traps; %u NMIs", faults, flagged,
+          traps, nmis);
     return test_end("NMIs beside faults");
 }

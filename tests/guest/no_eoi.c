@@ -1,5 +1,6 @@
-/* An event's vector that wants no EOI: it is not in service in its handler, and comes again without; what it
- * was bound to without the flag is in service until its EOI. What is in service already stays so. */
+/* An event's vector that wants no EOI: it is not in service in its handler, and comes again
+ * without; what it was bound to without the flag is in service until its EOI. What is in service
+ * already stays so. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -26,12 +27,16 @@ int main(void) {
     other = (u32)event_bind(takt_vm_id(), port);
     irq_set_raw_handler(VECTOR, handler, NULL);
     CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, 0x200 | VECTOR) == -EINVAL, "an unknown flag");
-    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, TAKT_VECTOR_NO_EOI | 31) == -EINVAL, "vector 31");
-    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 64, TAKT_VECTOR_NO_EOI | VECTOR) == -EINVAL, "vCPU 64");
+    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, TAKT_VECTOR_NO_EOI | 31) == -EINVAL,
+          "vector 31");
+    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 64, TAKT_VECTOR_NO_EOI | VECTOR) == -EINVAL,
+          "vCPU 64");
 
-    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, TAKT_VECTOR_NO_EOI | VECTOR) == 0, "not bound");
+    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, TAKT_VECTOR_NO_EOI | VECTOR) == 0,
+          "not bound");
     for (u32 i = 0; i < ROUNDS; i++) event_send(other);
-    CHECK(taken == ROUNDS && in_service == 0, "%u of %u taken, %u in service", taken, ROUNDS, in_service);
+    CHECK(taken == ROUNDS && in_service == 0, "%u of %u taken, %u in service", taken, ROUNDS,
+          in_service);
 
     CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, VECTOR) == 0, "not bound again");
     eoi = true;

@@ -1,6 +1,6 @@
 /* expect: crashed, in give_up\+0x */
-/* A guest that gives up by itself, as the library does on an exception that nobody expects: the hypervisor
- * says in which function that was. */
+/* A guest that gives up by itself, as the library does on an exception that nobody expects: the
+ * hypervisor says in which function that was. */
 #include <guest/test.h>
 
 static __attribute__((noinline)) void give_up(void) { guest_panic("on purpose"); }

@@ -1,17 +1,18 @@
 /* only: tests/system/test_abuse.py */
-/* A VM that turns its virtual function against everybody (`abuser`). What it writes to configuration space
- * changes nothing, in no width; of its MSI-X table only the masks are its own; what it writes to the
- * registers that name interrupts, and what it forges by DMA, interrupts nobody else. Then its function works
- * still: a frame goes to who was there all the time. At last it reaches for memory that is not
- * its own. */
+/* A VM that turns its virtual function against everybody (`abuser`). What it writes to
+ * configuration space changes nothing, in no width; of its MSI-X table only the masks are its
+ * own; what it writes to the registers that name interrupts, and what it forges by DMA,
+ * interrupts nobody else. Then its function works still: a frame goes to who was there all the
+ * time. At last it reaches for memory that is not its own. */
 #include "vf_rig.h"
 
-#define SPACE     4096u
-#define LAST      0x180u /* no capability of a virtual function is behind that */
-#define ENTRIES   3u
-#define REPORT    (NIC_RING / 4) /* frames, of which the last is reported */
-#define NO_ENTRY  0xfee01ff0u    /* a message by entry 255 of the IOMMU's table, which is not there */
-#define ELSEWHERE 0x30000000u    /* this machine has no RAM there, nor this VM */
+#define SPACE   4096u
+#define LAST    0x180u /* no capability of a virtual function is behind that */
+#define ENTRIES 3u
+#define REPORT  (NIC_RING / 4) /* frames, of which the last is reported */
+/* a message by entry 255 of the IOMMU's table, which is not there */
+#define NO_ENTRY  0xfee01ff0u
+#define ELSEWHERE 0x30000000u /* this machine has no RAM there, nor this VM */
 
 static u32 events[ENTRIES], refused, seed = 1;
 
@@ -46,7 +47,8 @@ static void write_all(void) {
                 if (error != (at % size ? -EINVAL : -EPERM))
                     test_fatal("%x to register %x, %u bytes: %d", v, at, size, (int)error);
             }
-    CHECK(put(0, 0, 0) == -EINVAL && put(0, 3, 0) == -EINVAL && put(0, 8, 0) == -EINVAL, "an odd width");
+    CHECK(put(0, 0, 0) == -EINVAL && put(0, 3, 0) == -EINVAL && put(0, 8, 0) == -EINVAL,
+          "an odd width");
     CHECK(put(SPACE, 4, 0) == -EINVAL && put(~3u, 4, 0) == -EINVAL, "a register beyond the last");
 }
 
@@ -68,7 +70,8 @@ static void configuration_space(void) {
                   "bytes of register %x", at + k);
     }
     CHECK(readable >= 40 && readable < LAST / 4, "%u registers can be read", readable);
-    CHECK(put(4, 2, command & ~4u) == 0 && put(4, 2, command) == 0, "its right to be master is not its own");
+    CHECK(put(4, 2, command & ~4u) == 0 && put(4, 2, command) == 0,
+          "its right to be master is not its own");
 }
 
 /* ---- the MSI-X table and its pending bits ---- */
@@ -102,12 +105,14 @@ static void messages(void) {
     for (u32 i = 0; i <= ENTRIES; i++) {
         u32 port = mmio_read32(table + 16 * i + 8);
 
-        CHECK(!mmio_read32(table + 16 * i) && !mmio_read32(table + 16 * i + 4), "entry %u has an address", i);
+        CHECK(!mmio_read32(table + 16 * i) && !mmio_read32(table + 16 * i + 4),
+              "entry %u has an address", i);
         CHECK(i ? (port != 0) == (i < ENTRIES) : port == pci.port, "entry %u has data %x", i, port);
-        CHECK(mmio_read32(table + 16 * i + 12) <= 1 && !table[16 * i + 8], "entry %u reads as it should not",
-              i);
+        CHECK(mmio_read32(table + 16 * i + 12) <= 1 && !table[16 * i + 8],
+              "entry %u reads as it should not", i);
     }
-    CHECK(!mmio_read32((volatile u8 *)pci.bar[pending & 7].addr + (pending & ~7u)), "messages are pending");
+    CHECK(!mmio_read32((volatile u8 *)pci.bar[pending & 7].addr + (pending & ~7u)),
+          "messages are pending");
 }
 
 /* ---- interrupts ---- */
@@ -127,8 +132,8 @@ static void own_interrupts(const char *when) {
         mmio_write32(nic.regs + VF_EICS, 1u << i);
         for (u64 end = time_ns() + NS_PER_S; events[i] == before[i] && time_ns() < end;) relax();
         for (u32 k = 0; k < ENTRIES; k++)
-            CHECK(events[k] == before[k] + (k == i), "%s: %u events of entry %u by interrupt %u", when,
-                  events[k] - before[k], k, i);
+            CHECK(events[k] == before[k] + (k == i), "%s: %u events of entry %u by interrupt %u",
+                  when, events[k] - before[k], k, i);
     }
 }
 
@@ -138,8 +143,8 @@ static void send_many(void) {
     nic_send_kick(&nic.ring);
 }
 
-/* By vectors that it has not (of which QEMU's takes the fourth for the first of its neighbour), and at rates
- * beyond all. */
+/* By vectors that it has not (of which QEMU's takes the fourth for the first of its neighbour),
+ * and at rates beyond all. */
 static void wild_registers(void) {
     mmio_write32(nic.regs + IGB_IVAR, 0x83838383);
     send_many();

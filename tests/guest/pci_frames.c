@@ -1,8 +1,9 @@
 /* only: tests/system/test_vf.py */
-/* VMs with a virtual function of one card each. role=heir: nothing of who had it before is there: rings that
- * are off, an empty mailbox, and no frame. role=sink: the same, and then frames come, and it ends in the
- * middle of them. role=source: sends to virtual function `to`, all the time. role=flood: asks by the mailbox
- * without waiting for answers, most of it nonsense. role=storm: interrupts without end. */
+/* VMs with a virtual function of one card each. role=heir: nothing of who had it before is
+ * there: rings that are off, an empty mailbox, and no frame. role=sink: the same, and then
+ * frames come, and it ends in the middle of them. role=source: sends to virtual function `to`,
+ * all the time. role=flood: asks by the mailbox without waiting for answers, most of it
+ * nonsense. role=storm: interrupts without end. */
 #include "vf_rig.h"
 
 #define ENOUGH 500u /* frames that have come */
@@ -88,9 +89,11 @@ int main(void) {
     static const struct {
         const char *name;
         void (*play)(void);
-    } roles[] = {
-        { "heir", heir }, { "sink", sink }, { "source", source }, { "flood", flood }, { "storm", storm }
-    };
+    } roles[] = { { "heir", heir },
+                  { "sink", sink },
+                  { "source", source },
+                  { "flood", flood },
+                  { "storm", storm } };
     char role[8];
 
     test_begin();

@@ -1,7 +1,7 @@
 /* only: tests/system/test_sriov.py */
-/* A virtual function comes and goes while this VM runs: each time its registers are there, and after the
- * operator has asked for it and this VM has let go they are not. At last (`touches`) it uses them all the
- * same. */
+/* A virtual function comes and goes while this VM runs: each time its registers are there, and
+ * after the operator has asked for it and this VM has let go they are not. At last (`touches`)
+ * it uses them all the same. */
 #include <guest/store.h>
 #include <guest/string.h>
 #include "pci_rig.h"
@@ -39,8 +39,8 @@ static void use(u32 round) {
 
     for (u32 i = 0; i < 16; i++) mmio_write32(regs + VMBMEM + 4 * i, round << 8 | i);
     for (u32 i = 0; i < 16; i++)
-        CHECK(mmio_read32(regs + VMBMEM + 4 * i) == (round << 8 | i), "round %u: word %u is %x", round, i,
-              mmio_read32(regs + VMBMEM + 4 * i));
+        CHECK(mmio_read32(regs + VMBMEM + 4 * i) == (round << 8 | i), "round %u: word %u is %x",
+              round, i, mmio_read32(regs + VMBMEM + 4 * i));
 }
 
 int main(void) {

@@ -1,9 +1,9 @@
 /* only: tests/system/test_passthrough.py, test_abuse.py */
-/* A VM that ends while its device still has something to write to its RAM (role=leaves), and one after it,
- * of the same size, so that its RAM is the same (role=heir). The device is a network card to which answers
- * are under way, and the heir has it; or with `edu` QEMU's device for exercises, which writes 0.1 s after
- * it was told to. That one cannot be reset: given again, it would do what it was told before. So nobody
- * has it. */
+/* A VM that ends while its device still has something to write to its RAM (role=leaves), and one
+ * after it, of the same size, so that its RAM is the same (role=heir). The device is a network
+ * card to which answers are under way, and the heir has it; or with `edu` QEMU's device for
+ * exercises, which writes 0.1 s after it was told to. That one cannot be reset: given again, it
+ * would do what it was told before. So nobody has it. */
 #include "net_rig.h"
 
 #define MAGIC       0x1a7e1a7e5eed5eedull
@@ -68,7 +68,8 @@ static int edu_heir(void) {
     u64 from = ALIGN_UP(mem_image_end(), PAGE_SIZE);
 
     /* All pages are looked at, also those that guard stacks and are not mapped. */
-    for (u64 at = from; at < mem_ram(); at += PAGE_SIZE) CHECK(!page_map(at, at, PTE_P | PTE_W), "no memory");
+    for (u64 at = from; at < mem_ram(); at += PAGE_SIZE)
+        CHECK(!page_map(at, at, PTE_P | PTE_W), "no memory");
     for (u32 n = 1; time_ns() < end; sleep_ns(10 * NS_PER_MS), n++) {
         for (u64 at = from; at < mem_ram(); at += PAGE_SIZE)
             if (written(at)) test_fatal("the device wrote to %lx, after its VM had ended", at);
@@ -79,7 +80,8 @@ static int edu_heir(void) {
 
 static int nic_leaves(void) {
     nic_open();
-    for (u64 end = time_ns() + 2 * NS_PER_S; !take_answers() && time_ns() < end; sleep_ns(20 * NS_PER_MS)) {
+    for (u64 end = time_ns() + 2 * NS_PER_S; !take_answers() && time_ns() < end;
+         sleep_ns(20 * NS_PER_MS)) {
         send_arp(); /* until it receives */
         nic_send_kick(&nic.ring);
     }

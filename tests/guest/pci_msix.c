@@ -2,7 +2,8 @@
 /* only: qemu */
 /* keys: pci = 00:05.0; unsafe_dma = yes */
 /* time: 800 */
-/* A device that interrupts by MSI-X and can be reset: each message comes; its table is the hypervisor's. */
+/* A device that interrupts by MSI-X and can be reset: each message comes; its table is the
+ * hypervisor's. */
 #include "pci_rig.h"
 
 /* 82574 data sheet, 10.2.4: software sets causes; "other" ones go to vector 0. */
@@ -48,7 +49,8 @@ int main(void) {
     }
     where = (u32)hypercall3(TAKT_HC_PCI_READ, 0, capability + 4, 4);
     table = (volatile u8 *)(pci.bar[where & 7].addr + (where & ~7u));
-    CHECK(mmio_read32(table) == 0 && mmio_read32(table + 8) == pci.port && mmio_read32(table + 12) == 0,
+    CHECK(mmio_read32(table) == 0 && mmio_read32(table + 8) == pci.port &&
+              mmio_read32(table + 12) == 0,
           "the first entry is %x, data %x, control %x", mmio_read32(table), mmio_read32(table + 8),
           mmio_read32(table + 12));
     CHECK(mmio_read32(table + 16 + 12) == 1, "the second entry is not masked");

@@ -1,20 +1,22 @@
 /* devices: nic */
 /* keys: pci = 00:03.0; unsafe_dma = yes */
 /* time: 1500 */
-/* A network card given to this VM: frames go out and answers come in, each line of interrupts once until
- * it is acknowledged; twice, as the first VM after boot leaves it to the next. */
+/* A network card given to this VM: frames go out and answers come in, each line of interrupts
+ * once until it is acknowledged; twice, as the first VM after boot leaves it to the next. */
 #include "net_rig.h"
 
 static void check_space(void) {
     u32 command = (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 2);
 
-    CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 0, 4) == (i64)pci.id, "configuration space has another id");
+    CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 0, 4) == (i64)pci.id,
+          "configuration space has another id");
     CHECK((command & 6) == 6, "command register %x: neither memory nor master", command);
     CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 1, 2) == -EINVAL, "a read that is not aligned");
     CHECK(hypercall3(TAKT_HC_PCI_READ, 1, 0, 4) == -ENOENT, "a second device");
     CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 2, command & ~2u) == -EPERM,
           "memory decoding can be taken away");
-    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 4, command) == -EPERM, "the status register can be written");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 4, command) == -EPERM,
+          "the status register can be written");
     CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 0x10, 4, 0x1000) == -EPERM, "a BAR can be moved");
     CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 2, command & ~4u) == 0,
           "its right to be master cannot be given up");
@@ -53,8 +55,8 @@ int main(void) {
     nic_open();
     check_space();
     check_ports();
-    printf("network card %x:%x:%x:%x:%x:%x, port %u, DMA offset %lx\n", nic.mac[0], nic.mac[1], nic.mac[2],
-           nic.mac[3], nic.mac[4], nic.mac[5], pci.port, pci.dma_offset);
+    printf("network card %x:%x:%x:%x:%x:%x, port %u, DMA offset %lx\n", nic.mac[0], nic.mac[1],
+           nic.mac[2], nic.mac[3], nic.mac[4], nic.mac[5], pci.port, pci.dma_offset);
     CHECK(e1000_link(&nic), "the link is down");
     pci_count();
     e1000_interrupts(&nic, E1000_IRQ_RX, 0);
@@ -64,11 +66,13 @@ int main(void) {
     answers += take_answers();
     CHECK(answers == 1, "%u answers to one question", answers);
 
-    /* the line is masked until we say that we are done: neither its state nor another frame comes through */
+    /* the line is masked until we say that we are done: neither its state nor another frame
+     * comes through */
     held = pci_interrupts;
     send_arp();
     nic_send_kick(&nic.ring);
-    for (u64 end = time_ns() + 4 * NS_PER_S; answers < 2 && time_ns() < end; answers += take_answers())
+    for (u64 end = time_ns() + 4 * NS_PER_S; answers < 2 && time_ns() < end;
+         answers += take_answers())
         delay_ns(100 * NS_PER_US);
     CHECK(answers == 2, "no second answer");
     CHECK(pci_interrupts == held, "%u interrupts while the line is masked", pci_interrupts - held);

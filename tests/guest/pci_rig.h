@@ -1,4 +1,5 @@
-/* A device of the machine that was given to this VM, for tests: the first one, and its interrupts counted. */
+/* A device of the machine that was given to this VM, for tests: the first one, and its
+ * interrupts counted. */
 #ifndef TESTS_GUEST_PCI_RIG_H
 #define TESTS_GUEST_PCI_RIG_H
 
@@ -29,8 +30,8 @@ static inline void pci_on_interrupt(u32 port, void *arg) {
 
 static inline void pci_count(void) { event_set_handler(pci.port, 0, pci_on_interrupt, NULL); }
 
-/* Until n interrupts have come since the start; QEMU's network card begins to receive a second after it was
- * told to. */
+/* Until n interrupts have come since the start; QEMU's network card begins to receive a second
+ * after it was told to. */
 static inline bool pci_await(u32 n) {
     u64 end = time_ns() + 4 * NS_PER_S;
 

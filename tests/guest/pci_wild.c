@@ -1,8 +1,8 @@
 /* only: tests/system/test_iommu.py */
-/* A VM whose device reaches for what the VM does not have: QEMU's device for exercises, told so directly
- * (device=edu: write or read at=, or interrupt by a word written to at=), or a network card by its ring
- * (device=ring) or by a descriptor in it (device=frame). If it is not stopped for that it counts what of its
- * own memory still can be reached. */
+/* A VM whose device reaches for what the VM does not have: QEMU's device for exercises, told so
+ * directly (device=edu: write or read at=, or interrupt by a word written to at=), or a network
+ * card by its ring (device=ring) or by a descriptor in it (device=frame). If it is not stopped
+ * for that it counts what of its own memory still can be reached. */
 #include "net_rig.h"
 
 #define EDU_SOURCE  0x80

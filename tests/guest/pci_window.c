@@ -1,7 +1,7 @@
 /* only: tests/system/test_iommu.py */
-/* A back end (vm=2) whose device, QEMU's for exercises, copies into the RAM of its front end (vm=1); and goes
- * on, at the same address, when that has gone and another VM has its frames (pci_late.c's heir), and once
- * more after the back end has unmapped it. */
+/* A back end (vm=2) whose device, QEMU's for exercises, copies into the RAM of its front end
+ * (vm=1); and goes on, at the same address, when that has gone and another VM has its frames
+ * (pci_late.c's heir), and once more after the back end has unmapped it. */
 #include "dev_rig.h"
 #include "pci_rig.h"
 

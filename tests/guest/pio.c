@@ -1,11 +1,13 @@
 /* time: 6000 */
-/* All ports, by byte, word and doubleword: those that nobody claims read as ones and drop what is written,
- * also where an access spans two devices; PCI configuration is not there at all. */
+/* All ports, by byte, word and doubleword: those that nobody claims read as ones and drop what
+ * is written, also where an access spans two devices; PCI configuration is not there at all. */
 #include <guest/guest.h>
 #include <guest/test.h>
 #include <takt/io.h>
 
-static bool near(u32 port, u32 device, u32 size) { return port + 3 >= device && port < device + size; }
+static bool near(u32 port, u32 device, u32 size) {
+    return port + 3 >= device && port < device + size;
+}
 
 /* Those of the VM's devices, and what an access of four bytes before them touches. */
 static bool is_device(u32 port) {
@@ -37,9 +39,11 @@ static void spanning(void) {
     outb(TAKT_UART_PORT + 7, 0x5a);
     scratch = inb(TAKT_UART_PORT + 7);
     CHECK(scratch == 0x5a, "UART's scratch register holds %x", scratch);
-    CHECK(inl(TAKT_UART_PORT + 5) == 0xffffffff, "a doubleword at 0x3fd reads %x", inl(TAKT_UART_PORT + 5));
+    CHECK(inl(TAKT_UART_PORT + 5) == 0xffffffff, "a doubleword at 0x3fd reads %x",
+          inl(TAKT_UART_PORT + 5));
     CHECK(inw(TAKT_UART_PORT + 7) == 0xffff, "a word at 0x3ff reads %x", inw(TAKT_UART_PORT + 7));
-    CHECK(inl(TAKT_UART_PORT - 2) == 0xffffffff, "a doubleword at 0x3f6 reads %x", inl(TAKT_UART_PORT - 2));
+    CHECK(inl(TAKT_UART_PORT - 2) == 0xffffffff, "a doubleword at 0x3f6 reads %x",
+          inl(TAKT_UART_PORT - 2));
     outl(TAKT_UART_PORT + 5, 0);
     outw(TAKT_UART_PORT + 7, 0);
     CHECK(inb(TAKT_UART_PORT + 7) == 0x5a, "a write that spans changed the scratch register");
@@ -57,7 +61,8 @@ static void pci(void) {
             CHECK(inb(0xcfc + o) == 0xff, "configuration %x, byte %u", addresses[i], o);
             outb(0xcfc + o, 0);
         }
-        CHECK(inw(0xcfe) == 0xffff && inl(0xcfa) == 0xffffffff && inl(0xcff) == 0xffffffff, "odd widths");
+        CHECK(inw(0xcfe) == 0xffff && inl(0xcfa) == 0xffffffff && inl(0xcff) == 0xffffffff,
+              "odd widths");
         outl(0xcfc, 0xffffffff);
         outw(0xcf9, 0);
         outb(0xcfb, 0x80);

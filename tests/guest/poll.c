@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* TAKT_HC_POLL: what is pending already, time-outs, an event or an interrupt that comes while it sleeps,
- * deadlines past and far away. */
+/* TAKT_HC_POLL: what is pending already, time-outs, an event or an interrupt that comes while it
+ * sleeps, deadlines past and far away. */
 #include <guest/event.h>
 #include <guest/lapic.h>
 #include <guest/test.h>
@@ -54,7 +54,8 @@ int main(void) {
     CHECK(took >= 5 * NS_PER_MS - 50000, "it came after %lu ns", took);
 
     CHECK(hypercall2(TAKT_HC_POLL, port_a, 1) == -ETIMEDOUT, "a deadline long past");
-    CHECK(hypercall2(TAKT_HC_POLL, TAKT_PORT_ANY, 1) == -ETIMEDOUT, "any port, a deadline long past");
+    CHECK(hypercall2(TAKT_HC_POLL, TAKT_PORT_ANY, 1) == -ETIMEDOUT,
+          "any port, a deadline long past");
     CHECK(hypercall2(TAKT_HC_POLL, 1ull << 33, 1) == -EINVAL, "port 2^33");
     CHECK(hypercall2(TAKT_HC_POLL, TAKT_MAX_PORTS, 1) < 0, "port %u", TAKT_MAX_PORTS);
 
@@ -71,8 +72,8 @@ int main(void) {
     timer_start(&timer, time_ns() + 2 * NS_PER_MS, calls, NULL);
     err = event_poll(port_a, 6 * NS_PER_MS);
     CHECK(err == -ETIMEDOUT && interrupts == 1 && !wrong,
-          "an interrupt that makes hypercalls while it sleeps: %d, %u interrupts, %u wrong answers", err,
-          interrupts, wrong);
+          "an interrupt that makes hypercalls while it sleeps: %d, %u interrupts, %u wrong answers",
+          err, interrupts, wrong);
 
     event_set_handler(port_a, 0, NULL, NULL);
     t = thread_start(1, "polls", polls, NULL);

@@ -4,7 +4,8 @@
 #include <guest/vcpu.h>
 
 int main(void) {
-    static const u32 odd[] = { TAKT_MAX_PORTS, TAKT_MAX_PORTS + 1, 4096, 0x7fffffff, 0x80000000, 0xfffffffe };
+    static const u32 odd[] = { TAKT_MAX_PORTS, TAKT_MAX_PORTS + 1, 4096,
+                               0x7fffffff,     0x80000000,         0xfffffffe };
     u32 me = takt_vm_id(), made = 0;
     int a, b, err;
 

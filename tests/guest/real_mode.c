@@ -1,6 +1,7 @@
 /* vcpus: 2 */
-/* Real-mode and 32-bit code on a vCPU that a SIPI started: I/O, CPUID, a far call, an interrupt through the
- * real-mode table, hypercalls (#UD there), then protected mode, hypercalls there, and back. */
+/* Real-mode and 32-bit code on a vCPU that a SIPI started: I/O, CPUID, a far call, an interrupt
+ * through the real-mode table, hypercalls (#UD there), then protected mode, hypercalls there,
+ * and back. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -15,43 +16,45 @@ enum { STAGE, FEATURES, PORT, SOFT_INT, UD_REAL, PM_VERSION, PM_UNKNOWN, UNUSED,
 
 extern char stub[], stub_end[], stub_vmmcall[], pm_hc1[], pm_hc2[];
 
-/* DATA is DS:0xe00 in real mode. Vectors 6 (#UD) and 0x60 of the real-mode table at 0 point into the stub. */
-__asm__(".pushsection .text\n"
-        "stub: .code16\n"
-        "  cli; mov %cs, %ax; mov %ax, %ds; mov %ax, %ss; mov $0xd00, %sp\n"
-        "  movl $1, 0xe00\n"
-        "  mov $1, %eax; cpuid; mov %ecx, 0xe04\n"
-        "  xor %eax, %eax; inb $0x80, %al; mov %eax, 0xe08\n"
-        "  int $0x60\n"
-        "  movl $2, 0xe00\n"
-        "stub_vmmcall: .byte 0x0f, 0x01, 0xd9\n"
-        "  movl $3, 0xe00\n"
-        "  lgdtl gdtr - stub\n"
-        "  mov $0x11, %eax; mov %eax, %cr0\n"
-        "  ljmpl $8, $0x10000 + pm - stub\n"
-        "int60: movl $0x60, %cs:0xe0c; iret\n"
-        "int6: push %bp; mov %sp, %bp; addw $3, 2(%bp); pop %bp; incl %cs:0xe10; iret\n"
-        "pm: .code32\n"
-        "  mov $0x10, %eax; mov %eax, %ds; mov %eax, %ss; mov $0x10d00, %esp\n"
-        "  mov $0, %eax\n"
-        "pm_hc1: .byte 0x0f, 0x01, 0xd9; mov %eax, 0x10e14\n"
-        "  mov $0x3ff, %eax\n"
-        "pm_hc2: .byte 0x0f, 0x01, 0xd9; mov %eax, 0x10e18\n"
-        "  movl $4, 0x10e00\n"
-        "  ljmp $0x18, $(pm16 - stub)\n"
-        "pm16: .code16\n"
-        "  mov $0x20, %ax; mov %ax, %ds; mov %ax, %ss\n"
-        "  mov $0x10, %eax; mov %eax, %cr0\n"
-        "  ljmp $0x1000, $(back - stub)\n"
-        "back: mov %cs, %ax; mov %ax, %ds\n"
-        "  movl $0x1234, 0xe20\n"
-        "  movl $5, 0xe00\n"
-        "1: hlt; jmp 1b\n"
-        ".balign 8\n"
-        "gdt: .quad 0, 0x00cf9b000000ffff, 0x00cf93000000ffff, 0x00009b010000ffff, 0x000093010000ffff\n"
-        "gdtr: .word . - gdt - 1; .long 0x10000 + gdt - stub\n"
-        "stub_end: .code64\n"
-        ".popsection");
+/* DATA is DS:0xe00 in real mode. Vectors 6 (#UD) and 0x60 of the real-mode table at 0 point into
+ * the stub. */
+__asm__(
+    ".pushsection .text\n"
+    "stub: .code16\n"
+    "  cli; mov %cs, %ax; mov %ax, %ds; mov %ax, %ss; mov $0xd00, %sp\n"
+    "  movl $1, 0xe00\n"
+    "  mov $1, %eax; cpuid; mov %ecx, 0xe04\n"
+    "  xor %eax, %eax; inb $0x80, %al; mov %eax, 0xe08\n"
+    "  int $0x60\n"
+    "  movl $2, 0xe00\n"
+    "stub_vmmcall: .byte 0x0f, 0x01, 0xd9\n"
+    "  movl $3, 0xe00\n"
+    "  lgdtl gdtr - stub\n"
+    "  mov $0x11, %eax; mov %eax, %cr0\n"
+    "  ljmpl $8, $0x10000 + pm - stub\n"
+    "int60: movl $0x60, %cs:0xe0c; iret\n"
+    "int6: push %bp; mov %sp, %bp; addw $3, 2(%bp); pop %bp; incl %cs:0xe10; iret\n"
+    "pm: .code32\n"
+    "  mov $0x10, %eax; mov %eax, %ds; mov %eax, %ss; mov $0x10d00, %esp\n"
+    "  mov $0, %eax\n"
+    "pm_hc1: .byte 0x0f, 0x01, 0xd9; mov %eax, 0x10e14\n"
+    "  mov $0x3ff, %eax\n"
+    "pm_hc2: .byte 0x0f, 0x01, 0xd9; mov %eax, 0x10e18\n"
+    "  movl $4, 0x10e00\n"
+    "  ljmp $0x18, $(pm16 - stub)\n"
+    "pm16: .code16\n"
+    "  mov $0x20, %ax; mov %ax, %ds; mov %ax, %ss\n"
+    "  mov $0x10, %eax; mov %eax, %cr0\n"
+    "  ljmp $0x1000, $(back - stub)\n"
+    "back: mov %cs, %ax; mov %ax, %ds\n"
+    "  movl $0x1234, 0xe20\n"
+    "  movl $5, 0xe00\n"
+    "1: hlt; jmp 1b\n"
+    ".balign 8\n"
+    "gdt: .quad 0, 0x00cf9b000000ffff, 0x00cf93000000ffff, 0x00009b010000ffff, 0x000093010000ffff\n"
+    "gdtr: .word . - gdt - 1; .long 0x10000 + gdt - stub\n"
+    "stub_end: .code64\n"
+    ".popsection");
 
 extern char int60[], int6[];
 
@@ -88,8 +91,10 @@ int main(void) {
     CHECK(DATA[BACK] == 0x1234, "back in real mode: %x", DATA[BACK]);
     if (on_takt()) {
         CHECK(DATA[UD_REAL] == 1, "a hypercall in real mode: %u #UD", DATA[UD_REAL]);
-        CHECK(DATA[PM_VERSION] == TAKT_ABI_VERSION, "version from protected mode: %x", DATA[PM_VERSION]);
-        CHECK(DATA[PM_UNKNOWN] == (u32)-ENOSYS, "unknown number from protected mode: %x", DATA[PM_UNKNOWN]);
+        CHECK(DATA[PM_VERSION] == TAKT_ABI_VERSION, "version from protected mode: %x",
+              DATA[PM_VERSION]);
+        CHECK(DATA[PM_UNKNOWN] == (u32)-ENOSYS, "unknown number from protected mode: %x",
+              DATA[PM_UNKNOWN]);
     }
     return test_end("real mode, protected mode, and back");
 }

@@ -3,8 +3,9 @@
 /* cpus: 0 */
 /* time: 1500 */
 /* memory: 4 */
-/* Four vCPUs of two VMs take turns on one pCPU; each fills every register that a guest can change with values
- * of its own (docs/virt.md has the list), lets the others run, and finds its values again. */
+/* Four vCPUs of two VMs take turns on one pCPU; each fills every register that a guest can
+ * change with values of its own (docs/virt.md has the list), lets the others run, and finds its
+ * values again. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -26,7 +27,8 @@ static u32 seed;
 __asm__(
     ".pushsection .text\n"
     ".macro GPRS op\n"
-    "  \\op 0, %rbx; \\op 8, %rcx; \\op 16, %rdx; \\op 24, %rbp; \\op 32, %rsi; \\op 40, %r8; \\op 48, %r9\n"
+    "  \\op 0, %rbx; \\op 8, %rcx; \\op 16, %rdx; \\op 24, %rbp; \\op 32, %rsi; \\op 40, %r8; \\op "
+    "48, %r9\n"
     "  \\op 56, %r10; \\op 64, %r11; \\op 72, %r12; \\op 80, %r13; \\op 88, %r14; \\op 96, %r15\n"
     ".endm\n"
     ".macro LOAD off, reg\n  mov \\off(%rdi), \\reg\n.endm\n"
@@ -73,12 +75,16 @@ static const struct {
 };
 static const u8 pat_types[] = { 0, 1, 4, 5, 6, 7 };
 
-static bool has_msr(unsigned i) { return msrs[i].msr != MSR_TSC_AUX || cpuid(0x80000001, 0).edx & BIT(27); }
+static bool has_msr(unsigned i) {
+    return msrs[i].msr != MSR_TSC_AUX || cpuid(0x80000001, 0).edx & BIT(27);
+}
 
 static u64 msr_value(unsigned i, u64 *rnd) {
     u64 v = next_random(rnd) & msrs[i].mask;
 
-    return msrs[i].address ? (u64)((i64)(v << 17) >> 17) & (msrs[i].mask == ~0ull ? ~0ull : 0x7fffffff) : v;
+    return msrs[i].address
+               ? (u64)((i64)(v << 17) >> 17) & (msrs[i].mask == ~0ull ? ~0ull : 0x7fffffff)
+               : v;
 }
 
 static void write_msrs(u64 *rnd) {
@@ -86,7 +92,8 @@ static void write_msrs(u64 *rnd) {
 
     for (unsigned i = 0; i < ARRAY_SIZE(msrs); i++)
         if (has_msr(i)) wrmsr(msrs[i].msr, msr_value(i, rnd));
-    for (unsigned i = 1; i < 8; i++) pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
+    for (unsigned i = 1; i < 8; i++)
+        pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
     wrmsr(MSR_PAT, pat | 6); /* entry 0 is what our memory is */
 }
 
@@ -114,7 +121,8 @@ static void check_msrs(u64 *rnd) {
         got = rdmsr(msrs[i].msr);
         CHECK(got == want, "%s is %lx instead of %lx", msrs[i].name, got, want);
     }
-    for (unsigned i = 1; i < 8; i++) pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
+    for (unsigned i = 1; i < 8; i++)
+        pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
     check_in_use();
     got = rdmsr(MSR_PAT);
     CHECK(got == pat, "PAT is %lx instead of %lx", got, pat);
@@ -146,7 +154,8 @@ static void check_others(struct regs *r, u64 *rnd) {
     __asm__ volatile(
         "mov %%dr0, %0; mov %%dr1, %1; mov %%dr2, %2; mov %%dr3, %3; mov %%dr6, %4; mov %%dr7, %5"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]));
-    for (unsigned i = 0; i < 4; i++) CHECK(d[i] == r->dr[i], "DR%u is %lx instead of %lx", i, d[i], r->dr[i]);
+    for (unsigned i = 0; i < 4; i++)
+        CHECK(d[i] == r->dr[i], "DR%u is %lx instead of %lx", i, d[i], r->dr[i]);
     CHECK(d[4] == r->dr6, "DR6 is %lx instead of %lx", d[4], r->dr6);
     CHECK(d[5] == r->dr7, "DR7 is %lx instead of %lx", d[5], r->dr7);
     cr2 = next_random(rnd);
@@ -160,12 +169,13 @@ static void check_others(struct regs *r, u64 *rnd) {
     CHECK(es == want, "ES is %x instead of %x", es, want);
 }
 
-/* ---- vectors: the registers are the compiler's no-man's-land, so they keep from one call to the next ----
- * */
+/* ---- vectors: the registers are the compiler's no-man's-land, so they keep from one call to
+ * the next ---- */
 
-#define VEC16(op, pre)                                                                                       \
-    op(0, pre) op(1, pre) op(2, pre) op(3, pre) op(4, pre) op(5, pre) op(6, pre) op(7, pre) op(8, pre)       \
-        op(9, pre) op(10, pre) op(11, pre) op(12, pre) op(13, pre) op(14, pre) op(15, pre)
+#define VEC16(op, pre)                                                                             \
+    op(0, pre) op(1, pre) op(2, pre) op(3, pre) op(4, pre) op(5, pre) op(6, pre) op(7, pre)        \
+        op(8, pre) op(9, pre) op(10, pre) op(11, pre) op(12, pre) op(13, pre) op(14, pre)          \
+            op(15, pre)
 #define LOAD_XMM(n, p)  "movups " #n "*64(%0), %%xmm" #n "\n"
 #define LOAD_YMM(n, p)  "vmovups " #n "*64(%0), %%ymm" #n "\n"
 #define LOAD_ZMM(n, p)  "vmovups " #n "*64(%0), %%zmm" #n "\n"
@@ -192,7 +202,9 @@ static void load_vectors(struct regs *r, u64 *rnd, unsigned width) {
         __asm__ volatile(VEC16(LOAD_XMM, ) : : "r"(r->vec) : "memory");
     __asm__ volatile("ldmxcsr %0; fninit; fldcw %1; fldpi; fld1" : : "m"(r->mxcsr), "m"(r->fcw));
     if (width == 64)
-        __asm__ volatile("kmovw %k0, %%k1; kmovw %k1, %%k7" : : "r"(r->mxcsr ^ seed), "r"(r->fcw ^ seed));
+        __asm__ volatile("kmovw %k0, %%k1; kmovw %k1, %%k7"
+                         :
+                         : "r"(r->mxcsr ^ seed), "r"(r->fcw ^ seed));
 }
 
 static void check_vectors(const struct regs *r, unsigned width) {
@@ -215,7 +227,8 @@ static void check_vectors(const struct regs *r, unsigned width) {
     CHECK((fsw >> 11 & 7) == 6, "the x87 stack's top is %u instead of 6", fsw >> 11 & 7);
     if (width == 64) {
         __asm__ volatile("kmovw %%k1, %0; kmovw %%k7, %1" : "=r"(k1), "=r"(k7));
-        CHECK(k1 == (u16)(r->mxcsr ^ seed) && k7 == (u16)(r->fcw ^ seed), "opmask registers %x %x", k1, k7);
+        CHECK(k1 == (u16)(r->mxcsr ^ seed) && k7 == (u16)(r->fcw ^ seed), "opmask registers %x %x",
+              k1, k7);
     }
 }
 
@@ -257,7 +270,8 @@ static void work(void *arg) {
         *before = *r;
         for (unsigned n = 0; n < 3; n++) vmmcall ? yield_vmmcall(r) : yield_vmcall(r);
         for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++)
-            CHECK(r->gpr[g] == before->gpr[g], "GPR %u is %lx instead of %lx", g, r->gpr[g], before->gpr[g]);
+            CHECK(r->gpr[g] == before->gpr[g], "GPR %u is %lx instead of %lx", g, r->gpr[g],
+                  before->gpr[g]);
         check_vectors(before, w);
         check_xcr0(xcr0);
         check_msrs(&start);

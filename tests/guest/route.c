@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 800 */
-/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes them, as the VM's
- * `route` says (fixed, if nothing). */
+/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes
+ * them, as the VM's `route` says (fixed, if nothing). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/string.h>
@@ -25,7 +25,8 @@ static void send(void *arg) {
         u64 end = time_ns() + NS_PER_S;
 
         CHECK(event_send(sender) == 0, "cannot send");
-        while (__atomic_load_n(&taken[0], __ATOMIC_SEQ_CST) + __atomic_load_n(&taken[1], __ATOMIC_SEQ_CST) <=
+        while (__atomic_load_n(&taken[0], __ATOMIC_SEQ_CST) +
+                   __atomic_load_n(&taken[1], __ATOMIC_SEQ_CST) <=
                i)
             if (time_ns() > end) test_fatal("round %u: nobody took it", i);
     }
@@ -68,7 +69,7 @@ int main(void) {
     t = thread_start(1, "send", send, NULL);
     sem_down(&done);
     thread_join(t);
-    CHECK(taken[0] == ROUNDS && taken[1] == 0, "the handler ran %u times on vCPU 0, %u on 1", taken[0],
-          taken[1]);
+    CHECK(taken[0] == ROUNDS && taken[1] == 0, "the handler ran %u times on vCPU 0, %u on 1",
+          taken[0], taken[1]);
     return test_end(route);
 }

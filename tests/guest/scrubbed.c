@@ -1,6 +1,6 @@
 /* memory: 16 */
-/* All RAM that the image does not fill is zero at the start, and dirty at the end: whoever gets it next finds
- * it clean. */
+/* All RAM that the image does not fill is zero at the start, and dirty at the end: whoever gets
+ * it next finds it clean. */
 #include <guest/mem.h>
 #include <guest/test.h>
 
@@ -20,8 +20,8 @@ int main(void) {
                 first = bad++ ? first : a;
             }
         }
-    CHECK(!bad || !on_takt(), "%lu of %lu words are not zero, the first at %lx: %lx", bad, looked, first,
-          *(u64 *)first);
+    CHECK(!bad || !on_takt(), "%lu of %lu words are not zero, the first at %lx: %lx", bad, looked,
+          first, *(u64 *)first);
     CHECK(looked > 1000, "only %lu words looked at", looked);
     while ((p = page_alloc(1)))
         for (unsigned i = 0; i < 512; i++) p[i] = 0x5eed5eed5eed5eed;

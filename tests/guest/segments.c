@@ -1,5 +1,5 @@
-/* 32-bit code in compatibility mode: NULL and read-only segments, limits, expand-down, for memory and for
- * string I/O. */
+/* 32-bit code in compatibility mode: NULL and read-only segments, limits, expand-down, for
+ * memory and for string I/O. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>
@@ -47,10 +47,11 @@ static void add_descriptors(void) {
     } __attribute__((packed)) r = { sizeof(gdt) - 1, (u64)gdt };
 
     memcpy(gdt, this_vcpu()->gdt, sizeof(this_vcpu()->gdt));
-    gdt[SEL_TEST >> 3] = 0x0040930000000000 | 0xfff;       /* 4 KiB from 0 */
-    gdt[(SEL_TEST >> 3) + 1] = 0x00c0970000000000 | 0x100; /* expand-down: valid from 1 MiB + 4 KiB on */
-    gdt[(SEL_TEST >> 3) + 2] = 0x00cf91000000ffff;         /* read-only */
-    gdt[(SEL_TEST >> 3) + 3] = 0x00cf13000000ffff;         /* not present */
+    gdt[SEL_TEST >> 3] = 0x0040930000000000 | 0xfff; /* 4 KiB from 0 */
+    /* expand-down: valid from 1 MiB + 4 KiB on */
+    gdt[(SEL_TEST >> 3) + 1] = 0x00c0970000000000 | 0x100;
+    gdt[(SEL_TEST >> 3) + 2] = 0x00cf91000000ffff; /* read-only */
+    gdt[(SEL_TEST >> 3) + 3] = 0x00cf13000000ffff; /* not present */
     __asm__ volatile("lgdt %0" : : "m"(r));
 }
 
@@ -65,10 +66,12 @@ int main(void) {
         check_exception(call(c_es_read, 0, w), EXC_GP, "a NULL ES");
         check_exception(call(c_es_read, SEL_TEST, 0xffc), EXC_NONE, "the last word in a limit");
         check_exception(call(c_es_read, SEL_TEST, 0xffd), EXC_GP, "a word over the limit");
-        check_exception(call(c_es_read, SEL_TEST + 8, 0x1000), EXC_GP, "below an expand-down segment");
+        check_exception(call(c_es_read, SEL_TEST + 8, 0x1000), EXC_GP,
+                        "below an expand-down segment");
         check_exception(call(c_es_read, SEL_TEST + 8, w), w >= 0x101000 ? EXC_NONE : EXC_GP,
                         "in an expand-down segment");
-        check_exception(call(c_es_write, SEL_TEST + 16, w), EXC_GP, "a write to a read-only segment");
+        check_exception(call(c_es_write, SEL_TEST + 16, w), EXC_GP,
+                        "a write to a read-only segment");
     }
     check_exception(call(c_es_read, SEL_TEST + 24, w), EXC_NP, "a segment that is not present");
     check_exception(call(c_ss_push, 0, w), EXC_GP, "a NULL SS");
@@ -80,7 +83,8 @@ int main(void) {
     CHECK((word & 0xff) == 0xff, "INS left %x", word);
     check_exception(call(c_es_ins, 0, w), EXC_GP, "INS to a NULL ES");
     check_exception(call(c_es_ins, SEL_TEST, 0x1000), EXC_GP, "INS beyond a limit");
-    check_exception(call(c_es_ins, SEL_TEST + 8, 0x1000), EXC_GP, "INS below an expand-down segment");
+    check_exception(call(c_es_ins, SEL_TEST + 8, 0x1000), EXC_GP,
+                    "INS below an expand-down segment");
     check_exception(call(c_es_ins, SEL_TEST + 16, w), EXC_GP, "INS to a read-only segment");
     check_exception(call(c_fs_outs, SEL_TEST + 16, w), EXC_NONE, "OUTS from a read-only segment");
     check_exception(call(c_fs_outs, 0, w), EXC_GP, "OUTS from a NULL segment");

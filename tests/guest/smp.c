@@ -1,6 +1,7 @@
 /* vcpus: 4 */
 /* time: 2500 */
-/* All vCPUs start, take IPIs, and run threads that hand over by semaphore and mutex and are preempted. */
+/* All vCPUs start, take IPIs, and run threads that hand over by semaphore and mutex and are
+ * preempted. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/test.h>
@@ -48,7 +49,8 @@ static void test_ipis(unsigned n) {
     lapic_icr(0, ICR_OTHERS | ICR_ASSERT | VECTOR_TEST);
     end = time_ns() + NS_PER_S;
     for (unsigned i = 0; i < n; i++) {
-        while (__atomic_load_n(&ipis[i], __ATOMIC_RELAXED) < (i ? 2 : 1) && time_ns() < end) thread_yield();
+        while (__atomic_load_n(&ipis[i], __ATOMIC_RELAXED) < (i ? 2 : 1) && time_ns() < end)
+            thread_yield();
         /* Two that arrive before the first is taken may merge. */
         CHECK(ipis[i] >= 1 && ipis[i] <= (i ? 2 : 1), "vCPU %u took %lu IPIs", i, ipis[i]);
     }
@@ -65,8 +67,8 @@ static void test_threads(unsigned n) {
 
     for (unsigned i = 0; i < n; i++) t[i] = thread_start(i, "adder", adder, NULL);
     for (unsigned i = 0; i < n; i++) thread_join(t[i]);
-    CHECK(shared_count == (u64)n * ROUNDS, "the mutex let %lu of %u additions through", shared_count,
-          n * ROUNDS);
+    CHECK(shared_count == (u64)n * ROUNDS, "the mutex let %lu of %u additions through",
+          shared_count, n * ROUNDS);
 
     p = thread_start(n - 1, "ponger", ponger, NULL);
     for (unsigned i = 0; i < ROUNDS; i++) {

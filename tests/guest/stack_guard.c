@@ -1,7 +1,8 @@
 /* vcpus: 2 */
 /* vms: 2 */
-/* A thread that needs more than its stack meets a page that is not mapped, and the library says which thread
- * it was. Without that page it would write over what lies below, and something else would go wrong later. */
+/* A thread that needs more than its stack meets a page that is not mapped, and the library says
+ * which thread it was. Without that page it would write over what lies below, and something else
+ * would go wrong later. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -23,7 +24,8 @@ static void check_reuse(void) {
     thread_join(thread_start(0, "first", nothing, NULL)); /* may need a page table for good */
     before = page_count_free();
     for (unsigned i = 0; i < 8; i++) thread_join(thread_start(i & 1, "again", sum_up, &sum));
-    CHECK(page_count_free() == before, "%lu pages free after threads, %lu before", page_count_free(), before);
+    CHECK(page_count_free() == before, "%lu pages free after threads, %lu before",
+          page_count_free(), before);
     p = page_alloc(pages);
     if (!p) test_error("no memory");
     memset(p, 0x5a, pages * 4096);
@@ -46,7 +48,8 @@ static char wide(void) {
 }
 
 static void on_panic(const char *why) {
-    static const char want[] = "thread \"deep\" needs more than its stack of 16384 bytes (THREAD_STACK)";
+    static const char want[] =
+        "thread \"deep\" needs more than its stack of 16384 bytes (THREAD_STACK)";
 
     if (strncmp(why, want, sizeof(want) - 1)) test_fatal("said: %s", why);
     guest_exit(test_end("the thread is named"));

@@ -1,5 +1,5 @@
-/* The store from a guest: what is there of its own, what it may and what not, watches, transactions, values
- * that are longer than the ring, a connection that it breaks itself. */
+/* The store from a guest: what is there of its own, what it may and what not, watches,
+ * transactions, values that are longer than the ring, a connection that it breaks itself. */
 #include <guest/mem.h>
 #include <guest/store.h>
 #include <guest/string.h>
@@ -36,7 +36,8 @@ static void own_nodes(void) {
 
     CHECK(store_read_u64(0, "domid", &value) == 0 && value == takt_vm_id(), "domid is %lu", value);
     snprintf(home, sizeof(home), "/local/domain/%u/domid", takt_vm_id());
-    CHECK(store_read_u64(0, home, &value) == 0 && value == takt_vm_id(), "by its whole path: %lu", value);
+    CHECK(store_read_u64(0, home, &value) == 0 && value == takt_vm_id(), "by its whole path: %lu",
+          value);
     CHECK(store_read_u64(0, "sched/weight", &value) == 0 && value == 256, "weight is %lu", value);
     CHECK(reads(0, "vcpu/0/availability", "online"), "vCPU 0 is not online");
     n = store_list(0, "vcpu", names, sizeof(names));
@@ -63,7 +64,8 @@ static void values(void) {
     static char long_one[2048], back[2048];
 
     for (u32 i = 0; i < sizeof(long_one); i++) long_one[i] = (char)(i * 7);
-    CHECK(writes(0, "data/a/b/c", "1") == 0 && reads(0, "data/a/b/c", "1"), "a node three levels down");
+    CHECK(writes(0, "data/a/b/c", "1") == 0 && reads(0, "data/a/b/c", "1"),
+          "a node three levels down");
     CHECK(store_write(0, "data/long", long_one, sizeof(long_one)) == 0, "2048 bytes");
     CHECK(store_read(0, "data/long", back, sizeof(back)) == sizeof(back) &&
               memcmp(back, long_one, sizeof(back)) == 0,
@@ -89,14 +91,16 @@ static void transactions(void) {
     i64 tx = store_begin();
 
     CHECK(tx > 0, "a transaction: %ld", tx);
-    CHECK(writes((u32)tx, "data/t", "in") == 0 && reads((u32)tx, "data/t", "in"), "it does not see its own");
+    CHECK(writes((u32)tx, "data/t", "in") == 0 && reads((u32)tx, "data/t", "in"),
+          "it does not see its own");
     CHECK(!reads(0, "data/t", "in"), "others see it before the end");
     CHECK(store_end((u32)tx, true) == 0 && reads(0, "data/t", "in"), "the end");
     tx = store_begin();
     CHECK(reads((u32)tx, "data/t", "in"), "the next one");
     writes(0, "data/t", "out");
     writes((u32)tx, "data/u", "x");
-    CHECK(store_end((u32)tx, true) == -EAGAIN && !reads(0, "data/u", "x"), "a conflict is not seen");
+    CHECK(store_end((u32)tx, true) == -EAGAIN && !reads(0, "data/u", "x"),
+          "a conflict is not seen");
     CHECK(store_end((u32)tx, true) == -ENOENT, "an end of what has ended");
     CHECK(writes(0, "request/weight", "0") == -EINVAL, "a weight of 0");
 }
@@ -107,7 +111,8 @@ static void reconnects(void) {
 
     store_watch("data/r", on_change, NULL);
     CHECK(fires("data/r"), "a watch");
-    CHECK(hypercall1(TAKT_HC_STORE_CONNECT, (u64)other + 8) == -EINVAL, "a page that is not aligned");
+    CHECK(hypercall1(TAKT_HC_STORE_CONNECT, (u64)other + 8) == -EINVAL,
+          "a page that is not aligned");
     CHECK(hypercall1(TAKT_HC_STORE_CONNECT, 1ull << 40) == -EFAULT, "a page that is not RAM");
     memset(other, 0xff, PAGE_SIZE);
     CHECK(hypercall1(TAKT_HC_STORE_CONNECT, (u64)other) > 0, "another page");

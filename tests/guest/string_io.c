@@ -1,6 +1,6 @@
 /* time: 1500 */
-/* INS and OUTS: counts, directions, widths, overrides; a page fault in the middle leaves registers that go on
- * from there; a count without end is preempted. */
+/* INS and OUTS: counts, directions, widths, overrides; a page fault in the middle leaves
+ * registers that go on from there; a count without end is preempted. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -64,7 +64,8 @@ static bool on_pf(struct trap_frame *f) {
     return true;
 }
 
-/* From the last bytes of a page into one that is not there; the handler brings it, and the rest goes on. */
+/* From the last bytes of a page into one that is not there; the handler brings it, and the rest
+ * goes on. */
 static void fault_in_middle(void) {
     u8 *page = page_alloc(1);
     u64 to = VA + PAGE_SIZE - 5, n = 12;
@@ -74,8 +75,8 @@ static void fault_in_middle(void) {
     exception_set_hook(EXC_PF, on_pf);
     __asm__ volatile("rep insb" : "+D"(to), "+c"(n) : "d"(NOBODY) : "memory");
     exception_set_hook(EXC_PF, NULL);
-    CHECK(fault_count == 7 && fault_di == VA + PAGE_SIZE, "faulted with count %lu at %lx", fault_count,
-          fault_di);
+    CHECK(fault_count == 7 && fault_di == VA + PAGE_SIZE, "faulted with count %lu at %lx",
+          fault_count, fault_di);
     CHECK(n == 0 && to == VA + PAGE_SIZE + 7, "then count %lu at %lx", n, to);
 }
 
@@ -88,7 +89,8 @@ static void without_end(void) {
     struct exception e;
     u64 va = VA + 0x200000;
 
-    /* A count of 2^32, over some pages and then beyond them: a fault, after interrupts have come by. */
+    /* A count of 2^32, over some pages and then beyond them: a fault, after interrupts have come
+     * by. */
     for (unsigned i = 0; i < 2; i++) page_map(va + i * PAGE_SIZE, (u64)buf & ~4095ull, PTE_P);
     page_map(va + 2 * PAGE_SIZE, 0, 0);
     timer_start_periodic(&t, time_ns() + NS_PER_MS, NS_PER_MS, on_timer, NULL);

@@ -6,6 +6,9 @@
 int main(void) {
     test_begin();
     lapic_set_mode(false);
-    __asm__ volatile("rep insl" : : "D"(TAKT_LAPIC_GPA + LAPIC_TPR), "c"(4ull), "d"(0x5e0) : "memory");
+    __asm__ volatile("rep insl"
+                     :
+                     : "D"(TAKT_LAPIC_GPA + LAPIC_TPR), "c"(4ull), "d"(0x5e0)
+                     : "memory");
     test_survived();
 }

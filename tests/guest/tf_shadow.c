@@ -12,14 +12,14 @@ static bool on_db(struct trap_frame *f) {
 
 #define TF_ON  "pushfq; orl $0x100, (%%rsp); popfq\n"
 #define TF_OFF "pushfq; andl $~0x100, (%%rsp); popfq\n"
-#define RUN(what, insns)                                                                                     \
-    do {                                                                                                     \
-        hits = 0;                                                                                            \
-        __asm__ volatile("mov %%ss, %%r8d\n" TF_ON insns "\n" TF_OFF                                         \
-                         :                                                                                   \
-                         : "a"(0), "c"(0)                                                                    \
-                         : "rbx", "rdx", "r8", "memory", "cc");                                              \
-        CHECK(hits > 0, "%s: no #DB at all", what);                                                          \
+#define RUN(what, insns)                                                                           \
+    do {                                                                                           \
+        hits = 0;                                                                                  \
+        __asm__ volatile("mov %%ss, %%r8d\n" TF_ON insns "\n" TF_OFF                               \
+                         :                                                                         \
+                         : "a"(0), "c"(0)                                                          \
+                         : "rbx", "rdx", "r8", "memory", "cc");                                    \
+        CHECK(hits > 0, "%s: no #DB at all", what);                                                \
     } while (0)
 
 int main(void) {

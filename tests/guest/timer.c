@@ -1,6 +1,6 @@
 /* time: 1500 */
-/* The LAPIC timer: one-shot, periodic, TSC deadline; small counts, dividers, changes while it runs; masked
- * and stopped. */
+/* The LAPIC timer: one-shot, periodic, TSC deadline; small counts, dividers, changes while it
+ * runs; masked and stopped. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/time.h>
@@ -41,8 +41,8 @@ static void one_shot(void) {
         start = rdtsc();
         lapic_write(LAPIC_TIMER_INITIAL, per_ms * 2 >> i);
         CHECK(wait_ticks(1, 500 * NS_PER_MS), "divided by %u it never fired", 1u << i);
-        CHECK(when - start >= tsc_khz() * 19 / 10, "divided by %u it fired after %lu of %lu ticks", 1u << i,
-              when - start, tsc_khz() * 2);
+        CHECK(when - start >= tsc_khz() * 19 / 10, "divided by %u it fired after %lu of %lu ticks",
+              1u << i, when - start, tsc_khz() * 2);
         CHECK(lapic_read(LAPIC_TIMER_CURRENT) == 0, "a one-shot timer goes on counting");
     }
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb);
@@ -62,8 +62,8 @@ static void periodic(void) {
     start = rdtsc();
     lapic_write(LAPIC_TIMER_INITIAL, lapic_timer_khz());
     CHECK(wait_ticks(20, 2 * NS_PER_S), "periodic fired %lu times only", ticks);
-    CHECK(when - start >= 19 * tsc_khz(), "20 periods of 1 ms in %lu ticks of %lu kHz", when - start,
-          tsc_khz());
+    CHECK(when - start >= 19 * tsc_khz(), "20 periods of 1 ms in %lu ticks of %lu kHz",
+          when - start, tsc_khz());
     CHECK(lapic_read(LAPIC_TIMER_CURRENT) <= lapic_timer_khz(), "current count above the initial");
     /* Masked, it counts but does not fire. */
     lapic_write(LAPIC_LVT_TIMER, LVT_MASKED | LVT_PERIODIC | VECTOR);
@@ -72,8 +72,8 @@ static void periodic(void) {
     delay_ns(5 * NS_PER_MS);
     CHECK(ticks == 0, "masked, and fired %lu times", ticks);
     if (!on_takt()) return;
-    /* The smallest period: it must not take the machine with it. On a slow one there is no time for anything
-     * but the handler, so it is the handler that stops it. */
+    /* The smallest period: it must not take the machine with it. On a slow one there is no time
+     * for anything but the handler, so it is the handler that stops it. */
     quiet();
     stop_after = 20;
     lapic_write(LAPIC_LVT_TIMER, LVT_PERIODIC | VECTOR);
@@ -115,7 +115,8 @@ static void deadline(void) {
         ticks = 0;
         due = rdtsc() + tsc_khz();
         wrmsr(MSR_TSC_DEADLINE, due);
-        CHECK(rdmsr(MSR_TSC_DEADLINE) == due || ticks, "the deadline reads %lx", rdmsr(MSR_TSC_DEADLINE));
+        CHECK(rdmsr(MSR_TSC_DEADLINE) == due || ticks, "the deadline reads %lx",
+              rdmsr(MSR_TSC_DEADLINE));
         CHECK(wait_ticks(1, 500 * NS_PER_MS), "the deadline passed in silence");
         CHECK(when >= due, "fired %lu ticks early", due - when);
         CHECK(rdmsr(MSR_TSC_DEADLINE) == 0, "it reads %lx after firing", rdmsr(MSR_TSC_DEADLINE));

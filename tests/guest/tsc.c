@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 2000 */
-/* The TSC never stops and never goes back: over HLT, sleeping, exits, writes to its MSR, and from vCPU to
- * vCPU; and it agrees with the hypervisor's clock. */
+/* The TSC never stops and never goes back: over HLT, sleeping, exits, writes to its MSR, and
+ * from vCPU to vCPU; and it agrees with the hypervisor's clock. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -28,7 +28,8 @@ static void relay(void *arg) {
     }
 }
 
-/* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may lose its CPU anywhere. */
+/* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may lose its CPU
+ * anywhere. */
 static void against_hypervisor(void) {
     u64 t[4], ns[2], least, most;
 
@@ -68,8 +69,8 @@ int main(void) {
         CHECK(old >= a, "the MSR is behind RDTSC");
         wrmsr_fault(MSR_TSC, 0);
         wrmsr_fault(MSR_TSC, ~0ull);
-        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000000, "a write moved it: %lx, was %lx",
-              rdtsc(), old);
+        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000000,
+              "a write moved it: %lx, was %lx", rdtsc(), old);
 
         against_hypervisor();
     }

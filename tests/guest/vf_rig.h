@@ -1,5 +1,5 @@
-/* A virtual function of an 82576 that was given to this VM, for tests: the first PCI device, and frames of a
- * type of our own. */
+/* A virtual function of an 82576 that was given to this VM, for tests: the first PCI device, and
+ * frames of a type of our own. */
 #ifndef TESTS_GUEST_VF_RIG_H
 #define TESTS_GUEST_VF_RIG_H
 

@@ -1,4 +1,5 @@
-/* MSRs 0x800 to 0xbff: registers of the x2APIC, read-only ones, write-only ones, and holes that are #GP. */
+/* MSRs 0x800 to 0xbff: registers of the x2APIC, read-only ones, write-only ones, and holes that
+ * are #GP. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>

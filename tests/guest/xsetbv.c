@@ -50,7 +50,7 @@ int main(void) {
     CHECK(xgetbv() == all, "XCR0 is %lx instead of %lx", xgetbv(), all);
     check_exception(user_run(user_xsetbv, 0, false, NULL).vector, EXC_GP, "XSETBV at CPL 3");
     CHECK(xgetbv() == all, "XCR0 is %lx after CPL 3's", xgetbv());
-    CHECK(cpuid(0xd, 0).ebx == cpuid(0xd, 0).ecx, "XSAVE area now %u, at most %u", cpuid(0xd, 0).ebx,
-          cpuid(0xd, 0).ecx);
+    CHECK(cpuid(0xd, 0).ebx == cpuid(0xd, 0).ecx, "XSAVE area now %u, at most %u",
+          cpuid(0xd, 0).ebx, cpuid(0xd, 0).ecx);
     return test_end("XCR0 obeys the manual");
 }

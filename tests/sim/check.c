@@ -2,9 +2,9 @@
 #include "sched/credit.h"
 #include "sim.h"
 
-#define MUST(cond, fmt, ...)                                                                                 \
-    do {                                                                                                     \
-        if (!(cond)) panic("%s does not hold: " fmt, #cond, ##__VA_ARGS__);                                  \
+#define MUST(cond, fmt, ...)                                                                       \
+    do {                                                                                           \
+        if (!(cond)) panic("%s does not hold: " fmt, #cond, ##__VA_ARGS__);                        \
     } while (0)
 
 static u32 times_current(const struct sched_vcpu *v) {
@@ -23,14 +23,17 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     if (running) {
         MUST(c->current == v && v->on_cpu == v->cpu, "vCPU %x runs where it is not assigned", id);
         MUST(v->state == RS_RUNNING && !v->queued, "vCPU %x runs in state %d", id, v->state);
-        MUST(cpumask_test(&v->affinity, v->cpu) || v->migrating, "vCPU %x runs outside its affinity", id);
+        MUST(cpumask_test(&v->affinity, v->cpu) || v->migrating,
+             "vCPU %x runs outside its affinity", id);
         return;
     }
     MUST(v->state != RS_RUNNING, "vCPU %x does not run", id);
     MUST(v->queued == sched_runnable(v), "vCPU %x: queued %d", id, v->queued);
     MUST(!v->queued || v->state == RS_RUNNABLE, "vCPU %x is queued in state %d", id, v->state);
-    MUST(v->on_cpu == SCHED_NO_CPU || v->on_cpu == v->cpu, "vCPU %x was moved with its state elsewhere", id);
-    MUST(!v->queued || cpumask_test(&v->affinity, v->cpu), "vCPU %x waits outside its affinity", id);
+    MUST(v->on_cpu == SCHED_NO_CPU || v->on_cpu == v->cpu,
+         "vCPU %x was moved with its state elsewhere", id);
+    MUST(!v->queued || cpumask_test(&v->affinity, v->cpu), "vCPU %x waits outside its affinity",
+         id);
 }
 
 static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
@@ -40,16 +43,19 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
 
     for (int q = 0; q < Q_NR; q++)
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
-            MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue", sched_who(cv->vcpu));
-            /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse
-             * one. */
+            MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue",
+                 sched_who(cv->vcpu));
+            /* Sorted: nobody is in a better list than it deserves. A yield may have put it into
+             * a worse one. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
-                MUST(cv->cls <= class_of_queue(q), "vCPU %x of class %d in list %d", sched_who(cv->vcpu),
-                     cv->cls, q);
-            MUST((int)cv->queue == q, "vCPU %x in list %d, not %d", sched_who(cv->vcpu), q, cv->queue);
+                MUST(cv->cls <= class_of_queue(q), "vCPU %x of class %d in list %d",
+                     sched_who(cv->vcpu), cv->cls, q);
+            MUST((int)cv->queue == q, "vCPU %x in list %d, not %d", sched_who(cv->vcpu), q,
+                 cv->queue);
             n++;
         }
-    for (int q = 0; q < Q_NR; q++) MUST(!(cc->queues & BIT(q)) == list_empty(&cc->queue[q]), "list %d", q);
+    for (int q = 0; q < Q_NR; q++)
+        MUST(!(cc->queues & BIT(q)) == list_empty(&cc->queue[q]), "list %d", q);
     MUST(cpumask_test(&cp->waiting, cpu) == (n > 0), "pCPU %u", cpu);
     MUST(cpumask_test(&cp->ahead, cpu) == ((cc->queues & QUEUES_AHEAD) != 0), "pCPU %u", cpu);
     *queued += n;
@@ -75,9 +81,11 @@ static void check_credit(const struct sched_pool *p) {
             if (!cv) continue;
             waiting += v->queued;
             active += !list_empty(&cv->active);
-            MUST(!v->parked || !list_empty(&cv->active), "vCPU %x is parked for ever", sched_who(v));
+            MUST(!v->parked || !list_empty(&cv->active), "vCPU %x is parked for ever",
+                 sched_who(v));
         }
-        MUST(active == cd->nr_active, "VM %u has %u active vCPUs, counted %u", d->id, active, cd->nr_active);
+        MUST(active == cd->nr_active, "VM %u has %u active vCPUs, counted %u", d->id, active,
+             cd->nr_active);
         weight += cp->knob.weight_scope == SCOPE_VCPU ? w * active : active ? w : 0;
     }
     MUST(queued == waiting, "%u queued, %u in queues", waiting, queued);

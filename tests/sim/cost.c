@@ -1,8 +1,9 @@
-/* build/sched-cost MODE VCPUS [POLICY]: does a fixed trace of scheduling on one pCPU, the part to be measured
- * inside measured_*(), so that callgrind counts its instructions exactly (tools/sched-cost.py). Without
- * arguments: the names of the policies.
+/* build/sched-cost MODE VCPUS [POLICY]: does a fixed trace of scheduling on one pCPU, the part
+ * to be measured inside measured_*(), so that callgrind counts its instructions exactly
+ * (tools/sched-cost.py). Without arguments: the names of the policies.
  *
- *   decision   a blocked vCPU wakes and the pCPU decides anew: wake + insert + charge the current one + pick
+ *   decision   a blocked vCPU wakes and the pCPU decides anew: wake + insert + charge the
+ *              current one + pick
  *   handover   a vCPU yields to the next: sched_yield + sched_run + sched_saved
  *   pass       an accounting pass and the tick that sorts the queue, all vCPUs active
  *   exchange   vTurbo brings the shares of a pool and its turbo pool together, once a period */
@@ -137,8 +138,8 @@ static void make(u32 n, u32 policy, bool pair) {
     sched_cpu_online(1);
     if (sched_pool_create("Pool-0", "credit", &p) || sched_pool_add_cpu(p, 0)) exit(2);
     if (param_preset(p, policies[policy].preset)) exit(2);
-    if (pair &&
-        (sched_pool_create("turbo", "credit", &t) || sched_pool_add_cpu(t, 1) || sched_pool_pair(t, p)))
+    if (pair && (sched_pool_create("turbo", "credit", &t) || sched_pool_add_cpu(t, 1) ||
+                 sched_pool_pair(t, p)))
         exit(2);
     set(p, p, policies[policy].pool.name, policies[policy].pool.value);
     vcpus = calloc(2 * n, sizeof(*vcpus));
@@ -146,13 +147,15 @@ static void make(u32 n, u32 policy, bool pair) {
         struct sched_dom *d = calloc(2, sizeof(*d));
 
         vcpus[i] = calloc(1, sizeof(**vcpus));
-        if (sched_dom_init(d, i, "", &vcpus[i], p) || sched_vcpu_init(vcpus[i], d, 0, &all)) exit(2);
+        if (sched_dom_init(d, i, "", &vcpus[i], p) || sched_vcpu_init(vcpus[i], d, 0, &all))
+            exit(2);
         if (i % 2) set(p, d, policies[policy].vm.name, policies[policy].vm.value);
         sched_unpause(d);
         sched_wake(vcpus[i]);
         if (!pair) continue;
         vcpus[n + i] = calloc(1, sizeof(**vcpus));
-        if (sched_dom_init_turbo(d + 1, d, &vcpus[n + i]) || sched_vcpu_init(vcpus[n + i], d + 1, 0, &all))
+        if (sched_dom_init_turbo(d + 1, d, &vcpus[n + i]) ||
+            sched_vcpu_init(vcpus[n + i], d + 1, 0, &all))
             exit(2);
         sched_unpause(d + 1);
     }
@@ -181,7 +184,8 @@ static void warm_up(u32 n) {
 int main(int argc, char **argv) {
     u32 n = argc >= 3 ? (u32)atoi(argv[2]) : 0, policy = 0;
 
-    while (argc == 4 && policy < ARRAY_SIZE(policies) && strcmp(policies[policy].name, argv[3])) policy++;
+    while (argc == 4 && policy < ARRAY_SIZE(policies) && strcmp(policies[policy].name, argv[3]))
+        policy++;
     for (u32 i = 0; argc == 1 && i < ARRAY_SIZE(policies); i++) printf("%s\n", policies[i].name);
     if (argc == 1) return 0;
     if (n < 2 || policy == ARRAY_SIZE(policies)) {

@@ -31,15 +31,17 @@ static int replay(const char *file) {
     if (result)
         printf("replay: record %zu: %s\n", d.record, d.what);
     else
-        printf("replay: %zu records, all decisions identical, trace %016lx\n", n, (unsigned long)sim.hash);
+        printf("replay: %zu records, all decisions identical, trace %016lx\n", n,
+               (unsigned long)sim.hash);
     free(r);
     return result ? 1 : 0;
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim [-C] [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] "
-                    "[-c COMMAND-LINE] "
-                    "[-r RECORD-TO] FILE | sim replay FILE\n");
+    fprintf(stderr,
+            "usage: sim [-C] [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] "
+            "[-c COMMAND-LINE] "
+            "[-r RECORD-TO] FILE | sim replay FILE\n");
     return 2;
 }
 
@@ -68,7 +70,8 @@ int main(int argc, char **argv) {
         default: return usage();
         }
     }
-    if (error || optind + 1 != argc || sc.cpus < 1 || sc.cpus > TAKT_MAX_CPUS || !sc.run_ns) return usage();
+    if (error || optind + 1 != argc || sc.cpus < 1 || sc.cpus > TAKT_MAX_CPUS || !sc.run_ns)
+        return usage();
     sc.file = argv[optind];
     return scenario_run(&sc);
 }

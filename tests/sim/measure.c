@@ -1,5 +1,5 @@
-/* What vCPUs did in a measurement, and in each half of it: whoever reads a result can then judge whether the
- * warm-up was long enough, because the halves of a settled run agree. */
+/* What vCPUs did in a measurement, and in each half of it: whoever reads a result can then judge
+ * whether the warm-up was long enough, because the halves of a settled run agree. */
 #include <string.h>
 #include "sched/credit.h"
 #include "sim.h"
@@ -108,4 +108,6 @@ u64 sim_ran(struct sim_vcpu *v) {
     return v->first.state_ns[RS_RUNNING] + t.state_ns[RS_RUNNING] - v->mark.state_ns[RS_RUNNING];
 }
 
-u64 sim_waits(struct sim_vcpu *v) { return MAX(MAX(v->first.wait_max, v->wait_max), present_wait(v)); }
+u64 sim_waits(struct sim_vcpu *v) {
+    return MAX(MAX(v->first.wait_max, v->wait_max), present_wait(v));
+}

@@ -11,8 +11,8 @@ struct replay_dom {
 
 static struct replay_dom *doms[65536];
 
-/* Inputs and decisions only, in the order of their sequence; those of one input came from one CPU, in
- * order. */
+/* Inputs and decisions only, in the order of their sequence; those of one input came from one
+ * CPU, in order. */
 static int by_sequence(const void *a, const void *b) {
     const struct trace_record *x = a, *y = b;
 
@@ -54,7 +54,8 @@ static struct cpumask mask_of(u64 w) {
     return m;
 }
 
-/* One that a recording takes up again without having let it go stays as it is, in its pool's list. */
+/* One that a recording takes up again without having let it go stays as it is, in its pool's
+ * list. */
 static struct replay_dom *new_dom(u32 id) {
     if (doms[id] && !doms[id]->d.pool) free(doms[id]);
     return doms[id] = calloc(1, sizeof(*doms[id]));
@@ -161,23 +162,25 @@ static void apply(const struct trace_record *r) {
     case IN_LABEL:
     case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16, small); break;
     default:
-        if (doms[r->who >> 16]) apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
+        if (doms[r->who >> 16])
+            apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
     }
 }
 
 /* A record that would have us touch what is not there. */
 static const char *senseless(const struct trace_record *r, size_t i, u32 expected) {
     u32 kind = r->arg[0] & 0xff, pool = r->arg[0] >> 8 & 0xff, small = r->arg[0] >> 16;
-    bool has_pool = kind != IN_CPU_ONLINE, exists = pool < SCHED_MAX_POOLS && sched_pools[pool].policy;
-    bool has_cpu = kind == IN_CPU_ONLINE || kind == IN_CPU_ADD || kind == IN_CPU_REMOVE || kind == IN_RUN ||
-                   kind == IN_SAVED || kind == IN_TIMER;
+    bool has_pool = kind != IN_CPU_ONLINE,
+         exists = pool < SCHED_MAX_POOLS && sched_pools[pool].policy;
+    bool has_cpu = kind == IN_CPU_ONLINE || kind == IN_CPU_ADD || kind == IN_CPU_REMOVE ||
+                   kind == IN_RUN || kind == IN_SAVED || kind == IN_TIMER;
 
     if (r->event != TRC_SCHED_INPUT) return "a decision without its input";
     if (r->arg[1] != expected)
         return expected == 1 ? "the recording does not begin at boot" : "an input is missing";
     if (kind < IN_CPU_ONLINE || kind > IN_LABEL) return "an unknown kind of input";
-    if (has_cpu &&
-        (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS || (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
+    if (has_cpu && (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS ||
+                    (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
         return "a pCPU that is not there";
     if (kind == IN_TIMER && small >= SCHED_TIMERS) return "a timer that no policy has";
     if (kind == IN_POOL_CREATE) {
@@ -197,8 +200,9 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
 }
 
 static void describe(char *buf, size_t size, const char *what, const struct trace_record *r) {
-    snprintf(buf, size, "%s: at %lu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %lu",
-             what, (unsigned long)r->ns, r->cpu, r->arg[1], r->event, r->who, r->arg[0] & 0xff,
+    snprintf(buf, size,
+             "%s: at %lu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %lu", what,
+             (unsigned long)r->ns, r->cpu, r->arg[1], r->event, r->who, r->arg[0] & 0xff,
              (unsigned long)(r->arg[2] | (u64)r->arg[3] << 32));
 }
 

@@ -52,15 +52,16 @@ static void table_row(const struct scenario *sc, const char *vm, u32 number, str
     struct sim_span all;
 
     sim_span(v, 2, &all);
-    printf("%-16s %4u %4u %7.2f %6.1f ms %6.0f us %6.0f us %6.0f us %7.1f/s\n", vm, number, v->s.cpu,
-           100 * (double)all.state_ns[RS_RUNNING] / (seconds * 1e9), (double)all.wait_max / 1e6,
-           (double)hist_percentile(&all.wake, 500) / 1e3, (double)hist_percentile(&all.wake, 990) / 1e3,
-           (double)all.wake.max / 1e3, (double)all.switches / seconds);
+    printf("%-16s %4u %4u %7.2f %6.1f ms %6.0f us %6.0f us %6.0f us %7.1f/s\n", vm, number,
+           v->s.cpu, 100 * (double)all.state_ns[RS_RUNNING] / (seconds * 1e9),
+           (double)all.wait_max / 1e6, (double)hist_percentile(&all.wake, 500) / 1e3,
+           (double)hist_percentile(&all.wake, 990) / 1e3, (double)all.wake.max / 1e3,
+           (double)all.switches / seconds);
     if (all.nr_late) {
         struct lateness l = lateness_of(v, &all);
 
-        printf("%-16s %u events, us from raised to done: mean %.0f, p99 %.0f, max %.0f\n", "", all.nr_late,
-               l.mean, l.p99, l.max);
+        printf("%-16s %u events, us from raised to done: mean %.0f, p99 %.0f, max %.0f\n", "",
+               all.nr_late, l.mean, l.p99, l.max);
     }
 }
 
@@ -83,7 +84,8 @@ static void json_string(const char *text) {
     putchar('"');
 }
 
-/* All parameters of one scope, as they are now: what a preset has set and what nobody has set, too. */
+/* All parameters of one scope, as they are now: what a preset has set and what nobody has set,
+ * too. */
 static void json_params(struct sched_pool *p, enum param_scope scope, const void *object) {
     const char *comma = "";
     const struct param *e;
@@ -126,7 +128,8 @@ static void json_vm(const struct report_vm *vm) {
     printf(", \"cmdline\": ");
     json_string(vm->config->cmdline);
     printf(", \"vcpus\": %u, \"turbo\": %s,\n", vm->d->nr_vcpus, vm->turbo ? "true" : "false");
-    printf("  \"io_intensive\": %s, \"events_per_s\": %.1f, \"label_changes\": %u, \"label_changed_s\": ",
+    printf("  \"io_intensive\": %s, \"events_per_s\": %.1f, \"label_changes\": %u, "
+           "\"label_changed_s\": ",
            d->io ? "true" : "false", (double)d->io_rate / 1000, vm->label_changes);
     if (vm->label_changes)
         printf("%.6f", (double)vm->label_changed / 1e9);
@@ -144,13 +147,15 @@ static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double
         printf("\"%s_pct\": %.4f, ", states[i], 100 * (double)s->state_ns[i] / (seconds * 1e9));
     printf("\"wait_max_ms\": %.4f, \"wakes\": %lu, \"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, "
            "\"max\": %.1f}, \"switches\": %lu, \"switches_per_s\": %.1f, \"migrations\": %lu",
-           (double)s->wait_max / 1e6, (unsigned long)s->wakes, (double)hist_percentile(&s->wake, 500) / 1e3,
+           (double)s->wait_max / 1e6, (unsigned long)s->wakes,
+           (double)hist_percentile(&s->wake, 500) / 1e3,
            (double)hist_percentile(&s->wake, 990) / 1e3, (double)s->wake.max / 1e3,
            (unsigned long)s->switches, (double)s->switches / seconds, (unsigned long)s->migrations);
     printf(",\n  \"preemptions\": %lu, \"boosts\": %lu, \"grants\": %lu, \"granted_ms\": %.4f",
            (unsigned long)s->preemptions, (unsigned long)s->boosts, (unsigned long)s->grants,
            (double)s->granted_ns / 1e6);
-    if (s->credit_samples) printf(", \"credit_ms\": %.3f", (double)s->credit_sum / s->credit_samples / 1e6);
+    if (s->credit_samples)
+        printf(", \"credit_ms\": %.3f", (double)s->credit_sum / s->credit_samples / 1e6);
     if (s->nr_late) {
         struct lateness l = lateness_of(v, s);
 
@@ -186,8 +191,8 @@ static void json_begin(const struct scenario *sc, const struct report_vm *vm, u3
     json_string(sc->cmdline ? sc->cmdline : "");
     printf(",\n \"pcpus\": %u, \"seed\": %lu, \"warm_up_s\": %g, \"seconds\": %g, \"kick_us\": %g, "
            "\"switch_us\": %g,\n",
-           sc->cpus, (unsigned long)sim.opt.seed, (double)sc->warm_up_ns / 1e9, (double)sc->run_ns / 1e9,
-           (double)sc->kick_ns / 1e3, (double)sc->switch_ns / 1e3);
+           sc->cpus, (unsigned long)sim.opt.seed, (double)sc->warm_up_ns / 1e9,
+           (double)sc->run_ns / 1e9, (double)sc->kick_ns / 1e3, (double)sc->switch_ns / 1e3);
     printf(" \"trace\": \"%016lx\", \"records\": %lu, \"decisions\": %lu, \"inputs\": %lu,\n",
            (unsigned long)sim.hash, (unsigned long)sim.records,
            (unsigned long)(sim.decisions - sim.marked_decisions),
@@ -211,7 +216,8 @@ static void json_begin(const struct scenario *sc, const struct report_vm *vm, u3
 
 /* ---- both ---- */
 
-static void one_vcpu(const struct scenario *sc, const char *vm, u32 number, struct sim_vcpu *v, bool first) {
+static void one_vcpu(const struct scenario *sc, const char *vm, u32 number, struct sim_vcpu *v,
+                     bool first) {
     if (!sc->json) {
         table_row(sc, vm, number, v);
         return;

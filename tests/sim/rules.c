@@ -1,10 +1,9 @@
-/* build/sim -C: the rules that a scheduling policy has to keep, each told in a sentence for its author.
- * docs/writing-a-policy.md lists them.
+/* build/sim -C: the rules that a scheduling policy has to keep, each told in a sentence for its
+ * author. docs/writing-a-policy.md lists them.
  *
- * After some breaches the simulation could only go on with nonsense: a vCPU runs on two pCPUs, where it may
- * not run, or although it cannot run. These end the program. The others are counted, and the first few are
- * told.
- */
+ * After some breaches the simulation could only go on with nonsense: a vCPU runs on two pCPUs,
+ * where it may not run, or although it cannot run. These end the program. The others are
+ * counted, and the first few are told. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,23 +13,25 @@
 #define MS(ns)   ((double)(ns) / 1e6)
 #define MAX_TOLD 5 /* sentences about one run */
 
-/* A vCPU may be ready beside an idle pCPU for so long: the kick must arrive, and switches must end. 1 ms is
- * many times what these take, and a tenth of a tick, so that a policy that leaves it to its next tick is
- * told. */
+/* A vCPU may be ready beside an idle pCPU for so long: the kick must arrive, and switches must
+ * end. 1 ms is many times what these take, and a tenth of a tick, so that a policy that leaves
+ * it to its next tick is told. */
 #define PATIENCE (NS_PER_MS + 4 * (sim.opt.kick_ns + sim.opt.switch_ns))
 
 static u64 breaches;
 static u64 ran[TAKT_MAX_CPUS]; /* ns of a pCPU that vCPUs were told they had */
 static void (*next_hook)(struct sched_vcpu *v, u64 now);
 
-static struct sim_vcpu *of(const struct sched_vcpu *v) { return container_of(v, struct sim_vcpu, s); }
+static struct sim_vcpu *of(const struct sched_vcpu *v) {
+    return container_of(v, struct sim_vcpu, s);
+}
 
 /* One sentence about a vCPU, or (NULL) about a pCPU. */
 static void tell(const struct sched_vcpu *v, const char *fmt, va_list ap) {
     fprintf(stderr, "sim: at %.3f ms: ", MS(sim.now));
     if (v)
-        fprintf(stderr, "VM %s, vCPU %u (pool %s, policy %s) ", v->dom->name, v->id, v->dom->pool->name,
-                v->dom->pool->policy->name);
+        fprintf(stderr, "VM %s, vCPU %u (pool %s, policy %s) ", v->dom->name, v->id,
+                v->dom->pool->name, v->dom->pool->policy->name);
     vfprintf(stderr, fmt, ap);
     fprintf(stderr, "\n");
 }
@@ -56,7 +57,8 @@ PRINTF(2, 3) void last_breach(const struct sched_vcpu *v, const char *fmt, ...) 
 
 /* ---- what is seen when a vCPU changes its state ---- */
 
-/* sched_state_hook, before that of sim.c: v->state and the sums are new, rules.state is the old one. */
+/* sched_state_hook, before that of sim.c: v->state and the sums are new, rules.state is the old
+ * one. */
 static void on_state(struct sched_vcpu *v, u64 now) {
     struct sim_vcpu *s = of(v);
     enum run_state before = s->rules.state;
@@ -64,13 +66,15 @@ static void on_state(struct sched_vcpu *v, u64 now) {
 
     if (v->state == RS_RUNNING && before != RS_RUNNABLE)
         last_breach(v,
-                    "is to run on pCPU %u although it is %s: `pick` may take only who is queued (v->queued)",
+                    "is to run on pCPU %u although it is %s: `pick` may take only who is queued "
+                    "(v->queued)",
                     sim.cpu, before == RS_BLOCKED ? "blocked" : "paused");
     if (before == RS_RUNNING && v->on_cpu < TAKT_MAX_CPUS) {
         ran[v->on_cpu] += running;
         if (ran[v->on_cpu] > now)
             breach(NULL,
-                   "pCPU %u was given away for %.3f ms: more than 100 %%. The core adds these times up; a "
+                   "pCPU %u was given away for %.3f ms: more than 100 %%. The core adds these "
+                   "times up; a "
                    "policy may not write v->since or v->state_ns",
                    v->on_cpu, MS(ran[v->on_cpu]));
     }
@@ -84,12 +88,14 @@ static void on_state(struct sched_vcpu *v, u64 now) {
 static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
     if (times > 1)
         last_breach(v,
-                    "runs on %u pCPUs at once: `pick` may take only whom sched_may_run() allows, and who is "
+                    "runs on %u pCPUs at once: `pick` may take only whom sched_may_run() allows, "
+                    "and who is "
                     "queued",
                     times);
     if (v->cpu != cpu)
-        last_breach(v, "runs on pCPU %u but is assigned to pCPU %u: `pick` has to call sched_move()", cpu,
-                    v->cpu);
+        last_breach(v,
+                    "runs on pCPU %u but is assigned to pCPU %u: `pick` has to call sched_move()",
+                    cpu, v->cpu);
     if (!cpumask_test(&v->affinity, cpu) && !v->migrating)
         last_breach(v,
                     "runs on pCPU %u, which is not in its affinity: `pick` may take only whom "
@@ -104,7 +110,8 @@ static bool has_nothing_to_do(u32 cpu) {
     return sched_is_idle(current) || current->blocked;
 }
 
-/* A pCPU that has nothing to do though v is ready and may run there; SCHED_NO_CPU: there is none. */
+/* A pCPU that has nothing to do though v is ready and may run there; SCHED_NO_CPU: there is
+ * none. */
 static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     if (!v->queued || p->policy->not_work_conserving) return SCHED_NO_CPU;
     cpumask_for_each(cpu, &p->cpus) {
@@ -113,7 +120,8 @@ static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     return SCHED_NO_CPU;
 }
 
-/* The time ends with the event that ended it, or with the program: nothing changes between events. */
+/* The time ends with the event that ended it, or with the program: nothing changes between
+ * events. */
 static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v) {
     struct sim_vcpu *s = of(v);
     u32 cpu = idle_for(p, v);
@@ -128,7 +136,8 @@ static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v
     if (!s->rules.told && sim.now - s->rules.since > PATIENCE) {
         s->rules.told = true;
         breach(v,
-               "has been ready for %.3f ms while pCPU %u, where it may run, has nothing to do: `wake` has to "
+               "has been ready for %.3f ms while pCPU %u, where it may run, has nothing to do: "
+               "`wake` has to "
                "kick such a pCPU, and `pick` has to find who is ready",
                MS(sim.now - s->rules.since), s->rules.idle_cpu);
     }
@@ -164,8 +173,8 @@ void rules_start(void) {
     sim.check = check_all;
 }
 
-/* No breach: a weight may be so low that its turn comes later. But a policy that lost a vCPU looks the same,
- * and while others keep the pCPUs busy no rule shows it. */
+/* No breach: a weight may be so low that its turn comes later. But a policy that lost a vCPU
+ * looks the same, and while others keep the pCPUs busy no rule shows it. */
 static void note_starved(const struct sched_vcpu *v) {
     u64 elapsed = sim.now - of(v)->marked;
     struct sim_span all;
@@ -173,8 +182,10 @@ static void note_starved(const struct sched_vcpu *v) {
     sim_span(of((struct sched_vcpu *)v), 2, &all);
     if (v->dom->pool->policy->not_work_conserving || all.state_ns[RS_RUNNABLE] < elapsed) return;
     fprintf(stderr,
-            "sim: note: VM %s, vCPU %u (pool %s, policy %s) was ready for the whole %g s and never ran\n",
-            v->dom->name, v->id, v->dom->pool->name, v->dom->pool->policy->name, (double)elapsed / 1e9);
+            "sim: note: VM %s, vCPU %u (pool %s, policy %s) was ready for the whole %g s and never "
+            "ran\n",
+            v->dom->name, v->id, v->dom->pool->name, v->dom->pool->policy->name,
+            (double)elapsed / 1e9);
 }
 
 int rules_end(void) {

@@ -1,5 +1,6 @@
-/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a trace. A
- * core has four VMs: one is mixed and has a client, three compute. Times are of this process alone. */
+/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a
+ * trace. A core has four VMs: one is mixed and has a client, three compute. Times are of this
+ * process alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -30,9 +31,10 @@ static struct sim_work mixed(u64 seed) {
                               .due = arrivals_begin(seed, 300, 0) };
 }
 
-/* `vms` for each of `cores`, with `vcpus` each, and a client for each VM that serves, in another pool. */
-static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus, struct sched_pool *turbo,
-                        struct sched_pool *world) {
+/* `vms` for each of `cores`, with `vcpus` each, and a client for each VM that serves, in another
+ * pool. */
+static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus,
+                        struct sched_pool *turbo, struct sched_pool *world) {
     static struct sim_vcpu *server[4096];
     struct cpumask all;
 
@@ -53,8 +55,10 @@ static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus, str
         }
         if (i % 4 == 0)
             sim_vm(world, "client", 1, all,
-                   (struct sim_work){
-                       .kind = WORK_CLIENT, .work_ns = 20 * NS_PER_US, .due = w.due, .server = &server[i] });
+                   (struct sim_work){ .kind = WORK_CLIENT,
+                                      .work_ns = 20 * NS_PER_US,
+                                      .due = w.due,
+                                      .server = &server[i] });
     }
 }
 

@@ -1,5 +1,6 @@
-/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's parser, and instead
- * of a guest there is a model of what it does, with the parameters of its command line. */
+/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's
+ * parser, and instead of a guest there is a model of what it does, with the parameters of its
+ * command line. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ static void set_duty(struct sim_work *w, const struct config_vm *v, u64 percent)
 }
 
 static struct arrivals due(const char *c, u64 server) {
-    return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)), number(c, "rate", 300),
-                          number(c, "start_ms", 1000) * NS_PER_MS);
+    return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)),
+                          number(c, "rate", 300), number(c, "start_ms", 1000) * NS_PER_MS);
 }
 
 static struct sim_work busy(const struct config_vm *v, u32 id) {
@@ -102,7 +103,8 @@ static struct sim_work hostile(const struct config_vm *v, u32 id) {
     const char *mode = find(v->cmdline, "mode");
 
     if (mode && strncmp(mode, "selfwake", 8) == 0)
-        return (struct sim_work){ .kind = WORK_SELF, .work_ns = 10 * NS_PER_US, .rest_ns = NS_PER_US };
+        return (
+            struct sim_work){ .kind = WORK_SELF, .work_ns = 10 * NS_PER_US, .rest_ns = NS_PER_US };
     if (mode && strncmp(mode, "yield", 5) == 0)
         return (struct sim_work){ .kind = WORK_YIELD, .work_ns = 5 * NS_PER_US };
     return (struct sim_work){ .kind = WORK_HOG };
@@ -153,17 +155,19 @@ static struct sim_work work_of(const struct config_vm *v, u32 id) {
     abort(); /* check_image() has looked */
 }
 
-/* ---- pools and VMs, as hv/main.c and hv/vm make them; but what they warn of is an error here ---- */
+/* ---- pools and VMs, as hv/main.c and hv/vm make them; but what they warn of is an error here
+ * ---- */
 
 static void set_params(const struct config_head *h, struct sched_pool *p, void *object) {
     char why[PARAM_WHY];
 
     for (const struct config_param *s = h->param; s < h->param + h->nr_params; s++)
-        if (param_set_text(param_find(p, s->name), p, object, s->value, why)) fail("VM", h->name, why);
+        if (param_set_text(param_find(p, s->name), p, object, s->value, why))
+            fail("VM", h->name, why);
 }
 
-/* Every complaint about the file, warnings too, ends the run before it begins: an experiment with a file that
- * is not understood would measure something else. */
+/* Every complaint about the file, warnings too, ends the run before it begins: an experiment
+ * with a file that is not understood would measure something else. */
 static bool complained;
 
 static bool an_error; /* was among it */
@@ -191,7 +195,8 @@ static void end_if_complained(const struct scenario *sc) {
 static u32 cache_of(u32 cpu) { return cpu / 4; }
 
 static void make_pool(u32 i) {
-    struct cpumask here = sim_cpus(0, sim.opt.cpus - 1), cpus = cpumask_and(&cfg.pool[i].cpus, &here);
+    struct cpumask here = sim_cpus(0, sim.opt.cpus - 1),
+                   cpus = cpumask_and(&cfg.pool[i].cpus, &here);
     struct sched_pool *p;
 
     if (setup_pool(&cfg, i, &p, hear, NULL)) return;
@@ -214,7 +219,8 @@ static void make_vm(u32 i) {
     if (c->turbo && w.kind == WORK_MIXED) { /* vCPU 0 only serves, the others only compute */
         serve.percent = 0;
         w.kind = WORK_DUTY;
-    } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) { /* these guests do the same on every vCPU */
+    } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) {
+        /* these guests do the same on every vCPU */
         serve.kind = WORK_IDLE;
     }
     if (c->turbo) w.start_first = 1; /* the guest's vCPU 0 is the turbo one */
@@ -276,7 +282,8 @@ static void check_image(const struct config_vm *v) {
         strcat(strcat(names, i ? ", " : ""), models[i].image);
     }
     config_complain(&cfg, config_place_of(&v->head, "image"), true, hear, NULL,
-                    "image: the simulation has no model of the guest \"%s\", only of %s", v->image, names);
+                    "image: the simulation has no model of the guest \"%s\", only of %s", v->image,
+                    names);
 }
 
 static void read_config(const struct scenario *sc) {
@@ -294,7 +301,8 @@ static void read_config(const struct scenario *sc) {
     if (!cfg.lines_are_good) end_if_complained(sc);
     for (u32 i = 0; i < cfg.nr_vms; i++) check_image(&cfg.vm[i]);
     if (config_check_machine(&cfg, sc->cpus, ~0ull, hear_errors, NULL))
-        fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n", sc->cpus);
+        fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n",
+                sc->cpus);
 }
 
 static void write_records(const char *file) {

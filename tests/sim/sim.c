@@ -94,7 +94,8 @@ void panic(const char *fmt, ...) {
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, " (at %lu ns, seed %lu)\n", (unsigned long)sim.now, (unsigned long)sim.opt.seed);
+    fprintf(stderr, " (at %lu ns, seed %lu)\n", (unsigned long)sim.now,
+            (unsigned long)sim.opt.seed);
     if (sim.opt.rules) exit(1);
     abort();
 }
@@ -208,8 +209,8 @@ void sim_run_until(u64 end) {
         sim.now = MAX(sim.now, t->when);
         sim.cpu = t->cpu;
         sim.events++;
-        sim.inputs += t->fn != kicked && t->fn != switched && t->fn != burst_over && t->fn != alarm_rings &&
-                      t->fn != govern;
+        sim.inputs += t->fn != kicked && t->fn != switched && t->fn != burst_over &&
+                      t->fn != alarm_rings && t->fn != govern;
         t->fn(t, sim.now);
         if (sim.check) sim.check();
     }
@@ -228,7 +229,8 @@ static u64 next_tick(const struct sim_vcpu *v, u64 after) {
 }
 
 static u64 exponential(u64 *rng, u64 mean) {
-    u64 x = 0; /* the first success of trials with probability 1/64: good enough, and all integers */
+    /* the first success of trials with probability 1/64: good enough, and all integers */
+    u64 x = 0;
 
     while (sim_below(rng, 64)) x++;
     return x * mean / 63 + 1;
@@ -389,7 +391,8 @@ static void burst_over(struct timer *t, u64 now) {
             resched(cpu);
         }
         break;
-    case WORK_EVADER: burst_at(v, v->until + w->margin_ns + w->rest_ns); break; /* its tick may be over */
+    /* its tick may be over */
+    case WORK_EVADER: burst_at(v, v->until + w->margin_ns + w->rest_ns); break;
     case WORK_SELF: go_to_sleep(v, sim.now + w->rest_ns); break;
     case WORK_YIELD:
         next_burst(v);
@@ -490,7 +493,8 @@ static void begin_work(struct sim_vcpu *v) {
 }
 
 /* The vCPUs of d, whose dom is there, and off they go. */
-static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity, struct sim_work work) {
+static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity,
+                                struct sim_work work) {
     if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
     for (u32 i = 0; i < vcpus; i++) {
         struct sim_vcpu *v = calloc(1, sizeof(*v));
@@ -507,10 +511,12 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         timer_init(&v->alarm, alarm_rings);
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
         v->next = sim.now + start_of(&v->work, i);
-        v->duty = (struct duty){ work.period_ns, v->work.percent, work.jitter_pct, .open = !work.closed };
+        v->duty =
+            (struct duty){ work.period_ns, v->work.percent, work.jitter_pct, .open = !work.closed };
         duty_begin(&v->duty, v->next, 0, seed_of(work.start_seed, work.start_first + i));
         next_burst(v);
-        if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
+        if (work.kind == WORK_SERVER)
+            alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
         if (work.kind == WORK_CLIENT) alarm_at(v, work.due.next);
         d->vcpu[i] = v;
     }

@@ -1,5 +1,6 @@
-/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the scheduler
- * is the very source that the image has. One simulation at a time. Virtual time is in ns from 0. */
+/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the
+ * scheduler is the very source that the image has. One simulation at a time. Virtual time is in
+ * ns from 0. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -21,9 +22,11 @@ enum work_kind {
     WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
     WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: its own alarm clock */
     WORK_YIELD,  /* computes work_ns, yields, and so on */
-    WORK_MIXED,  /* computes as DUTY, if percent is not 0; on its first vCPU events interrupt that, each
-                  * of which takes work_ns. With more vCPUs the first one only serves. */
-    WORK_CLIENT, /* the client of a MIXED: wakes at random, computes for work_ns and sends an event */
+    /* computes as DUTY, if percent is not 0; on its first vCPU events interrupt that, each of which
+     * takes work_ns. With more vCPUs the first one only serves. */
+    WORK_MIXED,
+    /* the client of a MIXED: wakes at random, computes for work_ns and sends an event */
+    WORK_CLIENT,
 };
 
 struct sim_work {
@@ -40,14 +43,15 @@ struct sim_work {
     struct sim_vcpu **server; /* CLIENT: whose events they are, when it is there */
 };
 
-/* How late events were done with, in ns: of those that were raised since sim_mark, in the order in which they
- * were done. */
+/* How late events were done with, in ns: of those that were raised since sim_mark, in the order
+ * in which they were done. */
 struct sim_late {
     u64 *ns;
     u32 nr, max;
 };
 
-/* What a vCPU did in one part of a measurement. A wait and an event belong to the part in which they end. */
+/* What a vCPU did in one part of a measurement. A wait and an event belong to the part in which
+ * they end. */
 struct sim_span {
     u64 state_ns[RS_NR];
     u64 switches, wakes, migrations, preemptions, boosts, grants, granted_ns;
@@ -104,13 +108,15 @@ struct sim_dom {
 struct sim_options {
     u32 cpus;
     u64 seed;
-    u64 kick_ns;   /* from a kick to sched_run */
-    u64 switch_ns; /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
+    u64 kick_ns; /* from a kick to sched_run */
+    /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
+    u64 switch_ns;
     bool governed; /* pools change by themselves, if they are told to */
     bool quiet;    /* no trace: the hash says nothing */
-    bool rules;    /* a panic is a sentence and exit status 1, as the policy is under test, not this */
-    bool keep;     /* keep all trace records, of the classes in mask */
-    u32 mask;      /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
+    /* a panic is a sentence and exit status 1, as the policy is under test, not this */
+    bool rules;
+    bool keep; /* keep all trace records, of the classes in mask */
+    u32 mask;  /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
 };
 
 extern struct sim {
@@ -120,8 +126,10 @@ extern struct sim {
     u64 hash;
     u64 events, records, policy_timers;
     u64 decisions; /* calls of sched_run */
-    u64 inputs;    /* whatever the scheduler is told: that, wakes, blocks, yields, saved states, its timers */
-    u64 marked_decisions, marked_inputs; /* how many there were when a scenario's warm-up was over */
+    /* whatever the scheduler is told: that, wakes, blocks, yields, saved states, its timers */
+    u64 inputs;
+    /* how many there were when a scenario's warm-up was over */
+    u64 marked_decisions, marked_inputs;
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;
@@ -134,7 +142,8 @@ extern struct sim {
 void sim_start(const struct sim_options *o); /* from nothing: forgets what was before */
 void sim_stop(void);                         /* frees what sim_ functions made */
 void sim_run_until(u64 ns);
-/* Create Pool-0 of `policy` with all CPUs of `cpus`, or another pool. Ends the program if it cannot. */
+/* Create Pool-0 of `policy` with all CPUs of `cpus`, or another pool. Ends the program if it
+ * cannot. */
 struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus);
 /* A VM with `vcpus` vCPUs that do `work` and start now. */
 struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
@@ -144,28 +153,33 @@ struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work);
 void sim_vm_destroy(struct sim_dom *d); /* stops it, which takes virtual time, and removes it */
 void sim_vm_stop(struct sim_dom *d);    /* pause and wait */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value);
-int sim_remove_cpu(struct sched_pool *p, u32 cpu); /* until it is done, or an error other than -EAGAIN */
+/* until it is done, or an error other than -EAGAIN */
+int sim_remove_cpu(struct sched_pool *p, u32 cpu);
 int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
 
 u64 sim_random(u64 *state); /* xorshift64* */
 static inline u64 sim_below(u64 *state, u64 n) { return sim_random(state) % n; }
 struct cpumask sim_cpus(u32 first, u32 last);
 /* measure.c */
-void sim_mark(struct sim_dom *d);    /* start to measure here */
-void sim_halfway(struct sim_dom *d); /* the first half of the measurement ends here, and the second begins */
-/* Notes the credit that its vCPUs have now, for the mean in struct sim_span. Only if its pool runs Credit. */
+void sim_mark(struct sim_dom *d); /* start to measure here */
+/* the first half of the measurement ends here, and the second begins */
+void sim_halfway(struct sim_dom *d);
+/* Notes the credit that its vCPUs have now, for the mean in struct sim_span. Only if its pool
+ * runs Credit. */
 void sim_sample_credit(struct sim_dom *d);
-/* The first half (0), the second up to now (1), or both together (2). The present wait counts, too. */
+/* The first half (0), the second up to now (1), or both together (2). The present wait counts,
+ * too. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out);
 u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */
 u64 sim_waits(struct sim_vcpu *v); /* longest wait since sim_mark, the present one included */
 
-/* check.c: what must hold between any two events (P2, P5, and the sums of P6); aborts with a sentence. */
+/* check.c: what must hold between any two events (P2, P5, and the sums of P6); aborts with a
+ * sentence. */
 void sim_check(void);
 void sim_check_work_conserving(void); /* P3, call it when no kick is under way */
 
-/* rules.c: what a policy may not do, told in sentences on standard error. Call it after sim_start and before
- * the first VM is made. */
+/* rules.c: what a policy may not do, told in sentences on standard error. Call it after
+ * sim_start and before the first VM is made. */
 void rules_start(void);
 /* The exit status: 1 if any rule was broken. Says how often. */
 int rules_end(void);
@@ -175,8 +189,8 @@ struct sim_difference {
     size_t record; /* of the input whose decision differs */
     char what[160];
 };
-/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1 and *d:
- * they did not; -1 and *d: the stream cannot be replayed. */
+/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1
+ * and *d: they did not; -1 and *d: the stream cannot be replayed. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d);
 
 /* scenario.c: runs the VMs of a file (docs/config.md) and prints a table. Exit status. */

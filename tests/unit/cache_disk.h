@@ -1,5 +1,6 @@
-/* A block device for the page cache, in memory: with a cache of its own, that a crash loses; it ends requests
- * when and in what order the test says, and refuses what touches a bad block. Time is the test's. */
+/* A block device for the page cache, in memory: with a cache of its own, that a crash loses; it
+ * ends requests when and in what order the test says, and refuses what touches a bad block. Time
+ * is the test's. */
 #ifndef TESTS_CACHE_DISK_H
 #define TESTS_CACHE_DISK_H
 
@@ -83,7 +84,8 @@ static inline void disk_end(u32 i) {
             if (disk.bad[b]) error = -EIO;
     }
     if (q->type == VIRTIO_BLK_OUT) disk_store(q, disk.cached, error != 0);
-    for (u64 p = 0, at = q->sector * 512; q->type == VIRTIO_BLK_IN && p < q->nr; at += q->part[p++].len)
+    for (u64 p = 0, at = q->sector * 512; q->type == VIRTIO_BLK_IN && p < q->nr;
+         at += q->part[p++].len)
         memcpy(q->part[p].p, disk.cached + at, q->part[p].len);
     q->done(q, error);
 }
@@ -91,7 +93,8 @@ static inline void disk_end(u32 i) {
 /* The power fails. What was not flushed is there, or not, sector by sector. */
 static inline void disk_crash(void) {
     for (u32 i = 0; i < disk.nr; i++)
-        if (disk.in_flight[i]->type == VIRTIO_BLK_OUT) disk_store(disk.in_flight[i], disk.cached, true);
+        if (disk.in_flight[i]->type == VIRTIO_BLK_OUT)
+            disk_store(disk.in_flight[i], disk.cached, true);
     disk.nr = 0;
     for (u32 at = 0; at < DISK_SIZE; at += 512)
         if (rnd(2)) memcpy(disk.cached + at, disk.stable + at, 512);

@@ -1,4 +1,5 @@
-/* Counts the instructions of a call, one by one: with the trap flag set the CPU raises SIGTRAP after each. */
+/* Counts the instructions of a call, one by one: with the trap flag set the CPU raises SIGTRAP
+ * after each. */
 #ifndef COUNT_H
 #define COUNT_H
 
@@ -16,8 +17,9 @@ static volatile u32 *count_steps;
 static inline void count_step(int signal) { ++*count_steps; }
 
 /* Below what a leaf function keeps there without moving the stack pointer. */
-#define COUNT_FLAGS(change)                                                                                  \
-    __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; " change ", (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::  \
+#define COUNT_FLAGS(change)                                                                        \
+    __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; " change                                     \
+                     ", (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::                                  \
                          : "memory", "cc")
 
 static inline void count_nothing(void) {}
@@ -43,6 +45,8 @@ static inline u32 count_run(void (*call)(void)) {
     return n;
 }
 
-static inline u32 instructions(void (*call)(void)) { return count_run(call) - count_run(count_nothing); }
+static inline u32 instructions(void (*call)(void)) {
+    return count_run(call) - count_run(count_nothing);
+}
 
 #endif

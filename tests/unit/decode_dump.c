@@ -1,4 +1,5 @@
-/* Decodes lines "mode hexbytes" from standard input; tests/tools/test_decode.py compares with binutils. */
+/* Decodes lines "mode hexbytes" from standard input; tests/tools/test_decode.py compares with
+ * binutils. */
 #include <stdio.h>
 #include "vdev/decode.h"
 

@@ -47,7 +47,8 @@ static inline u32 rig_queue_max(struct virtio_dev *d, u32 q) {
     return q < rig_of(d)->offer.nr_queues ? rig_of(d)->offer.queue_max : 0;
 }
 
-static inline void rig_queue_set(struct virtio_dev *d, u32 q, u32 size, u64 desc, u64 avail, u64 used) {
+static inline void rig_queue_set(struct virtio_dev *d, u32 q, u32 size, u64 desc, u64 avail,
+                                 u64 used) {
     rig_of(d)->front.queue[q] = (struct takt_queue){ size, 1, desc, avail, used };
     rig_of(d)->front.nr_queues = rig_of(d)->offer.nr_queues;
 }
@@ -59,7 +60,8 @@ static inline u32 rig_generation(struct virtio_dev *d) { return 0; }
 static inline u32 rig_config(struct virtio_dev *d, u32 offset, u32 bytes) {
     u32 v = 0;
 
-    if (offset + bytes <= rig_of(d)->offer.config_len) memcpy(&v, rig_of(d)->offer.config + offset, bytes);
+    if (offset + bytes <= rig_of(d)->offer.config_len)
+        memcpy(&v, rig_of(d)->offer.config + offset, bytes);
     return v;
 }
 
@@ -79,7 +81,9 @@ static inline void rig_init(struct rig_device *r, u32 handle, void (*start)(stru
         rig_queue_set, rig_notify, rig_generation, rig_config,
     };
 
-    *r = (struct rig_device){ .dev = { .ops = &ops, .env = &arena_env }, .start = start, .stop = stop };
+    *r = (struct rig_device){ .dev = { .ops = &ops, .env = &arena_env },
+                              .start = start,
+                              .stop = stop };
     rig_of_handle[handle] = r;
 }
 

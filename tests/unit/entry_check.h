@@ -1,20 +1,21 @@
-/* The checks that a CPU makes when a guest is entered, and those of KVM for a hypervisor in its guest.
+/* The checks that a CPU makes when a guest is entered, and those of KVM for a hypervisor in its
+ * guest.
  *
- * They run in two places: on the host, over the model of a CPU (fake_hw.c), and in an image that is
- * made for that (image_check.c), where they look at each VMCS and VMCB that a real boot enters. So
- * they read what they look at by the instructions that the hypervisor itself has: vmread(), rdmsr(),
- * cpuid().
- */
+ * They run in two places: on the host, over the model of a CPU (fake_hw.c), and in an image that
+ * is made for that (image_check.c), where they look at each VMCS and VMCB that a real boot
+ * enters. So they read what they look at by the instructions that the hypervisor itself has:
+ * vmread(), rdmsr(), cpuid(). */
 #ifndef ENTRY_CHECK_H
 #define ENTRY_CHECK_H
 
 #include "virt/vmcb.h"
 #include "x86/insn.h"
 
-/* Each returns a sentence that names the first rule which is broken, or NULL if an entry would work. The
- * first one checks the current VMCS: SDM 3C 27.2 and 27.3, and KVM's nested_vmx_check_controls(),
- * nested_vmx_check_host_state() and nested_vmx_check_guest_state(). The second one: APM2 15.5.1, and
- * KVM's nested_vmcb_check_controls() and nested_vmcb_check_save(). */
+/* Each returns a sentence that names the first rule which is broken, or NULL if an entry would
+ * work. The first one checks the current VMCS: SDM 3C 27.2 and 27.3, and KVM's
+ * nested_vmx_check_controls(), nested_vmx_check_host_state() and nested_vmx_check_guest_state().
+ * The second one: APM2 15.5.1, and KVM's nested_vmcb_check_controls() and
+ * nested_vmcb_check_save(). */
 const char *vmx_broken_rule(void);
 const char *svm_broken_rule(const struct vmcb *b);
 

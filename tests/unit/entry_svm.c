@@ -2,9 +2,9 @@
 #include "entry_check.h"
 #include "virt/vendor.h"
 
-#define RULE(holds, text)                                                                                    \
-    do {                                                                                                     \
-        if (!(holds)) return text;                                                                           \
+#define RULE(holds, text)                                                                          \
+    do {                                                                                           \
+        if (!(holds)) return text;                                                                 \
     } while (0)
 
 /* Intercepts, as bits of vmcb.intercept[]. */
@@ -22,20 +22,24 @@ static const char *controls(const struct vmcb *b) {
     RULE(b->np_enable == 1, "no nested paging, or more than that");
     RULE(b->n_cr3 && !(b->n_cr3 & 0xfff) && !(b->n_cr3 >> entry_physbits()),
          "the address of the nested tables");
-    RULE(b->msrpm && !(b->msrpm & 0xfff) && !((b->msrpm + 8191) >> entry_physbits()), "the MSR bitmap");
-    RULE(b->iopm && !(b->iopm & 0xfff) && !((b->iopm + 12287) >> entry_physbits()), "the I/O bitmap");
+    RULE(b->msrpm && !(b->msrpm & 0xfff) && !((b->msrpm + 8191) >> entry_physbits()),
+         "the MSR bitmap");
+    RULE(b->iopm && !(b->iopm & 0xfff) && !((b->iopm + 12287) >> entry_physbits()),
+         "the I/O bitmap");
     RULE(b->tlb_control <= TLB_CTL_ALL, "a way of flushing the TLB that KVM does not offer");
     RULE((b->intercept[0] & (ZERO_INTR | ZERO_NMI)) == (ZERO_INTR | ZERO_NMI),
          "interrupts or NMIs are the guest's");
     RULE(b->intercept[0] & ZERO_IO && b->intercept[0] & ZERO_MSR, "ports or MSRs are the guest's");
     RULE(b->intercept[0] & ZERO_SHUTDOWN, "a triple fault of a guest is the machine's");
     RULE(b->intercept_exc & BIT(EXC_MC), "machine checks are the guest's");
-    RULE(b->int_ctl & INT_CTL_MASKING, "V_INTR_MASKING is off: RFLAGS.IF of the guest masks the host's");
+    RULE(b->int_ctl & INT_CTL_MASKING,
+         "V_INTR_MASKING is off: RFLAGS.IF of the guest masks the host's");
     return NULL;
 }
 
-/* Vectors that are exceptions: APM2 table 8-1. Left out are the NMI, 9 and 15, which no CPU with AMD-V
- * raises, those of shadow stacks and of encrypted guests, which no guest of Takt has, and reserved ones. */
+/* Vectors that are exceptions: APM2 table 8-1. Left out are the NMI, 9 and 15, which no CPU with
+ * AMD-V raises, those of shadow stacks and of encrypted guests, which no guest of Takt has, and
+ * reserved ones. */
 #define EXCEPTIONS 0x400f7dfbu
 
 static const char *event(const struct vmcb *b) {
@@ -73,7 +77,8 @@ static const char *save(const struct vmcb *b) {
     u64 long_mode = b->efer & EFER_LME && b->cr0 & CR0_PG;
 
     RULE(b->efer & EFER_SVME, "EFER.SVME is clear");
-    RULE(!(b->efer & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE | EFER_SVME)), "reserved bits of EFER");
+    RULE(!(b->efer & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE | EFER_SVME)),
+         "reserved bits of EFER");
     RULE(b->cr0 & CR0_CD || !(b->cr0 & CR0_NW), "CR0.NW without CR0.CD");
     RULE(!(b->cr0 >> 32), "the upper half of CR0");
     RULE(!(b->cr0 & (CR0_CD | CR0_NW)), "CR0.CD or NW: a guest that runs the core uncached");
@@ -84,7 +89,8 @@ static const char *save(const struct vmcb *b) {
     RULE(!(b->dr6 >> 32) && !(b->dr7 >> 32), "the upper half of DR6 or DR7");
     RULE(!long_mode || b->cr4 & CR4_PAE, "long mode without PAE");
     RULE(!long_mode || b->cr0 & CR0_PE, "long mode without protected mode");
-    RULE(!long_mode || !(b->cs.attr & ATTR_LONG) || !(b->cs.attr & ATTR_BIG), "CS with both L and D");
+    RULE(!long_mode || !(b->cs.attr & ATTR_LONG) || !(b->cs.attr & ATTR_BIG),
+         "CS with both L and D");
     RULE(b->cpl == (b->ss.attr >> 5 & 3), "CPL is not SS.DPL");
     return NULL;
 }

@@ -1,33 +1,35 @@
-/* The checks of VM entries: see entry_check.h. Also the fields are read that the CPU consults without
- * checking them: a new VMCS holds anything (SDM 3C 25.11.3), and the model of a CPU refuses to read a
- * field that nobody has written. */
+/* The checks of VM entries: see entry_check.h. Also the fields are read that the CPU consults
+ * without checking them: a new VMCS holds anything (SDM 3C 25.11.3), and the model of a CPU
+ * refuses to read a field that nobody has written. */
 #include "entry_check.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 
 /* SDM 3D A.1 to A.10 */
-#define MSR_MISC         0x485
-#define MSR_CR0_FIXED0   0x486 /* CR0_FIXED1 and CR4_FIXED1 follow these */
-#define MSR_CR0_FIXED1   0x487
-#define MSR_CR4_FIXED0   0x488
-#define MSR_CR4_FIXED1   0x489
-#define MSR_EPT_VPID     0x48c
-#define MSR_PIN          0x48d
-#define MSR_PRIMARY      0x48e
-#define MSR_SECONDARY    0x48b
-#define MSR_EXIT         0x48f
-#define MSR_ENTRY        0x490
+#define MSR_MISC       0x485
+#define MSR_CR0_FIXED0 0x486 /* CR0_FIXED1 and CR4_FIXED1 follow these */
+#define MSR_CR0_FIXED1 0x487
+#define MSR_CR4_FIXED0 0x488
+#define MSR_CR4_FIXED1 0x489
+#define MSR_EPT_VPID   0x48c
+#define MSR_PIN        0x48d
+#define MSR_PRIMARY    0x48e
+#define MSR_SECONDARY  0x48b
+#define MSR_EXIT       0x48f
+#define MSR_ENTRY      0x490
 
-#define MISC_ZERO_LENGTH BIT(30) /* software interrupts of instructions without bytes may be injected */
-#define EPT_DIRTY        BIT(21) /* accessed and dirty flags, which bit 6 of the EPT pointer turns on */
-#define EPTP_DIRTY       BIT(6)
+/* software interrupts of instructions without bytes may be injected */
+#define MISC_ZERO_LENGTH BIT(30)
+/* accessed and dirty flags, which bit 6 of the EPT pointer turns on */
+#define EPT_DIRTY  BIT(21)
+#define EPTP_DIRTY BIT(6)
 
 static u64 get(u32 field) { return vmread(field); }
 
-#define RULE(holds, text)                                                                                    \
-    do {                                                                                                     \
-        if (!(holds)) return text;                                                                           \
+#define RULE(holds, text)                                                                          \
+    do {                                                                                           \
+        if (!(holds)) return text;                                                                 \
     } while (0)
 
 /* The lower half of such an MSR has the bits that must be 1, the upper half those that may be 1. */
@@ -54,9 +56,12 @@ static const char *execution(void) {
     RULE(within(MSR_PIN, pin), "pin-based controls that are not offered");
     RULE(within(MSR_PRIMARY, primary), "primary controls that are not offered");
     RULE(within(MSR_SECONDARY, secondary), "secondary controls that are not offered");
-    RULE(get(VMCS_CR3_TARGETS) <= (rdmsr(MSR_MISC) >> 16 & 0x1ff), "more CR3 targets than are offered");
-    RULE(!(primary & PRI_MSR_BITMAP) || page(get(VMCS_MSR_BITMAP)), "the address of the MSR bitmap");
-    RULE(!(primary & PRI_TPR_SHADOW) || page(get(VMCS_VAPIC)), "the address of the virtual-APIC page");
+    RULE(get(VMCS_CR3_TARGETS) <= (rdmsr(MSR_MISC) >> 16 & 0x1ff),
+         "more CR3 targets than are offered");
+    RULE(!(primary & PRI_MSR_BITMAP) || page(get(VMCS_MSR_BITMAP)),
+         "the address of the MSR bitmap");
+    RULE(!(primary & PRI_TPR_SHADOW) || page(get(VMCS_VAPIC)),
+         "the address of the virtual-APIC page");
     if (primary & PRI_TPR_SHADOW) {
         const u8 *vapic = hpa_to_va(get(VMCS_VAPIC));
 
@@ -64,13 +69,17 @@ static const char *execution(void) {
         RULE(get(VMCS_TPR_THRESHOLD) <= vapic[0x80] >> 4, "a TPR threshold above the virtual TPR");
     }
     RULE(pin & PIN_NMI || !(pin & PIN_VIRTUAL_NMIS), "virtual NMIs without exits by NMIs");
-    RULE(pin & PIN_VIRTUAL_NMIS || !(primary & PRI_NMI_WINDOW), "an NMI window without virtual NMIs");
+    RULE(pin & PIN_VIRTUAL_NMIS || !(primary & PRI_NMI_WINDOW),
+         "an NMI window without virtual NMIs");
     RULE(!(secondary & SEC_VPID) || get(VMCS_VPID), "VPID 0");
-    RULE(!(secondary & SEC_UNRESTRICTED) || secondary & SEC_EPT, "an unrestricted guest without EPT");
+    RULE(!(secondary & SEC_UNRESTRICTED) || secondary & SEC_EPT,
+         "an unrestricted guest without EPT");
     if (secondary & SEC_EPT) {
         eptp = get(VMCS_EPTP);
-        RULE((eptp & 7) == 6 && (eptp >> 3 & 7) == 3, "the memory type or the levels of the EPT pointer");
-        RULE(!(eptp & EPTP_DIRTY) || rdmsr(MSR_EPT_VPID) & EPT_DIRTY, "dirty flags that are not offered");
+        RULE((eptp & 7) == 6 && (eptp >> 3 & 7) == 3,
+             "the memory type or the levels of the EPT pointer");
+        RULE(!(eptp & EPTP_DIRTY) || rdmsr(MSR_EPT_VPID) & EPT_DIRTY,
+             "dirty flags that are not offered");
         RULE(!(eptp & 0xf80) && !(eptp >> entry_physbits()), "reserved bits of the EPT pointer");
     }
     /* not checked, but consulted */
@@ -89,7 +98,8 @@ static const char *execution(void) {
     return NULL;
 }
 
-static bool vector_has_code(u64 vector) { return BIT(vector & 31) & 0x00227d00; } /* SDM 3A table 6-1 */
+/* SDM 3A table 6-1 */
+static bool vector_has_code(u64 vector) { return BIT(vector & 31) & 0x00227d00; }
 
 static const char *event(bool protected_mode) {
     u64 e = get(VMCS_ENTRY_EVENT), type = e >> 8 & 7, vector = e & 0xff;
@@ -122,7 +132,8 @@ static const char *exit_and_entry(void) {
     return event(get(VMCS_GUEST_CR0) & CR0_PE);
 }
 
-/* Bits that VT-x keeps set, and bits that it keeps clear, in the MSR that follows: SDM 3D A.7, A.8. */
+/* Bits that VT-x keeps set, and bits that it keeps clear, in the MSR that follows: SDM 3D A.7,
+ * A.8. */
 static bool cr_fits(u64 value, u32 fixed0) {
     return !(rdmsr(fixed0) & ~value) && !(value & ~rdmsr(fixed0 + 1));
 }
@@ -132,13 +143,15 @@ static bool cr_fits(u64 value, u32 fixed0) {
 static const char *host(void) {
     static const u16 selectors[] = { VMCS_HOST_ES, VMCS_HOST_CS, VMCS_HOST_SS, VMCS_HOST_DS,
                                      VMCS_HOST_FS, VMCS_HOST_GS, VMCS_HOST_TR };
-    static const u16 addresses[] = { VMCS_HOST_SYSENTER_ESP, VMCS_HOST_SYSENTER_EIP, VMCS_HOST_FS_BASE,
-                                     VMCS_HOST_GS_BASE,      VMCS_HOST_GDTR,         VMCS_HOST_IDTR,
+    static const u16 addresses[] = { VMCS_HOST_SYSENTER_ESP, VMCS_HOST_SYSENTER_EIP,
+                                     VMCS_HOST_FS_BASE,      VMCS_HOST_GS_BASE,
+                                     VMCS_HOST_GDTR,         VMCS_HOST_IDTR,
                                      VMCS_HOST_TR_BASE };
     u64 efer;
 
     RULE(cr_fits(get(VMCS_HOST_CR0), MSR_CR0_FIXED0), "the host's CR0");
-    RULE(cr_fits(get(VMCS_HOST_CR4), MSR_CR4_FIXED0) && get(VMCS_HOST_CR4) & CR4_PAE, "the host's CR4");
+    RULE(cr_fits(get(VMCS_HOST_CR4), MSR_CR4_FIXED0) && get(VMCS_HOST_CR4) & CR4_PAE,
+         "the host's CR4");
     RULE(!(get(VMCS_HOST_CR3) >> entry_physbits()), "the host's CR3");
     RULE(pat_valid(get(VMCS_HOST_PAT)), "the host's PAT");
     efer = get(VMCS_HOST_EFER);
@@ -189,7 +202,8 @@ static u64 sel(unsigned seg) { return get(VMCS_GUEST_SEL + 2 * seg); }
 static u64 base(unsigned seg) { return get(VMCS_GUEST_BASE + 2 * seg); }
 static u64 limit(unsigned seg) { return get(VMCS_GUEST_LIMIT + 2 * seg); }
 
-/* Granularity: a limit whose low bits are not all 1 counts bytes, one with high bits counts pages. */
+/* Granularity: a limit whose low bits are not all 1 counts bytes, one with high bits counts
+ * pages. */
 static bool granular(unsigned seg) {
     bool g = ar(seg) & BIT(15);
 
@@ -233,7 +247,8 @@ static const char *system_segments(void) {
     u64 type = ar(SEG_TR) & 15;
 
     RULE(type == 11 || (type == 3 && !ia32e), "the type of TR");
-    RULE(!(ar(SEG_TR) & BIT(4)) && ar(SEG_TR) & BIT(7) && !(ar(SEG_TR) & AR_UNUSABLE), "TR is not usable");
+    RULE(!(ar(SEG_TR) & BIT(4)) && ar(SEG_TR) & BIT(7) && !(ar(SEG_TR) & AR_UNUSABLE),
+         "TR is not usable");
     RULE(!(sel(SEG_TR) & 4) && is_canonical(base(SEG_TR)) && granular(SEG_TR), "TR");
     RULE(!(ar(SEG_TR) & ~0xf0ffull), "reserved bits of TR");
     if (!(ar(SEG_LDTR) & AR_UNUSABLE)) {
@@ -269,25 +284,28 @@ static const char *guest_rest(void) {
         RULE(!(rip >> 32), "RIP above 4 GiB outside 64-bit mode");
     RULE(flags & 2 && !(flags & 0xffffffffffc08028ull), "reserved bits of RFLAGS");
     RULE(!(flags & BIT(17)) || !ia32e, "virtual-8086 mode in IA-32e mode");
-    RULE(flags & RFLAGS_IF || !valid || type != EVENT_TYPE_INTR, "an interrupt is injected with IF clear");
+    RULE(flags & RFLAGS_IF || !valid || type != EVENT_TYPE_INTR,
+         "an interrupt is injected with IF clear");
     RULE(get(VMCS_ACTIVITY) == 0, "the activity state is not active");
     RULE(!(shadow & ~0xfull) && !(shadow & BIT(2)), "reserved bits of the interruptibility state");
     RULE(!sti || !mov_ss, "shadows of both STI and MOV SS");
     RULE(!sti || flags & RFLAGS_IF, "the shadow of STI with IF clear");
-    RULE(!valid || type != EVENT_TYPE_INTR || (!sti && !mov_ss), "an interrupt is injected in a shadow");
+    RULE(!valid || type != EVENT_TYPE_INTR || (!sti && !mov_ss),
+         "an interrupt is injected in a shadow");
     RULE(!valid || type != EVENT_TYPE_NMI || !mov_ss, "an NMI is injected in the shadow of MOV SS");
     RULE(!valid || type != EVENT_TYPE_NMI || !(shadow & SHADOW_NMI),
          "an NMI is injected while they are blocked");
     RULE(!(pending & ~0x1540full), "reserved bits of the pending debug exceptions");
-    if (sti || mov_ss) RULE(!(flags & RFLAGS_TF) == !(pending & BIT(14)), "a shadow, and BS is not TF");
+    if (sti || mov_ss)
+        RULE(!(flags & RFLAGS_TF) == !(pending & BIT(14)), "a shadow, and BS is not TF");
     RULE(get(VMCS_LINK) == ~0ull, "the link pointer");
     return NULL;
 }
 
 /* 27.3.1.6; PDPTEs are consulted under PAE paging alone. */
 static const char *pdptes(void) {
-    bool pae =
-        get(VMCS_GUEST_CR0) & CR0_PG && get(VMCS_GUEST_CR4) & CR4_PAE && !(get(VMCS_ENTRY_CTL) & ENTRY_IA32E);
+    bool pae = get(VMCS_GUEST_CR0) & CR0_PG && get(VMCS_GUEST_CR4) & CR4_PAE &&
+               !(get(VMCS_ENTRY_CTL) & ENTRY_IA32E);
 
     for (unsigned i = 0; pae && i < 4; i++) {
         u64 e = get(VMCS_GUEST_PDPTE + 2 * i);

@@ -50,8 +50,8 @@ static inline void hc_mode(struct vm_exit *e) {
     e->hc.real = !(f->reg[VREG_CR0] & 1);
 }
 
-/* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or
- * NO_GP. */
+/* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it
+ * raised, or NO_GP. */
 static inline u32 handle(struct vm_exit e) {
     u64 rip = v->virt.regs.rip;
     u32 fault = NO_GP;
@@ -69,8 +69,8 @@ static inline u32 handle(struct vm_exit e) {
 
 /* MOV to a control register. */
 static inline u32 cr(u8 n, u64 val) {
-    return handle(
-        (struct vm_exit){ .reason = EXIT_CR, .cr = { .cr = n, .write = true, .value = val }, .insn_len = 3 });
+    return handle((struct vm_exit){
+        .reason = EXIT_CR, .cr = { .cr = n, .write = true, .value = val }, .insn_len = 3 });
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,5 +1,5 @@
-/* The console and the second serial port of tests: what is written is kept, what is typed goes to the shell.
- */
+/* The console and the second serial port of tests: what is written is kept, what is typed goes
+ * to the shell. */
 #ifndef FAKE_CONSOLE_H
 #define FAKE_CONSOLE_H
 
@@ -14,7 +14,8 @@ extern bool fake_console_held;
 extern char fake_uart_text[1 << 16];
 extern size_t fake_uart_len;
 extern bool fake_uart_there;
-extern bool fake_power_off, fake_rebooted; /* asked for; then it goes on where fake_power_exit was set */
+/* asked for; then it goes on where fake_power_exit was set */
+extern bool fake_power_off, fake_rebooted;
 extern jmp_buf fake_power_exit;
 
 void fake_console_reset(void);

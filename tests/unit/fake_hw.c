@@ -41,8 +41,10 @@ static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
     case 0: return (struct cpuid){ .eax = 0xd };
     case 1: /* XSAVE, VMX; what each CPU with long mode has */
-        return (struct cpuid){ .ecx = (u32)BIT(26) | (intel() ? (u32)BIT(5) : 0), .edx = 0x078bfbff };
-    case 7: return (struct cpuid){ .ebx = (u32)(BIT(0) | BIT(7) | BIT(20)) }; /* FSGSBASE, SMEP, SMAP */
+        return (struct cpuid){ .ecx = (u32)BIT(26) | (intel() ? (u32)BIT(5) : 0),
+                               .edx = 0x078bfbff };
+    /* FSGSBASE, SMEP, SMAP */
+    case 7: return (struct cpuid){ .ebx = (u32)(BIT(0) | BIT(7) | BIT(20)) };
     case 0xd: return (struct cpuid){ .eax = 7, .ebx = 832, .ecx = 832 };
     case 0x80000000u: return (struct cpuid){ .eax = 0x8000000a };
     case 0x80000001u: return (struct cpuid){ .ecx = intel() ? 0 : (u32)BIT(2), .edx = 0x28100800 };
@@ -76,12 +78,14 @@ static u64 model_rdmsr(u32 msr) {
     return *value;
 }
 
-/* APM2 15.4: EFER.SVME cannot be set while VM_CR.SVMDIS is. SDM 3C 24.7: FEATURE_CONTROL may be locked. */
+/* APM2 15.4: EFER.SVME cannot be set while VM_CR.SVMDIS is. SDM 3C 24.7: FEATURE_CONTROL may be
+ * locked. */
 static void model_wrmsr(u32 msr, u64 value) {
     u64 *old = find_msr(hw_cpu(), msr);
 
     if (!old) panic("WRMSR of %#x, which this CPU does not have: #GP", msr);
-    if (msr == MSR_EFER && value & EFER_SVME && (intel() || *find_msr(hw_cpu(), MSR_VM_CR) & BIT(4)))
+    if (msr == MSR_EFER && value & EFER_SVME &&
+        (intel() || *find_msr(hw_cpu(), MSR_VM_CR) & BIT(4)))
         panic("EFER.SVME is set while VM_CR.SVMDIS is: #GP");
     if (msr == MSR_FEATURE_CONTROL && *old & 1) panic("FEATURE_CONTROL is locked: #GP");
     if (msr == MSR_VM_CR && *old & BIT(3)) value = (value & ~BIT(4)) | (*old & BIT(4)); /* LOCK */
@@ -102,18 +106,18 @@ static void offer(struct hw_cpu *c, u32 msr, u32 must, u32 may) {
 static void intel_msrs(struct hw_cpu *c) {
     bool kvm = kind == HW_KVM_INTEL;
     /* KVM: nested_vmx_setup_ctls_msrs(), of a host with APIC virtualization off */
-    u32 primary = PRI_IRQ_WINDOW | PRI_NMI_WINDOW | PRI_TSC_OFFSET | PRI_HLT | (1u << 9) | PRI_MWAIT |
-                  PRI_CR3 | PRI_CR8_LOAD | (1u << 20) | (1u << 23) | PRI_IO | (1u << 25) | (1u << 27) |
-                  PRI_MONITOR | PRI_RDPMC | (1u << 12) | PRI_PAUSE | PRI_TPR_SHADOW | PRI_SECONDARY |
-                  PRI_MSR_BITMAP;
-    u32 secondary = (1u << 2) | SEC_RDTSCP | (1u << 4) | SEC_WBINVD | (1u << 11) | (1u << 12) | (1u << 14) |
-                    (1u << 16) | (1u << 20) | SEC_EPT | SEC_VPID | SEC_UNRESTRICTED;
+    u32 primary = PRI_IRQ_WINDOW | PRI_NMI_WINDOW | PRI_TSC_OFFSET | PRI_HLT | (1u << 9) |
+                  PRI_MWAIT | PRI_CR3 | PRI_CR8_LOAD | (1u << 20) | (1u << 23) | PRI_IO |
+                  (1u << 25) | (1u << 27) | PRI_MONITOR | PRI_RDPMC | (1u << 12) | PRI_PAUSE |
+                  PRI_TPR_SHADOW | PRI_SECONDARY | PRI_MSR_BITMAP;
+    u32 secondary = (1u << 2) | SEC_RDTSCP | (1u << 4) | SEC_WBINVD | (1u << 11) | (1u << 12) |
+                    (1u << 14) | (1u << 16) | (1u << 20) | SEC_EPT | SEC_VPID | SEC_UNRESTRICTED;
     u64 ept = BIT(0) | BIT(6) | BIT(14) | BIT(16) | BIT(17) | BIT(20) | BIT(21) | BIT(25) | BIT(26);
 
     *hw_msr(c, MSR_FEATURE_CONTROL) = 5; /* locked, VMXON outside SMX */
     *hw_msr(c, MSR_VMX_BASIC) = 0x11e57ed0 | 4096ull << 32 | 6ull << 50 | BIT(55);
-    /* MISC: the rate of the preemption timer; EFER.LMA is saved; HLT; with KVM neither CR3 targets nor
-     * injected instructions without bytes. */
+    /* MISC: the rate of the preemption timer; EFER.LMA is saved; HLT; with KVM neither CR3
+     * targets nor injected instructions without bytes. */
     *hw_msr(c, 0x485) = BIT(5) | BIT(6) | BIT(29) | (kvm ? 5 : 7 | 4 << 16 | BIT(30));
     *hw_msr(c, 0x486) = CR0_PE | CR0_NE | CR0_PG;
     *hw_msr(c, 0x487) = 0xffffffff;
@@ -272,7 +276,8 @@ void vmptrld(hpa_t pa) {
     struct hw_vmcs *m = vmcs_at(pa);
 
     if (m->on && m->on != hw_cpu()) panic("VMPTRLD of a VMCS that is active on another CPU");
-    if (*(u32 *)hpa_to_va(pa) != (u32)rdmsr(MSR_VMX_BASIC)) panic("VMPTRLD of a region without revision");
+    if (*(u32 *)hpa_to_va(pa) != (u32)rdmsr(MSR_VMX_BASIC))
+        panic("VMPTRLD of a region without revision");
     m->on = hw_cpu();
     hw_cpu()->current = m;
 }

@@ -1,13 +1,13 @@
-/* A model of CPUs with VT-x or AMD-V, over which vmx.c, svm.c and virt.c run on the host: it defines
- * the functions of virt/hw.h, and those of entry.asm. It is as unkind as the manuals allow: fields of a
- * VMCS hold garbage until they are written, and each entry is checked by the rules of SDM 3C chapter 27
- * or APM2 15.5.1 and by those of KVM for a hypervisor that runs in one of its guests. What a guest does
- * between entry and exit is the test's.
+/* A model of CPUs with VT-x or AMD-V, over which vmx.c, svm.c and virt.c run on the host: it
+ * defines the functions of virt/hw.h, and those of entry.asm. It is as unkind as the manuals
+ * allow: fields of a VMCS hold garbage until they are written, and each entry is checked by the
+ * rules of SDM 3C chapter 27 or APM2 15.5.1 and by those of KVM for a hypervisor that runs in
+ * one of its guests. What a guest does between entry and exit is the test's.
  *
- * Use: fake_machine(), then hw_start() with the kind of CPU, then VMs as ever (fake_vm()); cpu_pass()
- * enters them. What a hypervisor must not do (an MSR that is not there, a field that is not offered,
- * an entry that breaks a rule) fails the test with a sentence, unless hw_expect_broken is set.
- */
+ * Use: fake_machine(), then hw_start() with the kind of CPU, then VMs as ever (fake_vm());
+ * cpu_pass() enters them. What a hypervisor must not do (an MSR that is not there, a field that
+ * is not offered, an entry that breaks a rule) fails the test with a sentence, unless
+ * hw_expect_broken is set. */
 #ifndef FAKE_HW_H
 #define FAKE_HW_H
 

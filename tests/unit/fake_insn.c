@@ -11,7 +11,9 @@ struct cpuid cpuid(u32 leaf, u32 sub) {
     struct cpuid r;
 
     if (fake_cpuid) return fake_cpuid(leaf, sub);
-    __asm__ volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(sub));
+    __asm__ volatile("cpuid"
+                     : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx)
+                     : "a"(leaf), "c"(sub));
     return r;
 }
 
@@ -25,8 +27,8 @@ void wrmsr(u32 msr, u64 value) {
     fake_wrmsr(msr, value);
 }
 
-#define FAKE_CR(n)                                                                                           \
-    u64 read_cr##n(void) { return fake_cr[n]; }                                                              \
+#define FAKE_CR(n)                                                                                 \
+    u64 read_cr##n(void) { return fake_cr[n]; }                                                    \
     void write_cr##n(u64 v) { fake_cr[n] = v; }
 
 FAKE_CR(0)

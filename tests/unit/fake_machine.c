@@ -367,7 +367,8 @@ void fake_machine(const char *policy) {
     virt_xcr0_mask = 0xe7;
     sched_init();
     ASSERT(sched_pool_create("Pool-0", policy, &pool) == 0);
-    for (u32 i = 0; i < FAKE_CPUS; i++) ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
+    for (u32 i = 0; i < FAKE_CPUS; i++)
+        ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
     vm_init(parts);
     vcpu_init();
     back_ends_init();

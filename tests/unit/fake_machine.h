@@ -1,5 +1,5 @@
-/* The machine under VMs on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that
- * stands still, work items, and a CPU vendor whose guests do what the test says. */
+/* The machine under VMs on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock
+ * that stands still, work items, and a CPU vendor whose guests do what the test says. */
 #ifndef FAKE_MACHINE_H
 #define FAKE_MACHINE_H
 
@@ -20,14 +20,16 @@ struct fake_vcpu { /* struct virt_vcpu's priv */
     bool shadow, nmi_masked, loaded;
 };
 
-/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, and the parts of VMs but for those of devices of
- * the machine. Once a program; fuzzers call it again, for nothing. */
+/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, and the parts of VMs but for those of
+ * devices of the machine. Once a program; fuzzers call it again, for nothing. */
 void fake_machine(const char *policy);
 /* From now on VMs have these parts as well, which hv/passthrough defines. */
 void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci);
-void fake_cpu(u32 cpu);      /* this_cpu() from now on */
-void fake_clock(u64 ns);     /* now_ns() from now on: it stands still, for a second or so of real time */
-void fake_work(void);        /* runs all work items to their ends, without waiting for their times */
+void fake_cpu(u32 cpu); /* this_cpu() from now on */
+/* now_ns() from now on: it stands still, for a second or so of real time */
+void fake_clock(u64 ns);
+/* runs all work items to their ends, without waiting for their times */
+void fake_work(void);
 void fake_work_resume(void); /* after a longjmp out of a step: its item goes on */
 void fake_work_due(void);    /* runs those whose time has come, until all wait for theirs */
 void fake_pass(u32 cpu);     /* one pass of its loop */
@@ -42,12 +44,13 @@ extern void (*fake_meanwhile)(void);
 extern u32 fake_kicks[FAKE_CPUS], fake_halts, fake_steps; /* steps of work items */
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 
-/* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null".
- * */
+/* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot
+ * module "null". */
 extern const struct module fake_image;
 struct config_vm fake_config(const char *name, u32 vcpus); /* 2 MiB */
-struct vm *fake_vm(const struct config_vm *c); /* makes it; the caller puts the reference. NULL: fake_why */
-void fake_destroy(struct vm *vm);              /* and the caller's reference */
+/* makes it; the caller puts the reference. NULL: fake_why */
+struct vm *fake_vm(const struct config_vm *c);
+void fake_destroy(struct vm *vm); /* and the caller's reference */
 extern int fake_error;
 extern char fake_why[128];
 

@@ -107,7 +107,8 @@ void fake_pci_sriov(struct fake_pci *f, u16 at, u32 total, u32 offset, u32 strid
 
 static bool there(const struct fake_pci *f) {
     if (f->silent_until && now_ns() < f->silent_until) return false;
-    return !f->pf || (f->pf->space[f->pf->sriov + 8] & 1 && f->vf < f->pf->space[f->pf->sriov + 0x10]);
+    return !f->pf ||
+           (f->pf->space[f->pf->sriov + 8] & 1 && f->vf < f->pf->space[f->pf->sriov + 0x10]);
 }
 
 static struct fake_pci *find(u32 bdf) {
@@ -134,8 +135,8 @@ u32 pci_read(u32 bdf, u32 offset, u32 size) {
     return f && offset + size <= 4096 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
 }
 
-/* A function-level reset takes COMMAND, BARs and MSI-X away, and virtual functions; a power state is left as
- * it is written. */
+/* A function-level reset takes COMMAND, BARs and MSI-X away, and virtual functions; a power
+ * state is left as it is written. */
 static void function_reset(struct fake_pci *f) {
     u32 cap = f->space[PCI_CAPABILITIES];
 
@@ -143,12 +144,15 @@ static void function_reset(struct fake_pci *f) {
     fake_set(f, PCI_COMMAND, 2, 0);
     /* A list that a fuzzer wrote may be a circle, so the search ends after as many steps as a list
      * can have. */
-    for (u32 step = 0; step < 48 && cap && f->space[cap] != PCI_CAP_MSIX; step++) cap = f->space[cap + 1];
-    if (cap && f->space[cap] == PCI_CAP_MSIX) fake_set(f, cap + 2, 2, fake_get(f, cap + 2, 2) & 0x3fff);
+    for (u32 step = 0; step < 48 && cap && f->space[cap] != PCI_CAP_MSIX; step++)
+        cap = f->space[cap + 1];
+    if (cap && f->space[cap] == PCI_CAP_MSIX)
+        fake_set(f, cap + 2, 2, fake_get(f, cap + 2, 2) & 0x3fff);
     for (u32 i = 0; i < fake_nr_devices; i++)
         if (fake_device[i].pf == f) function_reset(&fake_device[i]);
     if (f->sriov) {
-        for (u32 at = f->sriov + 8; at < f->sriov + 0x40u; at++) f->space[at] &= (u8)~f->writable[at];
+        for (u32 at = f->sriov + 8; at < f->sriov + 0x40u; at++)
+            f->space[at] &= (u8)~f->writable[at];
         f->space[f->sriov + 0x20] = 1;
     }
     f->resets++;
@@ -164,7 +168,8 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
         fake_get(f, offset, size) != value)
         f->moved = true;
     /* read-only while there are virtual functions */
-    if (f->sriov && offset >= f->sriov + 0x10u && offset < f->sriov + 0x40u && f->space[f->sriov + 8] & 1)
+    if (f->sriov && offset >= f->sriov + 0x10u && offset < f->sriov + 0x40u &&
+        f->space[f->sriov + 8] & 1)
         return;
     for (u32 i = 0; i < size; i++) {
         u8 w = f->writable[offset + i];

@@ -39,7 +39,8 @@ u32 fake_get(const struct fake_pci *f, u32 at, u32 size);
 void fake_set(struct fake_pci *f, u32 at, u32 size, u32 v);
 void fake_pci_reset(void); /* no devices */
 
-extern u8 fake_registers[32 * PAGE_SIZE]; /* what mmio_map gives; the n-th mapping is the n-th page */
+/* what mmio_map gives; the n-th mapping is the n-th page */
+extern u8 fake_registers[32 * PAGE_SIZE];
 extern u32 fake_mappings;
 
 extern u8 *fake_low_memory; /* 1 MiB for acpi_map; NULL: there is none */
@@ -50,8 +51,8 @@ extern struct fake_pin {
     int vector;
     bool masked, connected;
 } fake_pin;
-/* What another pCPU does beside the next change of the pin: before it is masked, after it is unmasked. Once.
- */
+/* What another pCPU does beside the next change of the pin: before it is masked, after it is
+ * unmasked. Once. */
 extern void (*fake_pin_race)(void);
 extern u32 fake_no_messages;     /* a pCPU that messages cannot reach */
 void fake_interrupt(int vector); /* as if it came; nothing if nobody has the vector */

@@ -1,5 +1,6 @@
-/* A frame allocator for tests of hv/mm: first fit in 64 MiB, allocations can be made to fail, and what is
- * handed out is counted. Stands in for hv/mm/frame.c in the program that includes it. */
+/* A frame allocator for tests of hv/mm: first fit in 64 MiB, allocations can be made to fail,
+ * and what is handed out is counted. Stands in for hv/mm/frame.c in the program that includes
+ * it. */
 #ifndef FRAME_MODEL_H
 #define FRAME_MODEL_H
 
@@ -43,7 +44,9 @@ hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
     return HPA_NONE;
 }
 
-hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node) { return frame_alloc_below(order, limit); }
+hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node) {
+    return frame_alloc_below(order, limit);
+}
 
 hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 

@@ -1,5 +1,6 @@
-/* A heap for tests of what allocates: libc's, so that sanitizers see every object; allocations can be made to
- * fail, and what is in use is counted. Stands in for hv/mm in the program that includes it. */
+/* A heap for tests of what allocates: libc's, so that sanitizers see every object; allocations
+ * can be made to fail, and what is in use is counted. Stands in for hv/mm in the program that
+ * includes it. */
 #ifndef HEAP_MODEL_H
 #define HEAP_MODEL_H
 

@@ -1,7 +1,7 @@
-/* A made-up 82576 with its virtual functions, as far as their mailboxes, filters and interrupts go: data
- * sheet (2.63), chapter 8. Drivers that are included after this reach it by mmio_read32 and mmio_write32, the
- * physical function at model_pf, virtual function n at model_vf[n]. Queues are words that stay as they were
- * written. */
+/* A made-up 82576 with its virtual functions, as far as their mailboxes, filters and interrupts
+ * go: data sheet (2.63), chapter 8. Drivers that are included after this reach it by mmio_read32
+ * and mmio_write32, the physical function at model_pf, virtual function n at model_vf[n]. Queues
+ * are words that stay as they were written. */
 #ifndef TESTS_UNIT_IGB_MODEL_H
 #define TESTS_UNIT_IGB_MODEL_H
 
@@ -15,7 +15,8 @@ static u8 model_pf[0x20000], model_vf[MODEL_VFS][0x4000];
 static u32 model_in_reset;       /* so many reads of STATUS more */
 static u64 model_answers[8];     /* messages that the physical function sent to each */
 static void (*model_then)(void); /* happens once, after the next read of who asks or was reset */
-static bool model_keeps; /* a virtual function that has the mailbox cannot be made to let go (as QEMU's) */
+/* a virtual function that has the mailbox cannot be made to let go (as QEMU's) */
+static bool model_keeps;
 
 static u32 pf_peek(u32 at) { return *(u32 *)(model_pf + at); }
 

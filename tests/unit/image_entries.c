@@ -1,5 +1,6 @@
-/* Checks each VMCS and each VMCB in a real boot. The image build/takt-checked.elf is the hypervisor as it
- * is, but the linker (ld --wrap) leads its calls of vmx_enter() and svm_enter() through this file. */
+/* Checks each VMCS and each VMCB in a real boot. The image build/takt-checked.elf is the
+ * hypervisor as it is, but the linker (ld --wrap) leads its calls of vmx_enter() and svm_enter()
+ * through this file. */
 #include "entry_check.h"
 #include "lib/printf.h"
 #include "mm/frame.h"
@@ -15,7 +16,8 @@ int __real_vmx_enter(struct guest_regs *regs, bool launched);
 void __wrap_svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
 void __real_svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
 
-/* The entry happens in any case: some guests bring states that the CPU refuses, and Takt then stops them. */
+/* The entry happens in any case: some guests bring states that the CPU refuses, and Takt then
+ * stops them. */
 static void tell(const char *broken) {
     counter_inc(&entries_checked, this_cpu()->id);
     if (!broken) return;

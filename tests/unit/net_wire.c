@@ -56,9 +56,10 @@ static void saw_tcp(const u8 *ip, size_t len) {
 
     memset(s, 0, offsetof(struct seen, data));
     header = (t[12] >> 4) * 4;
-    s->bad = ip[0] != 0x45 || total > len || header < 20 || 20 + header > total || sum(ip, 20, 0) ||
-             sum(t, total - 20,
-                 get(ip + 12, 2) + get(ip + 14, 2) + get(ip + 16, 2) + get(ip + 18, 2) + 6 + total - 20);
+    s->bad =
+        ip[0] != 0x45 || total > len || header < 20 || 20 + header > total || sum(ip, 20, 0) ||
+        sum(t, total - 20,
+            get(ip + 12, 2) + get(ip + 14, 2) + get(ip + 16, 2) + get(ip + 18, 2) + 6 + total - 20);
     s->from = get(t, 2);
     s->to = get(t + 2, 2);
     s->seq = get(t + 4, 4);
@@ -88,7 +89,8 @@ static void answer_arp(const u8 *frame) {
 
 /* What a device does with a checksum that is left to it. */
 static void complete(u8 *frame, size_t len, struct net_open_sum open) {
-    if (!wire_tx_open || open.start + open.offset + 2u > len || open.offset != (frame[23] == 6 ? 16 : 6)) {
+    if (!wire_tx_open || open.start + open.offset + 2u > len ||
+        open.offset != (frame[23] == 6 ? 16 : 6)) {
         fprintf(stderr, "net_wire: no checksum can be left to the device there\n");
         abort();
     }
@@ -114,9 +116,14 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_o
 }
 
 static u64 now(void *arg) { return wire_now; }
-static void kick(void *arg) {} /* who waits runs the bottom half, or a thread that never stops does */
-static bool woke(unsigned event) { return __atomic_exchange_n(&woken[event], false, __ATOMIC_SEQ_CST); }
-static void wake(void *arg, unsigned event) { __atomic_store_n(&woken[event], true, __ATOMIC_SEQ_CST); }
+/* who waits runs the bottom half, or a thread that never stops does */
+static void kick(void *arg) {}
+static bool woke(unsigned event) {
+    return __atomic_exchange_n(&woken[event], false, __ATOMIC_SEQ_CST);
+}
+static void wake(void *arg, unsigned event) {
+    __atomic_store_n(&woken[event], true, __ATOMIC_SEQ_CST);
+}
 static void *host_alloc(void *arg, size_t size) { return aligned_alloc(16, ALIGN_UP(size, 16)); }
 static void host_free(void *arg, void *p) { free(p); }
 
@@ -187,7 +194,8 @@ void wire_start(enum net_model model, bool early_ack) {
 
         out_log = calloc(LOG, sizeof(*out_log));
         if (net_init(&config, &host)) abort();
-        memcpy(hello, mac_us, 6); /* an ARP request of the peer, from which the stack learns its address */
+        /* an ARP request of the peer, from which the stack learns its address */
+        memcpy(hello, mac_us, 6);
         memcpy(hello + 6, mac_peer, 6);
         put(hello + 12, 8, 0x0806000108000604);
         put(hello + 20, 2, 1);
@@ -246,7 +254,8 @@ void wire_fix_sums(u8 *f, size_t len) {
     put(f + 24, 2, sum(f + 14, at - 14, 0));
     put(f + sums, 2, 0);
     put(f + sums, 2,
-        sum(f + at, n, get(f + 26, 2) + get(f + 28, 2) + get(f + 30, 2) + get(f + 32, 2) + f[23] + n));
+        sum(f + at, n,
+            get(f + 26, 2) + get(f + 28, 2) + get(f + 30, 2) + get(f + 32, 2) + f[23] + n));
 }
 
 /* ---- the peer ---- */

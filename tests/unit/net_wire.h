@@ -1,5 +1,5 @@
-/* A wire for the network stack, and a TCP peer at its other end that does what a test tells it to. Time is
- * the test's. */
+/* A wire for the network stack, and a TCP peer at its other end that does what a test tells it
+ * to. Time is the test's. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 
@@ -31,7 +31,8 @@ extern unsigned wire_arps;
 
 void wire_start(enum net_model model, bool early_ack); /* also again; ARP is resolved afterwards */
 u64 wire_poll(void);                                   /* net_poll() until nothing is due */
-void wire_pass(u64 ms);                                /* time passes, and net_poll() is called in it */
+/* time passes, and net_poll() is called in it */
+void wire_pass(u64 ms);
 
 /* What has gone out since: oldest first; false if there is no more. Wrong ones fail in here. */
 bool wire_seen(struct seen *out);

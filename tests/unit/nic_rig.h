@@ -1,6 +1,6 @@
-/* What made-up network cards of Intel's have in common, from the 8254x to the 82576: registers in memory, two
- * rings of descriptors of 16 bytes, and a wire. Drivers that are included after this reach the registers by
- * model_read() and model_write(), which are the test's. */
+/* What made-up network cards of Intel's have in common, from the 8254x to the 82576: registers
+ * in memory, two rings of descriptors of 16 bytes, and a wire. Drivers that are included after
+ * this reach the registers by model_read() and model_write(), which are the test's. */
 #ifndef TESTS_NIC_RIG_H
 #define TESTS_NIC_RIG_H
 

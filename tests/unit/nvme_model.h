@@ -1,5 +1,5 @@
-/* A made-up NVMe controller with a disk, and the driver, which reaches its registers through the functions
- * below. For the one test that includes it. */
+/* A made-up NVMe controller with a disk, and the driver, which reaches its registers through the
+ * functions below. For the one test that includes it. */
 #ifndef TESTS_NVME_MODEL_H
 #define TESTS_NVME_MODEL_H
 
@@ -81,7 +81,8 @@ static void model_post(u32 queue, u16 sq, u16 id, u16 status) {
     struct model_queue *q = &model.q[queue];
     struct model_completion *c = model_at(q->cq + 16 * q->cq_tail, 16);
 
-    assert_int_not_equal((q->cq_tail + 1) % q->size, q->cq_head); /* never more than there is room for */
+    /* never more than there is room for */
+    assert_int_not_equal((q->cq_tail + 1) % q->size, q->cq_head);
     c->sq = sq;
     c->sq_head = (u16)q->sq_head;
     c->id = id;
@@ -239,13 +240,16 @@ static void model_enable(u32 v) {
     if (on) {
         assert_int_equal(v, 0x460001);
         assert_false(model.status & 1);
-        model.q[0] = (struct model_queue){
-            .sq = model.asq, .cq = model.acq, .size = (model.aqa & 0xfff) + 1, .phase = 1, .made = true
-        };
+        model.q[0] = (struct model_queue){ .sq = model.asq,
+                                           .cq = model.acq,
+                                           .size = (model.aqa & 0xfff) + 1,
+                                           .phase = 1,
+                                           .made = true };
         assert_int_equal(model.aqa >> 16, model.aqa & 0xfff);
         memset(&model.q[1], 0, sizeof(model.q[1]));
     }
-    if (on ? !model.never_ready : !model.stuck && model.status & 1) model.countdown = model.reads_to_ready;
+    if (on ? !model.never_ready : !model.stuck && model.status & 1)
+        model.countdown = model.reads_to_ready;
 }
 
 static void model_doorbell(u32 at, u32 v) {
@@ -285,8 +289,8 @@ static void model_write(volatile u8 *p, u32 v) {
     assert_false(model.cc & 1); /* 3.1.8 to 3.1.10 */
 }
 
-/* As firmware may have left it: enabled. `memory`: what the driver has, NVME_MEMORY bytes, which all that the
- * device reaches begins with. */
+/* As firmware may have left it: enabled. `memory`: what the driver has, NVME_MEMORY bytes, which
+ * all that the device reaches begins with. */
 static void model_begin(u8 *memory, u64 bytes) {
     memset(&model, 0, sizeof(model));
     memset(memory, 0, NVME_MEMORY);

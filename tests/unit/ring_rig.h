@@ -1,5 +1,5 @@
-/* A front end's memory on the host, as the back end's window shows it: drivers take their pages from here,
- * and the "guest-physical" address of a byte is where it lies in the arena. */
+/* A front end's memory on the host, as the back end's window shows it: drivers take their pages
+ * from here, and the "guest-physical" address of a byte is where it lies in the arena. */
 #ifndef TESTS_RING_RIG_H
 #define TESTS_RING_RIG_H
 
@@ -42,8 +42,8 @@ static inline void arena_relax(void) {
 static const struct driver_env arena_env = { arena_pages, arena_free, arena_gpa, arena_relax };
 
 static inline int ring_join(struct vring_back *b, const struct vring_front *f, u64 features) {
-    return vring_back_init(b, &arena_window, features, f->size, arena_gpa(f->desc), arena_gpa(f->avail),
-                           arena_gpa(f->used));
+    return vring_back_init(b, &arena_window, features, f->size, arena_gpa(f->desc),
+                           arena_gpa(f->avail), arena_gpa(f->used));
 }
 
 static u64 rig_seed = 1;

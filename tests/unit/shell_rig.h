@@ -1,5 +1,5 @@
-/* The shell on the fake machine: real VMs, real scheduler, a console of memory. Included by the one source of
- * a test or fuzzer. */
+/* The shell on the fake machine: real VMs, real scheduler, a console of memory. Included by the
+ * one source of a test or fuzzer. */
 #ifndef SHELL_RIG_H
 #define SHELL_RIG_H
 
@@ -29,7 +29,8 @@ static inline void rig_run(u64 ns) {
     }
 }
 
-/* Types a line and gives back what came up to the next prompt, without the echo. Valid until the next. */
+/* Types a line and gives back what came up to the next prompt, without the echo. Valid until the
+ * next. */
 static inline const char *rig_say(const char *line) {
     char *nl;
 
@@ -37,8 +38,9 @@ static inline const char *rig_say(const char *line) {
     fake_console_type(line);
     fake_console_type("\r");
     rig_run(1000);
-    for (int i = 0;
-         i < 200 && (fake_console_len < 6 || strcmp(fake_console_text + fake_console_len - 6, "takt> ")); i++)
+    for (int i = 0; i < 200 && (fake_console_len < 6 ||
+                                strcmp(fake_console_text + fake_console_len - 6, "takt> "));
+         i++)
         rig_run(NS_PER_MS);
     nl = strchr(fake_console_text, '\n');
     return nl ? nl + 1 : "";

@@ -1,5 +1,5 @@
-/* The store with an administrator and some VMs, for tests. Payloads are written as XenStore's documentation
- * writes them: a bar is a zero byte. */
+/* The store with an administrator and some VMs, for tests. Payloads are written as XenStore's
+ * documentation writes them: a bar is a zero byte. */
 #ifndef STORE_RIG_H
 #define STORE_RIG_H
 
@@ -46,8 +46,8 @@ static void rig_end(void) {
     static char names[65536], path[XS_ABS_PATH_MAX + 2];
 
     rig_settle();
-    for (int len = store_list(&rig_client[0], 0, "/", names, sizeof(names), NULL, NULL), at = 0; at < len;
-         at += (int)strlen(names + at) + 1) {
+    for (int len = store_list(&rig_client[0], 0, "/", names, sizeof(names), NULL, NULL), at = 0;
+         at < len; at += (int)strlen(names + at) + 1) {
         snprintf(path, sizeof(path), "/%s", names + at);
         if (store_rm(&rig_client[0], 0, path)) abort();
         rig_settle();
@@ -72,11 +72,13 @@ static inline const char *rig_text(const char *bytes, u32 len) {
 }
 
 /* A packet's payload as a string, up to its first zero byte. */
-static inline const char *rig_string(const struct store_packet *packet) { return (const char *)packet->data; }
+static inline const char *rig_string(const struct store_packet *packet) {
+    return (const char *)packet->data;
+}
 
 /* One request of `len` bytes; the reply is in the client's `out`, and all that followed is done. */
-static inline struct store_packet *rig_send(struct store_client *c, u32 type, u32 tx, const void *payload,
-                                            u32 len) {
+static inline struct store_packet *rig_send(struct store_client *c, u32 type, u32 tx,
+                                            const void *payload, u32 len) {
     c->in.head = (struct xs_header){ .type = type, .req_id = 7, .tx_id = tx, .len = len };
     memcpy(c->in.data, payload, len);
     while (!store_request(c))

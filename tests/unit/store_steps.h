@@ -1,5 +1,5 @@
-/* Tables of steps: requests of several clients and the replies that must come, written as XenStore's
- * documentation writes payloads (store_rig.h). For CMocka programs. */
+/* Tables of steps: requests of several clients and the replies that must come, written as
+ * XenStore's documentation writes payloads (store_rig.h). For CMocka programs. */
 #ifndef STORE_STEPS_H
 #define STORE_STEPS_H
 
@@ -48,7 +48,8 @@ static inline void run_steps(const struct step *s, u32 n) {
         struct store_client *c = &rig_client[s->who];
 
         if (s->type == EVENTS) {
-            for (len = 0; (reply = &c->out)->head.len = (u32)store_event(c, bytes), reply->head.len;) {
+            for (len = 0;
+                 (reply = &c->out)->head.len = (u32)store_event(c, bytes), reply->head.len;) {
                 memcpy(events + len, bytes, reply->head.len);
                 len += reply->head.len;
             }
@@ -66,14 +67,15 @@ static inline void run_steps(const struct step *s, u32 n) {
             }
         }
         if (strcmp(got, s->out))
-            fail_msg("step %u: client %u, %u, %s: %s, and not %s", i, s->who, s->type, s->in, got, s->out);
+            fail_msg("step %u: client %u, %u, %s: %s, and not %s", i, s->who, s->type, s->in, got,
+                     s->out);
     }
 }
 
-#define RUN(...)                                                                                             \
-    do {                                                                                                     \
-        static const struct step steps[] = { __VA_ARGS__ };                                                  \
-        run_steps(steps, ARRAY_SIZE(steps));                                                                 \
+#define RUN(...)                                                                                   \
+    do {                                                                                           \
+        static const struct step steps[] = { __VA_ARGS__ };                                        \
+        run_steps(steps, ARRAY_SIZE(steps));                                                       \
     } while (0)
 
 static unsigned objects;
@@ -91,8 +93,8 @@ static inline int teardown(void **state) {
     for (u32 i = 0; i < RIG_VMS; i++) {
         assert_int_equal(rig_client[i].memory, 0);
         assert_int_equal(rig_client[i].nodes, 0);
-        assert_int_equal(rig_client[i].nr_watches + rig_client[i].nr_transactions + rig_client[i].nr_events,
-                         0);
+        assert_int_equal(
+            rig_client[i].nr_watches + rig_client[i].nr_transactions + rig_client[i].nr_events, 0);
     }
     assert_int_equal(model_objects, objects);
     return 0;

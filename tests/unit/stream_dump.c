@@ -11,7 +11,8 @@ int main(void) {
     size_t n;
 
     fwrite(out, 1, stream_header(&s, out, 2, 123), stdout);
-    for (u32 i = 0; i < 3; i++) fwrite(out, 1, stream_vm(&s, out, i + 1, i == 2 ? 2 : 1, names[i]), stdout);
+    for (u32 i = 0; i < 3; i++)
+        fwrite(out, 1, stream_vm(&s, out, i + 1, i == 2 ? 2 : 1, names[i]), stdout);
     while ((n = fread(r, sizeof(r[0]), STREAM_RECORDS, stdin)) > 0)
         fwrite(out, 1, stream_records(&s, out, r, (unsigned)n), stdout);
     return 0;

@@ -204,8 +204,8 @@ static void test_boot_cpu(void **state) {
     check_boot_cpu(3, 1, 0);
 }
 
-/* More CPUs than the list holds, and the boot CPU is not among the first: one more than fit would be
- * started. */
+/* More CPUs than the list holds, and the boot CPU is not among the first: one more than fit
+ * would be started. */
 static void test_boot_cpu_of_many(void **state) {
     madt_begin();
     for (u32 i = 0; i < ACPI_MAX_CPUS + 36; i++) madt_x2apic(i, 1);
@@ -254,8 +254,8 @@ static void test_root_falls_back(void **state) {
     assert_int_equal(info.bad_tables, 1);
 }
 
-/* Notebooks with two MADTs are known, for systems of which some do not know how to read the one. Both have
- * all CPUs and IOAPICs, numbered differently: the first one counts, as in Linux. */
+/* Notebooks with two MADTs are known, for systems of which some do not know how to read the one.
+ * Both have all CPUs and IOAPICs, numbered differently: the first one counts, as in Linux. */
 static void test_two_madts(void **state) {
     static const u32 at[] = { 0x2000, 0x4000, 0x2000 };
 

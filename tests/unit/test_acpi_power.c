@@ -1,5 +1,5 @@
-/* The registers by which ACPI switches a machine off and resets it: what is written, where, in which
- * order. The ports are the test's. */
+/* The registers by which ACPI switches a machine off and resets it: what is written, where, in
+ * which order. The ports are the test's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,18 +69,23 @@ static void test_off(void **state) {
     assert_int_equal(waited, NS_PER_S);
 }
 
-/* Two registers: both have the type before the first is told to go. What belongs to others stays, an
- * older type and the bit that asks for SMIs do not. */
+/* Two registers: both have the type before the first is told to go. What belongs to others
+ * stays, an older type and the bit that asks for SMIs do not. */
 static void test_off_by_two_registers(void **state) {
-    begin((struct acpi_power){ .s5_known = true, .type_a = 7, .type_b = 2, .pm1a = PM1A, .pm1b = PM1B },
-          SCI_EN | 2 | 4 | 3 << 10, 2);
+    begin(
+        (struct acpi_power){
+            .s5_known = true, .type_a = 7, .type_b = 2, .pm1a = PM1A, .pm1b = PM1B },
+        SCI_EN | 2 | 4 | 3 << 10, 2);
     acpi_off();
     assert_string_equal(wrote, "604.2=1c03 704.2=802 604.2=3c03 704.2=2802 ");
 }
 
-/* In legacy mode the firmware is asked first to hand over; one that does not is not waited for long. */
+/* In legacy mode the firmware is asked first to hand over; one that does not is not waited for
+ * long. */
 static void test_handover(void **state) {
-    const struct acpi_power p = { .s5_known = true, .pm1a = PM1A, .smi_command = SMI, .acpi_enable = 0xa0 };
+    const struct acpi_power p = {
+        .s5_known = true, .pm1a = PM1A, .smi_command = SMI, .acpi_enable = 0xa0
+    };
 
     begin(p, 0, 0);
     acpi_off();
@@ -107,10 +112,11 @@ static void test_nothing_is_known(void **state) {
 }
 
 static void test_reset(void **state) {
-    begin(
-        (struct acpi_power){
-            .can_reset = true, .reset_space = ACPI_SPACE_IO, .reset_address = 0xcf9, .reset_value = 6 },
-        0, 0);
+    begin((struct acpi_power){ .can_reset = true,
+                               .reset_space = ACPI_SPACE_IO,
+                               .reset_address = 0xcf9,
+                               .reset_value = 6 },
+          0, 0);
     acpi_reset();
     assert_string_equal(wrote, "cf9.1=6 ");
     assert_int_equal(waited, 100 * NS_PER_MS);

@@ -1,5 +1,5 @@
-/* Front ends, back ends and windows on the fake machine: who may do what, what each sees of the other, and
- * that either may go at any step without a frame lost or in the wrong hands. */
+/* Front ends, back ends and windows on the fake machine: who may do what, what each sees of the
+ * other, and that either may go at any step without a frame lost or in the wrong hands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ static struct config_vm web_config(u64 chunks) {
     c.memory = chunks << CHUNK_SHIFT;
     c.cpus = (struct cpumask){ 1 };
     c.nr_devices = 2;
-    c.device[0] = (struct config_device){ .type = VIRTIO_ID_NET, .back = "iodom", .options = "rate=1M" };
+    c.device[0] =
+        (struct config_device){ .type = VIRTIO_ID_NET, .back = "iodom", .options = "rate=1M" };
     c.device[1] = (struct config_device){ .type = VIRTIO_ID_BLOCK, .back = "iodom" };
     return c;
 }
@@ -107,8 +108,8 @@ static i64 call(struct vm *vm, u32 nr, u64 a, u64 b, u64 c) {
         gpr[REG_RBX] = a;
         gpr[REG_RCX] = b;
         gpr[REG_RDX] = c;
-        vcpu_handle_exit(v,
-                         &(struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3, .hc = { .mode = 64 } });
+        vcpu_handle_exit(
+            v, &(struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3, .hc = { .mode = 64 } });
     }
     fake_cpu(cpu);
     assert_false(spin_is_locked(&backend_lock));
@@ -123,7 +124,8 @@ static bool part(struct vm *vm, u32 nr, u64 a, u64 b, i64 *result) {
     v->virt.regs.gpr[REG_RAX] = nr;
     v->virt.regs.gpr[REG_RBX] = a;
     v->virt.regs.gpr[REG_RCX] = b;
-    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3, .hc = { .mode = 64 } });
+    vcpu_handle_exit(
+        v, &(struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3, .hc = { .mode = 64 } });
     *result = (i64)v->virt.regs.gpr[REG_RAX];
     return v->virt.regs.rip != rip;
 }
@@ -131,17 +133,20 @@ static bool part(struct vm *vm, u32 nr, u64 a, u64 b, i64 *result) {
 static void put(u32 n, u32 reg, u32 value) {
     u64 v = value;
 
-    assert_true(bus_do(
-        &web->mmio,
-        &(struct bus_access){ .addr = TAKT_VIRTIO_GPA + n * PAGE_SIZE + reg, .size = 4, .write = true }, &v));
+    assert_true(bus_do(&web->mmio,
+                       &(struct bus_access){ .addr = TAKT_VIRTIO_GPA + n * PAGE_SIZE + reg,
+                                             .size = 4,
+                                             .write = true },
+                       &v));
     assert_false(spin_is_locked(&backend_lock));
 }
 
 static u32 get(u32 n, u32 reg) {
     u64 v;
 
-    assert_true(bus_do(&web->mmio,
-                       &(struct bus_access){ .addr = TAKT_VIRTIO_GPA + n * PAGE_SIZE + reg, .size = 4 }, &v));
+    assert_true(bus_do(
+        &web->mmio,
+        &(struct bus_access){ .addr = TAKT_VIRTIO_GPA + n * PAGE_SIZE + reg, .size = 4 }, &v));
     return (u32)v;
 }
 
@@ -195,7 +200,8 @@ static void start(u32 n) {
 /* ---- tests ---- */
 
 static void test_appears(void **s) {
-    u32 config_port = get(0, TAKT_VIRTIO_CONFIG_PORT), bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);
+    u32 config_port = get(0, TAKT_VIRTIO_CONFIG_PORT),
+        bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);
     struct takt_back *b = buf();
 
     assert_int_equal(call(io, TAKT_HC_BACK_PORT, 0, 0, 0), bell);
@@ -251,7 +257,8 @@ static void test_who_may(void **s) {
             assert_int_equal(call(io, nr, handle(0), ~0ull, 0), -EFAULT);
         }
     }
-    assert_int_equal(call(io, TAKT_HC_BACK_STATE, handle(0), BUF, 0), -EINVAL); /* not offered yet */
+    /* not offered yet */
+    assert_int_equal(call(io, TAKT_HC_BACK_STATE, handle(0), BUF, 0), -EINVAL);
     assert_int_equal(call(io, TAKT_HC_BACK_IRQ, handle(0), 0, 0), -EINVAL);
     assert_int_equal(call(io, TAKT_HC_BACK_BROKEN, handle(0), 0, 0), -EINVAL);
     assert_int_equal(call(other, TAKT_HC_BACK_LIST, 0, BUF, 0), -ENOENT);
@@ -317,7 +324,8 @@ static void test_ports_stay(void **s) {
 
     start(0);
     assert_int_equal(call(web, TAKT_HC_EVTCHN_CLOSE, front, 0, 0), -EPERM);
-    assert_int_equal(call(web, TAKT_HC_EVTCHN_CLOSE, get(0, TAKT_VIRTIO_CONFIG_PORT), 0, 0), -EPERM);
+    assert_int_equal(call(web, TAKT_HC_EVTCHN_CLOSE, get(0, TAKT_VIRTIO_CONFIG_PORT), 0, 0),
+                     -EPERM);
     assert_int_equal(call(io, TAKT_HC_EVTCHN_CLOSE, bell, 0, 0), -EPERM);
     assert_int_equal(call(io, TAKT_HC_EVTCHN_BIND, web->id, get(1, TAKT_VIRTIO_PORT), 0), -EPERM);
     assert_int_equal(offer(0), back); /* the same */
@@ -358,11 +366,12 @@ static void test_window(void **s) {
     again = map(0);
     assert_memory_equal(&again, &w, sizeof(w));
     assert_window(&w, true);
-    assert_false(
-        memcmp((u8 *)hpa_to_va(io->back.waste), (u8 *)hpa_to_va(io->back.waste) + 1, CHUNK_SIZE - 1));
+    assert_false(memcmp((u8 *)hpa_to_va(io->back.waste), (u8 *)hpa_to_va(io->back.waste) + 1,
+                        CHUNK_SIZE - 1));
 }
 
-/* A back end that keeps what is left of front ends that have gone can have so many, until it unmaps one. */
+/* A back end that keeps what is left of front ends that have gone can have so many, until it
+ * unmaps one. */
 static void test_too_many_windows(void **s) {
     u32 first = handle(0);
 
@@ -376,8 +385,8 @@ static void test_too_many_windows(void **s) {
     map(0);
 }
 
-/* Windows do not overlap, and a place that is free is used again. RAM above 4 GiB is as far from the rest as
- * in the front VM. */
+/* Windows do not overlap, and a place that is free is used again. RAM above 4 GiB is as far from
+ * the rest as in the front VM. */
 static void test_places(void **s) {
     struct config_vm c = web_config(1);
     struct vm *first = web, *second, *third;
@@ -524,7 +533,8 @@ static void test_back_goes(void **s) {
     assert_int_equal(get(0, VIRTIO_STATUS), 0);
 }
 
-/* Both go, the second after any number of steps of the first; in between the back end does what it can. */
+/* Both go, the second after any number of steps of the first; in between the back end does what
+ * it can. */
 static void test_both_go(void **s) {
     cleanup();
     for (u32 k = 0; k < 200; k++) {
@@ -631,7 +641,8 @@ static void test_map_cut_short(void **s) {
     assert_true(list_empty(&io->back.windows));
 }
 
-/* With ever more memory left, ever more succeeds; nothing is lost, and what failed can be done again. */
+/* With ever more memory left, ever more succeeds; nothing is lost, and what failed can be done
+ * again. */
 static void test_no_memory(void **s) {
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
     u32 failures = 0;
@@ -668,7 +679,8 @@ static int dma_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
     return dma.left ? dma.left--, 0 : -ENOMEM;
 }
 
-/* What its devices cannot reach the back end cannot either, and nobody does when that RAM is another's. */
+/* What its devices cannot reach the back end cannot either, and nobody does when that RAM is
+ * another's. */
 static void test_devices_cannot(void **s) {
     u64 left;
 
@@ -679,7 +691,8 @@ static void test_devices_cannot(void **s) {
         dma.left = i;
         assert_int_equal(call(io, TAKT_HC_BACK_MAP, handle(0), BUF, 0), -ENOMEM);
         assert_int_equal(dma.at[i], HPA_NONE);
-        assert_int_equal(npt_lookup(&io->virt.npt, TAKT_FOREIGN_GPA + i * CHUNK_SIZE, NULL), HPA_NONE);
+        assert_int_equal(npt_lookup(&io->virt.npt, TAKT_FOREIGN_GPA + i * CHUNK_SIZE, NULL),
+                         HPA_NONE);
     }
     assert_int_equal(call(io, TAKT_HC_BACK_UNMAP, handle(0), 0, 0), 0);
     assert_int_equal(dma.at[0], HPA_NONE);
@@ -724,8 +737,8 @@ static void others_work(void) {
     fake_cpu(cpu);
 }
 
-/* A vCPU of the back end that sleeps and keeps its pCPU (null's `sleepless`) holds nobody up: not even on the
- * pCPU that does the work, nor while that halts. */
+/* A vCPU of the back end that sleeps and keeps its pCPU (null's `sleepless`) holds nobody up:
+ * not even on the pCPU that does the work, nor while that halts. */
 static void test_sleeper(void **s) {
     struct sched_pool *p = sched_pool_find("Pool-0");
     struct config_vm c = io_config();

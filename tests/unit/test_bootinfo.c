@@ -80,7 +80,8 @@ static void assert_apart(const struct memmap *m) {
 }
 
 static int parse(void) {
-    /* in a block of its own exact size, so that a read beyond it is seen by a sanitizer or valgrind */
+    /* in a block of its own exact size, so that a read beyond it is seen by a sanitizer or
+     * valgrind */
     void *copy = malloc(used);
 
     memcpy(copy, block, used);

@@ -92,8 +92,8 @@ static void queue_is_finite(void **state) {
     assert_int_equal(netem_send(&n, 0, 100), NETEM_FULL);
 }
 
-/* The same seed loses the same frames; as many as asked for; delays fill their range evenly and keep the
- * order. */
+/* The same seed loses the same frames; as many as asked for; delays fill their range evenly and
+ * keep the order. */
 static void loss_and_jitter(void **state) {
     struct netem n, again;
     struct netem_params p = { .delay = 10 * NS_PER_MS,
@@ -129,8 +129,8 @@ static void loss_and_jitter(void **state) {
     assert_true(sum / arrived > 9950000 && sum / arrived < 10050000);
     p.seed++;
     netem_init(&n, &p);
-    netem_init(&again,
-               &(struct netem_params){ .delay = p.delay, .jitter = p.jitter, .queue = 10, .seed = 42 });
+    netem_init(&again, &(struct netem_params){
+                           .delay = p.delay, .jitter = p.jitter, .queue = 10, .seed = 42 });
     assert_int_not_equal(netem_send(&n, 0, 1), netem_send(&again, 0, 1)); /* another seed */
     netem_init(&n, &(struct netem_params){ .delay = p.delay, .jitter = p.jitter, .queue = 1000 });
     last = 0;
@@ -173,8 +173,9 @@ static void set_up_with(const struct netem_params *up, const struct netem_params
     arena_reset();
     bridge_init(&bridge, &arena_env, 512);
     for (u32 i = 0; i < PORTS; i++) {
-        ports[i] = (struct test_port){ .port = { .mac = { 2, 0, 0, 0, 0, (u8)(i + 1) }, .deliver = deliver },
-                                       .room = 1000000 };
+        ports[i] = (struct test_port){
+            .port = { .mac = { 2, 0, 0, 0, 0, (u8)(i + 1) }, .deliver = deliver }, .room = 1000000
+        };
         if (i == PORTS - 1) memset(ports[i].port.mac, 0, 6); /* the way out: others are behind it */
         assert_int_equal(bridge_add(&bridge, &ports[i].port, up, down), 0);
     }
@@ -266,8 +267,9 @@ static void nobody_takes_anothers_address(void **state) {
     send_from(2, mac(0), mac(2), 60, 0);
     got(1, 0, 0, 0);
     struct test_port twin = { .port = { .mac = { 2, 0, 0, 0, 0, 1 }, .deliver = deliver } };
-    assert_int_equal(bridge_add(&bridge, &twin.port, &ports[0].port.up.netem.p, &ports[0].port.up.netem.p),
-                     -EEXIST);
+    assert_int_equal(
+        bridge_add(&bridge, &twin.port, &ports[0].port.up.netem.p, &ports[0].port.up.netem.p),
+        -EEXIST);
 }
 
 /* One that shows a new address with each frame has its share of the table and no more. */
@@ -298,7 +300,8 @@ static void full_ring_drops(void **state) {
 }
 
 static void queue_down_drops(void **state) {
-    struct netem_params none = { .queue = 16 }, slow = { .rate = 8000000, .queue = 16 }; /* 1 us a byte */
+    /* 1 us a byte */
+    struct netem_params none = { .queue = 16 }, slow = { .rate = 8000000, .queue = 16 };
 
     set_up_with(&none, &slow);
     for (u32 i = 0; i < 40; i++) send_from(0, mac(1), mac(0), 1000, 0);
@@ -316,7 +319,8 @@ static void queue_down_drops(void **state) {
 
 /* The link up lets the device send as fast as it is, and not faster: nothing is lost by that. */
 static void rate_up_pushes_back(void **state) {
-    struct netem_params none = { .queue = 16 }, up = { .rate = 8000000, .delay = 3 * NS_PER_MS, .queue = 16 };
+    struct netem_params none = { .queue = 16 },
+                        up = { .rate = 8000000, .delay = 3 * NS_PER_MS, .queue = 16 };
     u64 now = 0;
     u32 sent = 0;
 
@@ -332,7 +336,8 @@ static void rate_up_pushes_back(void **state) {
         }
         send_from(0, mac(1), mac(0), 1000, now);
         sent++;
-        assert_true(ports[0].port.up.netem.held <= 5); /* 3 ms under way, and no more than 1 ms ahead */
+        /* 3 ms under way, and no more than 1 ms ahead */
+        assert_true(ports[0].port.up.netem.held <= 5);
     }
     bridge_run(&bridge, 1000 * NS_PER_MS + 3 * NS_PER_MS - 1);
     assert_int_equal(ports[1].got, 999);
@@ -387,7 +392,8 @@ static void checksum_of_zero(void **state) {
 
 static void checksums(void **state) {
     struct netem_params link = { .delay = NS_PER_MS, .queue = 16 }, none = { .queue = 16 };
-    /* 20 bytes of UDP whose sum over pseudo header and data is known: all zeros but for the field itself. */
+    /* 20 bytes of UDP whose sum over pseudo header and data is known: all zeros but for the
+     * field itself. */
     struct frame f;
 
     for (u32 held = 0; held < 2; held++)

@@ -15,9 +15,10 @@ static void test_crowded(void **state) {
         u32 in_queue, used_pct;
         bool was, crowded;
     } table[] = {
-        { 0, 0, false, false }, { 28, 0, false, false }, { 29, 0, false, true },  { 28, 0, true, true },
-        { 26, 0, true, true },  { 25, 0, true, false },  { 26, 0, false, false }, { 1, 94, false, false },
-        { 1, 95, false, true }, { 1, 94, true, false },  { ~0u, 0, false, true },
+        { 0, 0, false, false },  { 28, 0, false, false }, { 29, 0, false, true },
+        { 28, 0, true, true },   { 26, 0, true, true },   { 25, 0, true, false },
+        { 26, 0, false, false }, { 1, 94, false, false }, { 1, 95, false, true },
+        { 1, 94, true, false },  { ~0u, 0, false, true },
     };
     const struct congest_limits l = { 32, 95 }, queue_only = { 32, 0 }, none = { 0, 0 };
 

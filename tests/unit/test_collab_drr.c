@@ -43,7 +43,9 @@ static u64 visit(struct buffer *b) {
 }
 
 static struct buffer backlogged(u64 quantum, u64 least, u64 most, u64 seed) {
-    struct buffer b = { .d = { quantum, 0 }, .rng = seed, .least = least, .most = most, .left = ~0u };
+    struct buffer b = {
+        .d = { quantum, 0 }, .rng = seed, .least = least, .most = most, .left = ~0u
+    };
 
     next_request(&b);
     return b;
@@ -52,7 +54,8 @@ static struct buffer backlogged(u64 quantum, u64 least, u64 most, u64 seed) {
 /* Quanta of 300, 150 and 50 KB and requests of 64 KB. */
 static void test_worked_rounds(void **state) {
     static const u64 quantum[] = { 300 * KB, 150 * KB, 50 * KB };
-    static const u64 round_1[] = { 256 * KB, 128 * KB, 0 }, carried[] = { 44 * KB, 22 * KB, 50 * KB };
+    static const u64 round_1[] = { 256 * KB, 128 * KB, 0 },
+                     carried[] = { 44 * KB, 22 * KB, 50 * KB };
     static const u64 two_rounds[] = { 576 * KB, 256 * KB, 64 * KB };
     struct buffer b[3];
 
@@ -107,7 +110,8 @@ static void test_backlogged(void **state) {
             for (u32 i = 0; i < VMS; i++) {
                 i64 off = (i64)(b[i].served - since[i]) - (i64)(window * b[i].d.quantum);
 
-                assert_true(off <= (i64)(b[i].d.quantum + most) && -off <= (i64)(b[i].d.quantum + most));
+                assert_true(off <= (i64)(b[i].d.quantum + most) &&
+                            -off <= (i64)(b[i].d.quantum + most));
             }
             if (seed_next(&rng) % 20 == 0) { /* another window begins */
                 window = 0;

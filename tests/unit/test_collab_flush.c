@@ -21,7 +21,10 @@ static const struct {
     { "the device is busy", false, { { true, false, 5, 0 } }, FLUSH_NOBODY },
     { "the only one", true, { { 0 }, { true, false, 5, 0 } }, 1 },
     { "some, not all, are dirty: the slip of the paper", true, { { true, false, 1, 0 } }, 0 },
-    { "most dirty pages", true, { { true, false, 4, 0 }, { true, false, 9, 0 }, { true, false, 8, 0 } }, 1 },
+    { "most dirty pages",
+      true,
+      { { true, false, 4, 0 }, { true, false, 9, 0 }, { true, false, 8, 0 } },
+      1 },
     { "of equals the first", true, { { 0 }, { true, false, 9, 0 }, { true, false, 9, 0 } }, 1 },
     { "a count without the flag counts for nothing",
       true,
@@ -66,8 +69,8 @@ static void test_most_dirty(void **state) {
         u32 n = (u32)(seed_next(&rng) % 17), chosen;
 
         for (u32 i = 0; i < n; i++)
-            d[i] = (struct flush_disk){ seed_next(&rng) % 2, seed_next(&rng) % 4 == 0, seed_next(&rng) % 100,
-                                        0 };
+            d[i] = (struct flush_disk){ seed_next(&rng) % 2, seed_next(&rng) % 4 == 0,
+                                        seed_next(&rng) % 100, 0 };
         chosen = flush_choose(d, n, true, NOW);
         for (u32 i = 0; i < n; i++) {
             bool may = d[i].has_dirty_pages && !d[i].flush_now;

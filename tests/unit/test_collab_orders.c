@@ -46,8 +46,8 @@ static bool search_add(struct search *s, const void *state, size_t size) {
     return true;
 }
 
-/* step(state, n) takes step n, false: it cannot be taken; at_rest(state) judges one where only steps
- * from `environment` on can be taken. Returns how many states there were. */
+/* step(state, n) takes step n, false: it cannot be taken; at_rest(state) judges one where only
+ * steps from `environment` on can be taken. Returns how many states there were. */
 static u32 search(const void *first, size_t size, u32 steps, u32 environment,
                   bool (*step)(void *state, u32 n), void (*at_rest)(const void *state)) {
     struct search s = { .max = 1 << 22 };
@@ -383,7 +383,8 @@ static u32 congest_search(bool next_alive) {
     first.asks = 3;
     first.changes = 3;
     first.deaths = 1;
-    return search(&first, sizeof(first), CONGEST_STEPS, C_ENVIRONMENT, congest_step, congest_at_rest);
+    return search(&first, sizeof(first), CONGEST_STEPS, C_ENVIRONMENT, congest_step,
+                  congest_at_rest);
 }
 
 /* Nobody stays congested for ever: with a manager, as soon as the device is relieved; without one,

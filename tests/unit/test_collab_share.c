@@ -53,7 +53,8 @@ static void test_inverse_weights(void **state) {
         u64 rng = seed, l[16], w[16];
         u32 n = 1 + (u32)(seed_next(&rng) % 16);
 
-        for (u32 i = 0; i < n; i++) l[i] = 1 + seed_next(&rng) % (1ull << (1 + seed_next(&rng) % 36));
+        for (u32 i = 0; i < n; i++)
+            l[i] = 1 + seed_next(&rng) % (1ull << (1 + seed_next(&rng) % 36));
         balance_weights(l, n, w);
         assert_int_equal(sum(w, n), COLLAB_ONE);
         for (u32 i = 0; i < n; i++)

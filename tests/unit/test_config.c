@@ -136,34 +136,42 @@ static void complaints(void **state) {
         const char *text, *said;
     } bad[] = {
         { "x = 1\n", "t.cfg:1:1: expected a [section] before the first key\n" },
-        { "[vm a]\nimage = x\nmemory = 3M\n",
-          "t.cfg:3:10: memory: expected a multiple of 2M such as 16M, from 2M to 1T, not \"3M\"\n" },
-        { "[vm a]\nimage = x\nmemory = 16Mx\n", "t.cfg:3:12: memory: expected a multiple of 2M such as 16M, "
-                                                "from 2M to 1T, not \"16Mx\"\n" },
-        { "[vm a]\nimage = x\nvcpus = 0\n", "t.cfg:3:9: vcpus: expected a number from 1 to 64, not \"0\"\n" },
+        { "[vm a]\nimage = x\nmemory = 3M\n", "t.cfg:3:10: memory: expected a multiple of 2M such "
+                                              "as 16M, from 2M to 1T, not \"3M\"\n" },
+        { "[vm a]\nimage = x\nmemory = 16Mx\n",
+          "t.cfg:3:12: memory: expected a multiple of 2M such as 16M, "
+          "from 2M to 1T, not \"16Mx\"\n" },
+        { "[vm a]\nimage = x\nvcpus = 0\n",
+          "t.cfg:3:9: vcpus: expected a number from 1 to 64, not \"0\"\n" },
         { "[vm a]\nimage = x\nvcpus = 65\n",
           "t.cfg:3:9: vcpus: expected a number from 1 to 64, not \"65\"\n" },
-        { "[vm a]\nimage = x\nvcpus =\n", "t.cfg:3:8: vcpus: expected a number from 1 to 64, not \"\"\n" },
+        { "[vm a]\nimage = x\nvcpus =\n",
+          "t.cfg:3:8: vcpus: expected a number from 1 to 64, not \"\"\n" },
         { "[vm a]\nimage = x\nimage = y\n", "t.cfg:3:1: image is given twice in this section\n" },
-        { "[vm a]\nimage = x\nweight = 1\nweight = 2\n", "t.cfg:4:10: weight was already given on line 3\n" },
+        { "[vm a]\nimage = x\nweight = 1\nweight = 2\n",
+          "t.cfg:4:10: weight was already given on line 3\n" },
         { "[vm a]\nimage = x\npci = 00:03.0\npci = 0000:00:03.0\n",
           "t.cfg:4:7: pci: 0000:00:03.0 is given twice\n" },
-        { "[vm a]\nimage = x\npci = 00:20.0\n",
-          "t.cfg:3:14: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"00:20.0\"\n" },
+        { "[vm a]\nimage = x\npci = 00:20.0\n", "t.cfg:3:14: pci: expected a PCI device such as "
+                                                "00:03.0 or 0001:03:00.0, not \"00:20.0\"\n" },
         { "[vm a]\nimage = x\npci = nic\n",
           "t.cfg:3:7: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"nic\"\n" },
-        { "[vm a]\nimage = x\npci = 0:1.0\n",
-          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"0:1.0\"\n" },
+        { "[vm a]\nimage = x\npci = 0:1.0\n", "t.cfg:3:8: pci: expected a PCI device such as "
+                                              "00:03.0 or 0001:03:00.0, not \"0:1.0\"\n" },
         { "[vm a]\nimage = x\npci = 1:0\npci = 00:00.8\npci = 0001:00:03\n",
           "t.cfg:3:8: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"1:0\"\n"
-          "t.cfg:4:14: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"00:00.8\"\n"
-          "t.cfg:5:17: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"0001:00:03\"\n" },
-        { "[vm a]\nimage = x\npci = 00:01.0\npci = 00:02.0\npci = 00:03.0\npci = 00:04.0\npci = 00:05.0\n",
+          "t.cfg:4:14: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not "
+          "\"00:00.8\"\n"
+          "t.cfg:5:17: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not "
+          "\"0001:00:03\"\n" },
+        { "[vm a]\nimage = x\npci = 00:01.0\npci = 00:02.0\npci = 00:03.0\npci = 00:04.0\npci = "
+          "00:05.0\n",
           "t.cfg:7:7: pci: 00:05.0 is one too many: a VM can have 4\n" },
-        { "[vm a]\nimage = x\ncolour = red\n", "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },
-        { "[vm a]\nimage = x\ntslice_us = 5\n",
-          "warning: t.cfg:3:1: unknown key \"tslice_us\" is ignored: it belongs into [hypervisor] or "
-          "[pool NAME]\n" },
+        { "[vm a]\nimage = x\ncolour = red\n",
+          "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },
+        { "[vm a]\nimage = x\ntslice_us = 5\n", "warning: t.cfg:3:1: unknown key \"tslice_us\" is "
+                                                "ignored: it belongs into [hypervisor] or "
+                                                "[pool NAME]\n" },
         { "[hypervisor]\nvcpus = 5\n",
           "warning: t.cfg:2:1: unknown key \"vcpus\" is ignored: it belongs into [vm NAME]\n" },
         { "[vm a]\nimage = x\nwieght = 3\nmemroy = 4M\ncpu = 0\nq = 1\n",
@@ -173,19 +181,24 @@ static void complaints(void **state) {
           "warning: t.cfg:6:1: unknown key \"q\" is ignored\n" },
         { "[hypervisor]\ntslice = 5\n",
           "warning: t.cfg:2:1: unknown key \"tslice\" is ignored: is it tslice_us?\n" },
-        { "[vm a]\nmemory = 4M\n", "t.cfg:1:1: VM a has no image: expected image = NAME of a boot module\n" },
-        { "[vm a]\nimage = x\n[vm a]\nimage = x\n", "t.cfg:3:1: VM a was already described on line 1\n" },
-        { "[vm 7]\nimage = x\n", "t.cfg:1:1: \"7\" is no name: expected at most 31 letters, digits, '-', '_' "
-                                 "or '.', and not a number\n" },
+        { "[vm a]\nmemory = 4M\n",
+          "t.cfg:1:1: VM a has no image: expected image = NAME of a boot module\n" },
+        { "[vm a]\nimage = x\n[vm a]\nimage = x\n",
+          "t.cfg:3:1: VM a was already described on line 1\n" },
+        { "[vm 7]\nimage = x\n",
+          "t.cfg:1:1: \"7\" is no name: expected at most 31 letters, digits, '-', '_' "
+          "or '.', and not a number\n" },
         { "[vm]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[vm]\"\n" },
-        { "[host x]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[host x]\"\n" },
+        { "[host x]\n",
+          "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[host x]\"\n" },
         { "[vm a\n", "t.cfg:1:1: expected ']' at the end of the section's heading\n" },
         { "[hypervisor] x\n", "t.cfg:1:14: expected the end of the line after ']', not \"x\"\n" },
         { "[pool t]\nturbo_of = p\ncpus = 1\n[pool p]\ncpus = 2\n",
           "t.cfg:2:12: pool t is to be the turbo pool of p, which is not described before it\n" },
-        { "[pool t]\nturbo_of = none\ncpus = 1\n",
-          "t.cfg:2:12: pool t is to be the turbo pool of none, which is not described before it\n" },
-        { "[pool t]\nturbo_of = Pool-0\ncpus = 1\n[pool p]\ncpus = 2\n[vm a]\nimage = x\npool = p\nturbo = "
+        { "[pool t]\nturbo_of = none\ncpus = 1\n", "t.cfg:2:12: pool t is to be the turbo pool of "
+                                                   "none, which is not described before it\n" },
+        { "[pool t]\nturbo_of = Pool-0\ncpus = 1\n[pool p]\ncpus = 2\n[vm a]\nimage = x\npool = "
+          "p\nturbo = "
           "yes\n",
           "t.cfg:9:9: VM a is to have a turbo vCPU, but pool p has no turbo pool\n" },
         { "[pool t]\ncpus = random:0\n",
@@ -194,21 +207,27 @@ static void complaints(void **state) {
         { "[hypervisor]\nnoreboot\n",
           "t.cfg:2:1: expected \"key = value\" or a [section], not \"noreboot\"\n" },
         { "[hypervisor]\n= 3\n", "t.cfg:2:1: expected a key before '='\n" },
-        { "[hypervisor]\nscript = \"a\n", "t.cfg:2:10: the quotation mark is not closed on this line\n" },
+        { "[hypervisor]\nscript = \"a\n",
+          "t.cfg:2:10: the quotation mark is not closed on this line\n" },
         { "[hypervisor]\nscript = \"a\" b\n",
           "t.cfg:2:14: expected the end of the line after the quoted value, not \"b\"\n" },
         { "[hypervisor]\nseed = 1\x01\n", "t.cfg:2:9: expected text, not a control character\n" },
-        { "[hypervisor]\nconsole = com7\n",
-          "t.cfg:2:14: console: expected com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or "
-          "mmio32:0xfe03e000, each perhaps with a rate, as com1,115200; or auto, or none, not \"com7\"\n" },
+        { "[hypervisor]\nconsole = com7\n", "t.cfg:2:14: console: expected com1 to com4, a port "
+                                            "such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or "
+                                            "mmio32:0xfe03e000, each perhaps with a rate, as "
+                                            "com1,115200; or auto, or none, not \"com7\"\n" },
         { "[hypervisor]\ntrace_console = 0x2f8\n",
-          "t.cfg:2:17: trace_console: expected com1 to com4, perhaps with a rate, as com2,115200, or none, "
+          "t.cfg:2:17: trace_console: expected com1 to com4, perhaps with a rate, as com2,115200, "
+          "or none, "
           "not \"0x2f8\"\n" },
-        { "[pool Pool-0]\n", "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
-        { "[pool a]\ncpus = 0-1\n", "t.cfg:2:8: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
+        { "[pool Pool-0]\n",
+          "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
+        { "[pool a]\ncpus = 0-1\n",
+          "t.cfg:2:8: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
         { "[pool a]\ncpus = 1-2\n[pool b]\ncpus = 2\n",
           "t.cfg:4:8: CPU 2 is in pool b and in one before it\n" },
-        { "[pool a]\n", "warning: t.cfg:1:1: pool a has no CPUs: no VM can run there until it gets one\n" },
+        { "[pool a]\n",
+          "warning: t.cfg:1:1: pool a has no CPUs: no VM can run there until it gets one\n" },
         { "[pool a]\ncpus = 1,^1\n",
           "t.cfg:2:8: cpus: expected a list of CPUs such as 0-3,^2, or all, not \"1,^1\"\n" },
         { "[vm a]\nimage = x\npool = b\n",
@@ -224,12 +243,13 @@ static void complaints(void **state) {
           "t.cfg:3:7: disk: expected the name of the VM that serves it, perhaps "
           "with at most 95 characters of options, not \"\"\n" },
         { "[vm a]\nimage = x\ndisk = a12345678901234567890123456789012\n",
-          "t.cfg:3:8: disk: expected the name of the VM that serves it, perhaps with at most 95 characters "
+          "t.cfg:3:8: disk: expected the name of the VM that serves it, perhaps with at most 95 "
+          "characters "
           "of "
           "options, not \"a12345678901234567890123456789012\"\n" },
         { "[vm a]\nimage = x\ndisk = a\n", "t.cfg:1:1: VM a cannot serve its own devices\n" },
-        { "[vm a]\nimage = x\nnet = b\n",
-          "warning: t.cfg:1:1: VM a waits for VM b, which this file does not describe, to serve it\n" },
+        { "[vm a]\nimage = x\nnet = b\n", "warning: t.cfg:1:1: VM a waits for VM b, which this "
+                                          "file does not describe, to serve it\n" },
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -242,13 +262,13 @@ static void complaints(void **state) {
 
 static u32 one_cache(u32 cpu) { return 0; }
 
-/* A turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool that it serves. */
+/* A turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool that it
+ * serves. */
 static void turbo(void **state) {
-    assert_int_equal(
-        parse(
-            "[pool p]\ncpus = cache:3\n[pool t]\nturbo_of = p\ncpus = random:2\n[vm a]\nimage = x\npool = p\n"
-            "turbo = yes\n"),
-        0);
+    assert_int_equal(parse("[pool p]\ncpus = cache:3\n[pool t]\nturbo_of = p\ncpus = random:2\n[vm "
+                           "a]\nimage = x\npool = p\n"
+                           "turbo = yes\n"),
+                     0);
     assert_string_equal(said, "");
     assert_string_equal(cfg.pool[2].turbo_of, "p");
     assert_int_equal(cfg.pool[1].choice.how, CHOOSE_CACHE);
@@ -264,8 +284,8 @@ static void turbo(void **state) {
     assert_int_equal(cfg.pool[0].cpus.bits & 0xff, 0x1f & ~cfg.pool[2].cpus.bits);
 }
 
-/* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
- * silence as an error. */
+/* Every prefix of a good file is either good or refused with a report: a truncated module never
+ * passes in silence as an error. */
 static void truncated_anywhere(void **state) {
     const char *text =
         "[pool io]\ncpus = 2-4\n[vm web]\nimage = busy\nmemory = 32M\npool = io\nweight = 512\n";
@@ -273,7 +293,8 @@ static void truncated_anywhere(void **state) {
     for (size_t n = 0; n <= strlen(text); n++) {
         said[0] = 0;
         config_defaults(&cfg);
-        if (config_parse(&cfg, "t.cfg", text, n, param_at, hear, NULL)) assert_int_not_equal(said[0], 0);
+        if (config_parse(&cfg, "t.cfg", text, n, param_at, hear, NULL))
+            assert_int_not_equal(said[0], 0);
     }
 }
 
@@ -284,22 +305,24 @@ static void machine(void **state) {
         u32 cpus;
         u64 mib;
     } cases[] = {
-        { "[vm a]\nimage = x\ncpus = 5\n", "t.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n", 2,
-          64 },
+        { "[vm a]\nimage = x\ncpus = 5\n",
+          "t.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n", 2, 64 },
         { "[pool p]\ncpus = 5\n[vm a]\nimage = x\npool = p\n",
           "t.cfg:2:8: pool p has none of the machine's CPUs, which are 0 to 1\n", 2, 64 },
         { "[vm a]\nimage = x\ncpus = 1-2\n",
           "warning: t.cfg:3:8: VM a names CPU 2, but the machine's are 0 to 1\n", 2, 64 },
         { "[vm a]\nimage = x\ncpus = ^0\n", "", 2, 64 },
-        { "[pool p]\ncpus = 1-2\n", "warning: t.cfg:2:8: pool p names CPU 2, but the machine's are 0 to 1\n",
-          2, 64 },
+        { "[pool p]\ncpus = 1-2\n",
+          "warning: t.cfg:2:8: pool p names CPU 2, but the machine's are 0 to 1\n", 2, 64 },
         { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:2\n",
           "t.cfg:4:8: pool q wants 2 CPUs, but of the machine's 4 it can have only 1\n", 4, 64 },
         { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:1\n", "", 4, 64 },
-        { "[vm a]\nimage = x\nmemory = 32M\n[vm b]\nimage = x\nstart = no\nmemory = 64M\n[vm c]\nimage = x\n"
+        { "[vm a]\nimage = x\nmemory = 32M\n[vm b]\nimage = x\nstart = no\nmemory = 64M\n[vm "
+          "c]\nimage = x\n"
           "memory = 34M\n",
-          "t.cfg:10:10: VM c wants 34 MiB after the VMs before it took 32, but the machine has 64 MiB\n", 1,
-          64 },
+          "t.cfg:10:10: VM c wants 34 MiB after the VMs before it took 32, but the machine has 64 "
+          "MiB\n",
+          1, 64 },
         { "[vm a]\nimage = x\nmemory = 32M\n[vm c]\nimage = x\nmemory = 32M\n", "", 1, 64 },
     };
 
@@ -346,10 +369,11 @@ static void devices(void **state) {
 
 static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
-    assert_int_equal(cmdline(" sched=null sched_credit_tslice_ms=5 sched_ratelimit_us=500 console=com3,9600  "
-                             "noreboot relax_rmrr virtual_irqs "
-                             "loglvl=all seed=7 sched_preset=faithful-4.1 sched_debit=tick script=s.txt"),
-                     0);
+    assert_int_equal(
+        cmdline(" sched=null sched_credit_tslice_ms=5 sched_ratelimit_us=500 console=com3,9600  "
+                "noreboot relax_rmrr virtual_irqs "
+                "loglvl=all seed=7 sched_preset=faithful-4.1 sched_debit=tick script=s.txt"),
+        0);
     assert_string_equal(said, "");
     assert_string_equal(cfg.pool[0].sched, "null");
     assert_string_equal(cfg.console, "com3,9600");
@@ -368,8 +392,9 @@ static void command_line(void **state) {
     assert_string_equal(cfg.pool[0].head.param[2].name, "debit");
 
     assert_int_equal(cmdline("quiet sched_nonsense=1"), 0);
-    assert_string_equal(said, "warning: command line:1:1: unknown key \"quiet\" is ignored\n"
-                              "warning: command line:1:7: unknown key \"sched_nonsense\" is ignored\n");
+    assert_string_equal(said,
+                        "warning: command line:1:1: unknown key \"quiet\" is ignored\n"
+                        "warning: command line:1:7: unknown key \"sched_nonsense\" is ignored\n");
     assert_int_equal(cmdline("noreboot=maybe"), -EINVAL);
     assert_string_equal(said, "command line:1:10: noreboot: expected yes or no, not \"maybe\"\n");
     assert_int_equal(cmdline("sched_credit_tslice_ms=30ms"), -EINVAL);
@@ -377,9 +402,14 @@ static void command_line(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_file), cmocka_unit_test(complaints), cmocka_unit_test(truncated_anywhere),
-        cmocka_unit_test(too_many),   cmocka_unit_test(devices),    cmocka_unit_test(command_line),
-        cmocka_unit_test(turbo),      cmocka_unit_test(machine),
+        cmocka_unit_test(whole_file),
+        cmocka_unit_test(complaints),
+        cmocka_unit_test(truncated_anywhere),
+        cmocka_unit_test(too_many),
+        cmocka_unit_test(devices),
+        cmocka_unit_test(command_line),
+        cmocka_unit_test(turbo),
+        cmocka_unit_test(machine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

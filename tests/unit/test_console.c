@@ -96,9 +96,11 @@ const char fault_words[] = "none";
 
 int fault_inject(const char *what) { return -1; }
 
-static char on_screen[1 << 16], terminal_text[1 << 16]; /* at boot and in a panic; by the shell's terminal */
+/* at boot and in a panic; by the shell's terminal */
+static char on_screen[1 << 16], terminal_text[1 << 16];
 static bool has_screen = true, terminal_began;
-static void (*typed)(const char *s, unsigned n); /* what hears of the keyboard; NULL: there is none */
+/* what hears of the keyboard; NULL: there is none */
+static void (*typed)(const char *s, unsigned n);
 static bool has_keyboard;
 
 static void keep(char *all, size_t size, const char *s, size_t n) {
@@ -252,7 +254,9 @@ static void one_guest_cannot_lock_the_operator_out(void **state) {
     operator_gets_through(1, 500 * NS_PER_MS);
 }
 
-static void nine_guests_cannot_either(void **state) { operator_gets_through(CHATTY, 500 * NS_PER_MS); }
+static void nine_guests_cannot_either(void **state) {
+    operator_gets_through(CHATTY, 500 * NS_PER_MS);
+}
 
 /* What guests print in all does not push the hypervisor's own lines out of the log. */
 static void guests_leave_the_log_to_the_hypervisor(void **state) {
@@ -276,7 +280,8 @@ static void guests_leave_the_log_to_the_hypervisor(void **state) {
 static void timed_commands_are_not_late(void **state) {
     make_chatty(CHATTY);
     while (fake_now < 6 * NS_PER_S - 100 * NS_PER_MS) run(NS_PER_MS);
-    run_until(model.len, "{\"id\": \"timed\", \"command\": \"list\", \"error\": 0", 700 * NS_PER_MS);
+    run_until(model.len, "{\"id\": \"timed\", \"command\": \"list\", \"error\": 0",
+              700 * NS_PER_MS);
     end_chatty();
 }
 
@@ -306,8 +311,9 @@ static void answers_stay_whole(void **state) {
     run_until(from, "]}\r\n", 4 * NS_PER_S);
     for (const char *s = strstr(model.text + from, "\x1e{"); s && *s != '\n'; s++)
         assert_int_not_equal(*s, 0x1b);
-    assert_null(memchr(strstr(model.text + from, "\x1e{"), '\n',
-                       (size_t)(strstr(model.text + from, "]}\r\n") - strstr(model.text + from, "\x1e{"))));
+    assert_null(
+        memchr(strstr(model.text + from, "\x1e{"), '\n',
+               (size_t)(strstr(model.text + from, "]}\r\n") - strstr(model.text + from, "\x1e{"))));
     end_chatty();
 }
 
@@ -320,7 +326,8 @@ static void script_loses_nothing(void) {
     u32 n = 300, from, lost = model.lost;
     size_t len = 0;
 
-    for (u32 i = 0; i < n; i++) len += (size_t)snprintf(text + len, sizeof(text) - len, "list x -j=%u\r", i);
+    for (u32 i = 0; i < n; i++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "list x -j=%u\r", i);
     make_chatty(1);
     run(100 * NS_PER_MS);
     from = model.len;
@@ -330,7 +337,8 @@ static void script_loses_nothing(void) {
         run(400 * NS_PER_MS);
     }
     run_until(from,
-              "\x1e{\"id\": \"299\", \"command\": \"list\", \"error\": -2, \"message\": \"there is no VM x\"",
+              "\x1e{\"id\": \"299\", \"command\": \"list\", \"error\": -2, \"message\": \"there is "
+              "no VM x\"",
               60 * NS_PER_S);
     assert_int_equal(model.lost, lost);
     assert_int_equal(count(model.text + from, "\"message\": \"there is no VM x\""), n);
@@ -418,8 +426,10 @@ static void places(void **state) {
         u16 port;
         u32 baud, gsi;
     } good[] = {
-        { "com1", "com1", 0x3f8, 115200, 4 },           { "com3,9600", "com3", 0x3e8, 9600, 4 },
-        { "0x2f8", "com2", 0x2f8, 115200, 20 },         { "0x3220,57600", "port 0x3220", 0x3220, 57600, 0 },
+        { "com1", "com1", 0x3f8, 115200, 4 },
+        { "com3,9600", "com3", 0x3e8, 9600, 4 },
+        { "0x2f8", "com2", 0x2f8, 115200, 20 },
+        { "0x3220,57600", "port 0x3220", 0x3220, 57600, 0 },
         { "pci:00:01.0", "pci:00:01.0", 0xc040, 0, 0 },
     };
     struct serial s;
@@ -455,7 +465,8 @@ static void places(void **state) {
     assert_string_equal(find("pci:00:00.0", &acpi, &s), "there is no such PCI device");
     pci_space[2][4] = 0;
     pci_space[2][5] = 0;
-    assert_string_equal(find("pci:00:02.0", &acpi, &s), "the firmware gave that PCI device no address");
+    assert_string_equal(find("pci:00:02.0", &acpi, &s),
+                        "the firmware gave that PCI device no address");
     pci_space[2][2] = 0x02000000;
     assert_string_equal(find("pci:00:02.0", &acpi, &s), "that PCI device is no serial port");
 }
@@ -470,9 +481,13 @@ static void firmwares_place(void **state) {
     assert_null(find("auto", &a, &s));
     assert_string_equal(s.name, "com1");
     assert_int_equal(s.baud, 115200);
-    a.serial = (struct acpi_serial){
-        .there = true, .addr = 0x2f8, .has_irq = true, .irq = 3, .has_gsi = true, .gsi = 3, .baud = 57600
-    };
+    a.serial = (struct acpi_serial){ .there = true,
+                                     .addr = 0x2f8,
+                                     .has_irq = true,
+                                     .irq = 3,
+                                     .has_gsi = true,
+                                     .gsi = 3,
+                                     .baud = 57600 };
     assert_null(find("auto", &a, &s));
     assert_string_equal(s.name, "com2 (SPCR)");
     assert_int_equal(s.uart.port, 0x2f8);
@@ -480,9 +495,12 @@ static void firmwares_place(void **state) {
     assert_int_equal(s.gsi, 20);
     assert_null(find("com1", &a, &s)); /* who names a port gets that */
     assert_string_equal(s.name, "com1");
-    a.serial = (struct acpi_serial){
-        .there = true, .in_memory = true, .addr = 0xfe036000, .stride = 4, .has_gsi = true, .gsi = 33
-    };
+    a.serial = (struct acpi_serial){ .there = true,
+                                     .in_memory = true,
+                                     .addr = 0xfe036000,
+                                     .stride = 4,
+                                     .has_gsi = true,
+                                     .gsi = 33 };
     assert_null(find("auto", &a, &s));
     assert_string_equal(s.name, "mmio32:0xfe036000 (SPCR)");
     assert_int_equal(s.baud, 0);
@@ -523,7 +541,8 @@ static void absent_port(void **state) {
 
     console_init("0x3e0", &acpi); /* nothing is there */
     assert_true(console_is_port(0x3f8));
-    run_until(from, "console = 0x3e0: no serial port answers there: the console stays where it is", NS_PER_S);
+    run_until(from, "console = 0x3e0: no serial port answers there: the console stays where it is",
+              NS_PER_S);
 }
 
 /* ---- screen and keyboard ---- */
@@ -534,7 +553,8 @@ static void run_until_shown(const char *what, u64 limit) {
     u64 began = fake_now;
 
     while (!strstr(terminal_text, what)) {
-        if (fake_now - began > limit) fail_msg("no \"%s\" on the screen, but: %s", what, terminal_text);
+        if (fake_now - began > limit)
+            fail_msg("no \"%s\" on the screen, but: %s", what, terminal_text);
         run(NS_PER_MS);
     }
 }
@@ -542,7 +562,8 @@ static void run_until_shown(const char *what, u64 limit) {
 /* The screen says where the shell is; with the first key it is there as well. */
 static void first_key_brings_the_shell(void **state) {
     assert_non_null(
-        strstr(on_screen, "The shell is on com1, 115200 baud, 8N1. To have it here as well, press a key.\n"));
+        strstr(on_screen,
+               "The shell is on com1, 115200 baud, 8N1. To have it here as well, press a key.\n"));
     assert_string_equal(terminal_text, "");
     type_key("i");
     run_until_shown("takt> ", NS_PER_S);
@@ -553,7 +574,8 @@ static void first_key_brings_the_shell(void **state) {
     assert_string_equal(terminal_text + strlen(terminal_text) - 6, "takt> ");
 }
 
-/* A port that stands still does not keep the screen from going on; when it moves again it has its part. */
+/* A port that stands still does not keep the screen from going on; when it moves again it has
+ * its part. */
 static void screen_goes_on_without_the_port(void **state) {
     u32 from = model.len;
 
@@ -569,14 +591,16 @@ static void screen_goes_on_without_the_port(void **state) {
     run(NS_PER_S);
 }
 
-/* Without a port the shell is on the screen from the beginning; without a keyboard the screen says so. */
+/* Without a port the shell is on the screen from the beginning; without a keyboard the screen
+ * says so. */
 static void without_a_port(void **state) {
     on_screen[0] = terminal_text[0] = 0;
     console_init("none", &acpi);
     keyboard_is_used = terminal_began = has_keyboard = false;
     start_screen(&acpi);
-    assert_string_equal(on_screen,
-                        "There is no serial port for the shell. There is no keyboard that Takt knows.\n");
+    assert_string_equal(
+        on_screen,
+        "There is no serial port for the shell. There is no keyboard that Takt knows.\n");
     has_keyboard = true;
     start_screen(&acpi);
     assert_true(terminal_began);

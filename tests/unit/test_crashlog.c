@@ -1,5 +1,5 @@
-/* What is kept of a session for the next one: in a region of memory that outlives the "reset", which is
- * here a call of crashlog_open(). Then the same region, damaged. */
+/* What is kept of a session for the next one: in a region of memory that outlives the "reset",
+ * which is here a call of crashlog_open(). Then the same region, damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -165,7 +165,9 @@ static void test_long_lines(void **state) {
 }
 
 static void test_records(void **state) {
-    struct trace_record r = { .event = TRC_WAKE, .cpu = 1, .who = 2 << 16 | 3, .arg = { 4, 5, 6, 7 } };
+    struct trace_record r = {
+        .event = TRC_WAKE, .cpu = 1, .who = 2 << 16 | 3, .arg = { 4, 5, 6, 7 }
+    };
     struct trace_record got;
     u32 at = 0, n = 0;
 
@@ -196,8 +198,8 @@ static void test_the_rings_are_drained(void **state) {
     assert_int_equal(got.cpu, 5);
 }
 
-/* There is room for fewer records than the rings hold: the last ones of all CPUs stay, and not those
- * of the CPU whose ring is read last. */
+/* There is room for fewer records than the rings hold: the last ones of all CPUs stay, and not
+ * those of the CPU whose ring is read last. */
 static void test_the_last_records_of_all_rings(void **state) {
     static struct trace_record ring[3][1024];
     static const u32 cpus[] = { 0, 3, 5 };
@@ -249,8 +251,8 @@ static void test_damaged_heads(void **state) {
     assert_int_equal(crashlog_last(), CRASH_NONE);
 }
 
-/* Lines of an older session in the same bank, should its clearing not have reached RAM, are not this
- * session's. */
+/* Lines of an older session in the same bank, should its clearing not have reached RAM, are not
+ * this session's. */
 static void test_lines_of_an_older_session(void **state) {
     u8 *copy = malloc(CRASHLOG_SIZE);
 
@@ -259,7 +261,8 @@ static void test_lines_of_an_older_session(void **state) {
     reset();
     reset();
     say(0, 2);
-    memcpy(ram + ((u8 *)mine->line[2] - in_cache), copy + ((u8 *)mine->line[2] - in_cache), 3 * LINE_SLOT);
+    memcpy(ram + ((u8 *)mine->line[2] - in_cache), copy + ((u8 *)mine->line[2] - in_cache),
+           3 * LINE_SLOT);
     reset();
     check_lines(0, 2);
     free(copy);

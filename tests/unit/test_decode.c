@@ -1,5 +1,5 @@
-/* MOV decoder: encodings checked by hand against SDM 2A; tests/tools/test_decode.py adds thousands that
- * binutils takes apart. */
+/* MOV decoder: encodings checked by hand against SDM 2A; tests/tools/test_decode.py adds
+ * thousands that binutils takes apart. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,9 +10,9 @@
 #include "vdev/decode.h"
 
 #define B(...) (const u8[]){ __VA_ARGS__ }, sizeof((const u8[]){ __VA_ARGS__ })
-#define LOAD(sz, rsize, n)                                                                                   \
+#define LOAD(sz, rsize, n)                                                                         \
     { .size = sz, .reg_size = rsize, .reg = n }
-#define STORE(sz, n)                                                                                         \
+#define STORE(sz, n)                                                                               \
     { .write = true, .size = sz, .reg_size = sz, .reg = n }
 
 static const struct {
@@ -58,7 +58,10 @@ static const struct {
       64,
       B(0x66, 0x0f, 0xbe, 0x08),
       { .size = 1, .reg_size = 2, .reg = 1, .sign = true } },
-    { "movsx edx,word [rax]", 64, B(0x0f, 0xbf, 0x10), { .size = 2, .reg_size = 4, .reg = 2, .sign = true } },
+    { "movsx edx,word [rax]",
+      64,
+      B(0x0f, 0xbf, 0x10),
+      { .size = 2, .reg_size = 4, .reg = 2, .sign = true } },
     { "movsxd rdx,dword [rax]",
       64,
       B(0x48, 0x63, 0x10),
@@ -101,11 +104,12 @@ static void test_good(void **state) {
             assert_int_equal(mmio_decode(&got, padded, sizeof(padded), good[i].mode), -EINVAL);
             continue;
         }
-        if (mmio_decode(&got, padded, sizeof(padded), good[i].mode)) fail_msg("%s: unknown", good[i].text);
+        if (mmio_decode(&got, padded, sizeof(padded), good[i].mode))
+            fail_msg("%s: unknown", good[i].text);
         want.len = (u8)good[i].len;
         if (memcmp(&got, &want, sizeof(got)))
-            fail_msg("%s: len %u size %u write %d reg %u/%u", good[i].text, got.len, got.size, got.write,
-                     got.reg, got.reg_size);
+            fail_msg("%s: len %u size %u write %d reg %u/%u", good[i].text, got.len, got.size,
+                     got.write, got.reg, got.reg_size);
         /* Cut off anywhere, it is unknown. */
         for (unsigned n = 0; n < good[i].len; n++)
             assert_int_equal(mmio_decode(&got, padded, n, good[i].mode), -EINVAL);
@@ -140,7 +144,8 @@ static const struct {
     { "vex", 64, B(0xc5, 0xf8, 0x10, 0x08) },
     { "dec eax; not a rex in 32-bit mode", 32, B(0x48, 0x89, 0x08) },
     { "16 prefixes", 64,
-      B(0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x89, 0x08) },
+      B(0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x89,
+        0x08) },
 };
 
 static void test_unknown(void **state) {

@@ -32,7 +32,8 @@ static u64 begin(struct disk_ram *d, u32 i, u64 now) {
 
 static bool room(struct disk_ram *d) { return d->disk.ops->room(&d->disk); }
 
-/* The bus is one: what two VMs move at the same time takes as long as if one had moved all of it. */
+/* The bus is one: what two VMs move at the same time takes as long as if one had moved all of
+ * it. */
 static void test_bandwidth_is_shared(void **state) {
     u64 last = 0;
 
@@ -126,7 +127,8 @@ static void test_properties(void **state) {
             due[i] = disk_model_begin(&device, now, bytes);
             assert_true(due[i] >= last && due[i] >= now + 200 * US + bytes * 10);
             assert_true(due[i] >= moved * 10);
-            if (i >= device.depth) assert_true(due[i] >= due[i - device.depth] + 200 * US + bytes * 10);
+            if (i >= device.depth)
+                assert_true(due[i] >= due[i - device.depth] + 200 * US + bytes * 10);
             last = due[i];
         }
     }

@@ -1,5 +1,5 @@
-/* Virtio block devices on ranges of a made-up NVMe controller's disk: driver, back end, store and controller
- * in one process. */
+/* Virtio block devices on ranges of a made-up NVMe controller's disk: driver, back end, store
+ * and controller in one process. */
 #include "nvme_model.h"
 
 #include "device_rig.h"
@@ -129,8 +129,8 @@ static int count(void **state) {
     return setup(state);
 }
 
-/* Random requests of up to 96 KiB, cut in any way, against a copy of the range; all around it stays as it
- * was. */
+/* Random requests of up to 96 KiB, cut in any way, against a copy of the range; all around it
+ * stays as it was. */
 static void random_requests(void **state) {
     static u8 copy[SECTORS * 512];
     bool busy[16] = { false };
@@ -256,7 +256,8 @@ static void many_disks(void **state) {
     open_store();
     model.cap = (model.cap & ~0xffffull) | 16; /* 17 entries, 16 commands */
     assert_int_equal(nvme_init(&store.nvme, model_regs, 0x2000, memory, &model_env), 0);
-    for (u32 i = 0; i < 3; i++) assert_int_equal(nvme_store_open(&store, &others[i]) != NULL, i < 2);
+    for (u32 i = 0; i < 3; i++)
+        assert_int_equal(nvme_store_open(&store, &others[i]) != NULL, i < 2);
 }
 
 /* There are no more under way than it has buffers; the others wait in the ring. */
@@ -276,7 +277,8 @@ static void depth(void **state) {
 static void old_writes(void **state) {
     u8 *p;
 
-    for (u32 i = 0; i < 3; i++) memset(request(i, VIRTIO_BLK_OUT, i, 1, 1)->part[0].p, 0x11 + (int)i, 512);
+    for (u32 i = 0; i < 3; i++)
+        memset(request(i, VIRTIO_BLK_OUT, i, 1, 1)->part[0].p, 0x11 + (int)i, 512);
     for (u32 i = 0; i < 3; i++) submit(i, VIRTIO_BLK_OUT, i, 1);
     turn(0);
     assert_int_equal(virtio_blk_stop(&blk), 0);
@@ -318,7 +320,8 @@ static void others_do_not_wait(void **state) {
     assert_int_equal(failed, 3);
 }
 
-/* A request fails where the controller says so; all of them once it is broken, and nobody gets a disk. */
+/* A request fails where the controller says so; all of them once it is broken, and nobody gets a
+ * disk. */
 static void errors(void **state) {
     model.fail = 0x281;
     submit(0, VIRTIO_BLK_IN, 0, 1);

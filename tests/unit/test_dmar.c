@@ -21,7 +21,8 @@ static int setup(void **state) {
     return 0;
 }
 
-/* What reads behind the end is found by the sanitizers of the fuzz target, and here by what stands there. */
+/* What reads behind the end is found by the sanitizers of the fuzz target, and here by what
+ * stands there. */
 static void parse(void) {
     u8 *exact = malloc(end);
 
@@ -90,8 +91,10 @@ static void test_good(void **state) {
     assert_int_equal(info.region[0].first, 0x7f000000);
     assert_int_equal(info.region[0].last, 0x7f1fffff);
     assert_int_equal(info.nr_scopes, 3);
-    assert_true(info.scope[0].kind == DMAR_ENDPOINT && !info.scope[0].of_region && info.scope[0].of == 0);
-    assert_true(info.scope[1].kind == DMAR_IOAPIC && info.scope[1].id == 2 && info.scope[1].bus == 0xff);
+    assert_true(info.scope[0].kind == DMAR_ENDPOINT && !info.scope[0].of_region &&
+                info.scope[0].of == 0);
+    assert_true(info.scope[1].kind == DMAR_IOAPIC && info.scope[1].id == 2 &&
+                info.scope[1].bus == 0xff);
     assert_true(info.scope[2].of_region && info.scope[2].hops == 8 && info.scope[2].bus == 3);
     assert_true(info.scope[2].path[7][0] == 0x23 && info.scope[2].path[7][1] == 7);
     assert_null(info.unit[0].odd);
@@ -137,7 +140,8 @@ static u32 first_unit(void) {
 static void last_unit(void) { scope(unit(0xfed81000, 0), DMAR_ENDPOINT, 0, 1, 1); }
 
 static bool is_good(u32 n, u64 base) {
-    return n < info.nr_units && info.unit[n].base == base && !info.unit[n].odd && !info.unit[n].unsure;
+    return n < info.nr_units && info.unit[n].base == base && !info.unit[n].odd &&
+           !info.unit[n].unsure;
 }
 
 /* A length that does not hold hides what follows, but not what was before. */
@@ -211,7 +215,8 @@ static void test_scopes(void **state) {
         assert_false(info.unsure);
         assert_int_equal(info.nr_units, 3);
         assert_true(info.unit[1].unsure);
-        assert_string_equal(info.unit[1].odd, "the entry of its IOMMU in firmware's table is malformed");
+        assert_string_equal(info.unit[1].odd,
+                            "the entry of its IOMMU in firmware's table is malformed");
         assert_true(is_good(0, 0xfed80000) && is_good(2, 0xfed81000));
     }
     first_unit();
@@ -314,10 +319,14 @@ static void test_many(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_good, setup),       cmocka_unit_test_setup(test_x2apic_opt_out, setup),
-        cmocka_unit_test_setup(test_none, setup),       cmocka_unit_test_setup(test_lengths, setup),
-        cmocka_unit_test_setup(test_short_unit, setup), cmocka_unit_test_setup(test_scopes, setup),
-        cmocka_unit_test_setup(test_odd_units, setup),  cmocka_unit_test_setup(test_odd_regions, setup),
+        cmocka_unit_test_setup(test_good, setup),
+        cmocka_unit_test_setup(test_x2apic_opt_out, setup),
+        cmocka_unit_test_setup(test_none, setup),
+        cmocka_unit_test_setup(test_lengths, setup),
+        cmocka_unit_test_setup(test_short_unit, setup),
+        cmocka_unit_test_setup(test_scopes, setup),
+        cmocka_unit_test_setup(test_odd_units, setup),
+        cmocka_unit_test_setup(test_odd_regions, setup),
         cmocka_unit_test_setup(test_many, setup),
     };
 

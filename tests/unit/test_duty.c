@@ -9,7 +9,9 @@
 #define MS NS_PER_MS
 
 static struct duty begin(u64 percent, u64 jitter_pct, bool open) {
-    struct duty d = { .period = 10 * MS, .percent = percent, .jitter_pct = jitter_pct, .open = open };
+    struct duty d = {
+        .period = 10 * MS, .percent = percent, .jitter_pct = jitter_pct, .open = open
+    };
 
     duty_begin(&d, 0, 0, 1);
     return d;
@@ -34,8 +36,10 @@ static void test_alone(void **state) {
                 assert_int_equal(duty_left(&d, worked), 0);
             }
             assert_in_range(worked * 1000 / d.next, 399, 400); /* work is rounded down to a ns */
-            assert_in_range(longest, (10 * MS) * (99 + jitter) / 100, (10 * MS) * (100 + jitter) / 100);
-            assert_in_range(shortest, (10 * MS) * (100 - jitter) / 100, (10 * MS) * (101 - jitter) / 100);
+            assert_in_range(longest, (10 * MS) * (99 + jitter) / 100,
+                            (10 * MS) * (100 + jitter) / 100);
+            assert_in_range(shortest, (10 * MS) * (100 - jitter) / 100,
+                            (10 * MS) * (101 - jitter) / 100);
             assert_in_range(d.next, 99 * NS_PER_S,
                             101 * NS_PER_S); /* neither longer nor shorter on average */
         }

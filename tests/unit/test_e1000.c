@@ -1,4 +1,5 @@
-/* The driver of the 8254x against a made-up one, whose registers it reaches through the functions below. */
+/* The driver of the 8254x against a made-up one, whose registers it reaches through the
+ * functions below. */
 #include <takt/errno.h>
 #include "nic_rig.h"
 

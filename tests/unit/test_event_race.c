@@ -179,7 +179,8 @@ static u32 port, found, gone; /* polls that ended, by an event and because the p
 static void take_and_poll(struct virt_vcpu *x, struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr;
 
-    if (gpr[REG_RAX] == 0 && __atomic_fetch_and(&vm->events.shared->pending[0], ~BIT(port), __ATOMIC_SEQ_CST))
+    if (gpr[REG_RAX] == 0 &&
+        __atomic_fetch_and(&vm->events.shared->pending[0], ~BIT(port), __ATOMIC_SEQ_CST))
         __atomic_add_fetch(&found, 1, __ATOMIC_SEQ_CST);
     if ((i64)gpr[REG_RAX] == -ENOENT) __atomic_add_fetch(&gone, 1, __ATOMIC_SEQ_CST);
     gpr[REG_RAX] = TAKT_HC_POLL;

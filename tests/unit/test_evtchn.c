@@ -97,7 +97,8 @@ static void test_send(void **state) {
     assert_true(raised.other);
     assert_true(pending(1, b));
     assert_false(pending(0, a));
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0); /* pending already: nothing more to say */
+    /* pending already: nothing more to say */
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 15);
     assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 0);
@@ -254,7 +255,8 @@ static void test_quota(void **state) {
     assert_int_equal(evtchn_close(&dom[0], 700), 0);
     assert_int_equal(evtchn_alloc(&dom[0], 2), 700);
     dom_fini(0);
-    assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port)); /* dom[1]'s */
+    /* dom[1]'s */
+    assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port));
 }
 
 static void test_with_itself(void **state) {
@@ -378,7 +380,8 @@ static void walk_bind(u32 i, u32 r, u32 port) {
                                 : mine;
     assert_int_equal(got, want);
     if (got < 0) return;
-    model[i][mine] = (struct model_port){ .used = true, .vm = (int)r, .port = (int)port, .for_vm = r + 1 };
+    model[i][mine] =
+        (struct model_port){ .used = true, .vm = (int)r, .port = (int)port, .for_vm = r + 1 };
     q->vm = (int)i;
     q->port = mine;
 }
@@ -443,8 +446,8 @@ static void test_random_walk(void **state) {
     check_model();
 }
 
-/* Ports of the hypervisor's making: a guest can neither bind nor close them; who is joined with one has an
- * ordinary port of his own. */
+/* Ports of the hypervisor's making: a guest can neither bind nor close them; who is joined with
+ * one has an ordinary port of his own. */
 static void test_fixed(void **state) {
     int a = evtchn_make(&dom[0]), b, again;
 

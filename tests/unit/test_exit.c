@@ -16,7 +16,8 @@ static u64 in(u16 port, u8 size) {
 
 static void out(u16 port, u8 size, u32 val) {
     gpr[REG_RAX] = val;
-    handle((struct vm_exit){ .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size } });
+    handle(
+        (struct vm_exit){ .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size } });
 }
 
 static void test_ports(void **state) {
@@ -43,7 +44,8 @@ static void test_ports(void **state) {
     assert_int_equal(vm->exit_code, 3);
 }
 
-/* Long mode with an identity map of the first 2 MiB would need tables; paging off is enough to find code. */
+/* Long mode with an identity map of the first 2 MiB would need tables; paging off is enough to
+ * find code. */
 static void real_code(const char *bytes, size_t n) {
     struct fake_vcpu *f = fake_of(v);
 
@@ -117,7 +119,8 @@ static void test_mmio(void **state) {
     real_code("\x8b\x03", 2); /* mov eax, [ebx] */
     gpr[REG_RAX] = ~0ull;
     npf(0xfee00030, false);
-    assert_int_equal(gpr[REG_RAX], vlapic_read(&v->lapic, 0x30, 0)); /* and the upper half is clear */
+    /* and the upper half is clear */
+    assert_int_equal(gpr[REG_RAX], vlapic_read(&v->lapic, 0x30, 0));
     assert_int_equal(v->virt.regs.rip, CODE + 2);
     real_code("\x89\x03", 2);
     gpr[REG_RAX] = 0x60;
@@ -133,7 +136,8 @@ static void test_mmio(void **state) {
     assert_string_equal(vm->why, "write of guest-physical fed10000: no device there");
 }
 
-/* Its second byte is in a page that another vCPU has just unmapped: a fault for the guest, not its end. */
+/* Its second byte is in a page that another vCPU has just unmapped: a fault for the guest, not
+ * its end. */
 static void test_mmio_cut_off(void **state) {
     struct fake_vcpu *f = fake_of(v);
     u32 pde = 0x4007, pte = CODE | 7;
@@ -207,7 +211,8 @@ static void test_hc_modes(void **state) {
     f->seg[SEG_CS].attr = 0xc9b; /* E5: from compatibility mode upper halves do not count */
     assert_int_equal(hc(0xdead00000000 | TAKT_HC_VERSION, ~0ull, 0, 0), TAKT_ABI_VERSION);
     assert_int_equal(hc(200, 0, 0, 0), (u32)-ENOSYS);
-    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xdead000000000000 | BUF, 0xdead000000000000 | 4, 0), 4);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xdead000000000000 | BUF, 0xdead000000000000 | 4, 0),
+                     4);
     f->reg[VREG_CR0] = 0x10; /* real mode */
     f->reg[VREG_EFER] = 0;
     gpr[REG_RAX] = 0;
@@ -223,7 +228,8 @@ static void test_hc_pointers(void **state) {
         assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
         if (bad[i] != 0x1ff800) assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
     }
-    assert_int_equal(ring_get(&vm->console.out, (char[8]){ 0 }, 8), 0); /* and nothing was written */
+    /* and nothing was written */
+    assert_int_equal(ring_get(&vm->console.out, (char[8]){ 0 }, 8), 0);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, BIT(32), 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, ~0ull, 0, 0), 0);
@@ -380,7 +386,8 @@ static void send_from_elsewhere(struct virt_vcpu *x) {
  * so the vCPU has to see it by itself. Between the two the poll clears the interrupt shadow, which
  * is where this test steps in. */
 static void test_event_before_sleep(void **state) {
-    i64 from = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), to = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)from, 0);
+    i64 from = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0),
+        to = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)from, 0);
     const struct virt_ops *usual = virt;
     struct virt_ops late = *virt;
 
@@ -483,7 +490,8 @@ static void test_hlt(void **state) {
     assert_true(v->virt.want_irq_window);
 }
 
-/* Of the NMIs that come while it does not run two are kept, and one while another one's handler runs. */
+/* Of the NMIs that come while it does not run two are kept, and one while another one's handler
+ * runs. */
 static void test_two_nmis_are_kept(void **state) {
     for (int i = 0; i < 3; i++) send_nmi();
     assert_true(vcpu_prepare(v));
@@ -529,7 +537,8 @@ static void test_pauses_are_counted(void **state) {
 
 /* An event's delivery wrote to a device: whatever instruction RIP is at, it did not. */
 static void test_mmio_of_a_delivery(void **state) {
-    struct vm_exit e = { .reason = EXIT_NPF, .npf = { TAKT_LAPIC_GPA + 0x80, .write = true, .mode = 64 } };
+    struct vm_exit e = { .reason = EXIT_NPF,
+                         .npf = { TAKT_LAPIC_GPA + 0x80, .write = true, .mode = 64 } };
     static const u8 mov[] = { 0x89, 0x07 }; /* mov %eax, (%rdi) */
 
     memcpy(e.npf.bytes, mov, sizeof(mov));
@@ -565,8 +574,8 @@ static void test_timer_leaves_nothing_to_do(void **state) {
     assert_int_equal(v->todo, 0);
 }
 
-/* A17: however far a deadline is, it is not taken for one that is near, nor has the slice's timer a count of
- * that. At 100 MHz nanoseconds overflow before ticks do. */
+/* A17: however far a deadline is, it is not taken for one that is near, nor has the slice's
+ * timer a count of that. At 100 MHz nanoseconds overflow before ticks do. */
 static void test_deadline_far(void **state) {
     static const u64 far[] = { 1ull << 58, 1ull << 60, ~0ull / 10, ~0ull / 10 + 1000,
                                1ull << 63, ~0ull - 1,  ~0ull };
@@ -619,8 +628,8 @@ static void count_entry(struct virt_vcpu *x, struct vm_exit *e) {
     e->reason = EXIT_INTR;
 }
 
-/* Who notifies sets `todo` and then wakes: in between the vCPU may see to it and fall asleep. The wake comes
- * then, for nothing, and it sleeps on. */
+/* Who notifies sets `todo` and then wakes: in between the vCPU may see to it and fall asleep.
+ * The wake comes then, for nothing, and it sleeps on. */
 static void test_late_wake(void **state) {
     struct vcpu *ap = vm->vcpu[1], *sleepers[] = { v, ap };
 
@@ -642,9 +651,8 @@ static void test_late_wake(void **state) {
     fake_cpu(v->sched.cpu);
 }
 
-static const u8 in_turn[] = {
-    EXIT_INTR, EXIT_TIMER, EXIT_IRQ_WINDOW, EXIT_NMI_WINDOW, EXIT_CPUID, EXIT_WBINVD
-};
+static const u8 in_turn[] = { EXIT_INTR,       EXIT_TIMER, EXIT_IRQ_WINDOW,
+                              EXIT_NMI_WINDOW, EXIT_CPUID, EXIT_WBINVD };
 
 static void exit_in_turn(struct virt_vcpu *virt, struct vm_exit *e) {
     *e = (struct vm_exit){ .reason = in_turn[entries++ % ARRAY_SIZE(in_turn)], .insn_len = 2 };
@@ -664,8 +672,8 @@ static void test_interrupted(void **state) {
 }
 
 static void test_unknown(void **state) {
-    static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG, EXIT_ENTRY_FAILED,
-                                 EXIT_UNKNOWN };
+    static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG,
+                                 EXIT_ENTRY_FAILED, EXIT_UNKNOWN };
 
     for (u32 i = 0; i < ARRAY_SIZE(deadly); i++) {
         vcpu_handle_exit(v, &(struct vm_exit){ .reason = deadly[i] });
@@ -675,11 +683,13 @@ static void test_unknown(void **state) {
     }
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HIDDEN }), EXC_UD);
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_RDPMC }), EXC_GP);
-    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_CPUID }); /* length 0: it was not to be read */
+    /* length 0: it was not to be read */
+    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_CPUID });
     assert_int_equal(vm->state, VM_CRASHED);
 }
 
-/* What a crash leaves in the log: a vCPU whose IDT is beyond its RAM, and then one whose tables are empty. */
+/* What a crash leaves in the log: a vCPU whose IDT is beyond its RAM, and then one whose tables
+ * are empty. */
 static void test_dump(void **state) {
     struct fake_vcpu *f = fake_of(v);
 

@@ -13,13 +13,16 @@ static void cpuid_exit(u32 leaf, u32 sub) {
     assert_true((gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) >> 32 == 0);
 }
 
-static bool reads_zero(void) { return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) == 0; }
+static bool reads_zero(void) {
+    return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) == 0;
+}
 
 static void test_cpuid_unlisted(void **state) {
-    static const u32 hidden[] = { 3,          5,          6,          8,          9,          0xa,
-                                  0xc,        0xe,        0xf,        0x10,       0x12,       0x14,
-                                  0x15,       0x16,       0x1f,       0x20,       0x40000005, 0x40000010,
-                                  0x400000ff, 0x8000000a, 0x8000001e, 0x8000001f, 0x8fffffff, ~0u };
+    static const u32 hidden[] = { 3,          5,          6,          8,          9,
+                                  0xa,        0xc,        0xe,        0xf,        0x10,
+                                  0x12,       0x14,       0x15,       0x16,       0x1f,
+                                  0x20,       0x40000005, 0x40000010, 0x400000ff, 0x8000000a,
+                                  0x8000001e, 0x8000001f, 0x8fffffff, ~0u };
     u32 seed = 1;
 
     for (u32 i = 0; i < ARRAY_SIZE(hidden); i++) {
@@ -28,7 +31,8 @@ static void test_cpuid_unlisted(void **state) {
     }
     for (u32 i = 0; i < 100000; i++) {
         seed = seed * 1664525 + 1013904223;
-        if (seed < 0x100 || (seed & 0xffffff00) == 0x40000000 || (seed & 0xffffff00) == 0x80000000) continue;
+        if (seed < 0x100 || (seed & 0xffffff00) == 0x40000000 || (seed & 0xffffff00) == 0x80000000)
+            continue;
         cpuid_exit(seed, seed);
         assert_true(reads_zero());
     }
@@ -39,7 +43,8 @@ static void test_cpuid_features(void **state) {
     assert_int_equal(gpr[REG_RAX], 0xd);
     cpuid_exit(1, 0);
     assert_int_equal(gpr[REG_RCX] & 0x80200000, 0x80200000); /* hypervisor, x2APIC */
-    assert_int_equal(gpr[REG_RCX] & 0x08028068, 0);          /* OSXSAVE, PCID, PDCM, VMX, SMX, MONITOR */
+    /* OSXSAVE, PCID, PDCM, VMX, SMX, MONITOR */
+    assert_int_equal(gpr[REG_RCX] & 0x08028068, 0);
     assert_int_equal(gpr[REG_RDX] & 0xf0640400, 0x10000000); /* HTT; no PBE, TM, ACPI, DS, PSN */
     assert_int_equal(gpr[REG_RBX] >> 24, 0);
     assert_int_equal(gpr[REG_RBX] >> 16 & 0xff, 4); /* 3 vCPUs take 4 ids */
@@ -133,13 +138,14 @@ static u32 wr(u32 msr, u64 val) {
 }
 
 static void test_msr_unlisted(void **state) {
-    static const u32 hidden[] = { 0,          1,          0x11,       0x3b,       0x48,       0x49,
-                                  0xc1,       0xce,       0xfe,       0x200,      0x250,      0x2ff,
-                                  0xe7,       0x10b,      0x186,      0x1aa,      0x1ad,      0x1fc,
-                                  0x1fff,     0x2000,     0x345,      0x38f,      0x3f1,      0x400,
-                                  0x480,      0x570,      0x7ff,      0x900,      0xbff,      0xd90,
-                                  0xda0,      0xc00,      0x1000,     ~0u,        0xc0000085, 0xc0000104,
-                                  0xc0001fff, 0xc0002000, 0xc0010114, 0xc0010117, 0x40000000 };
+    static const u32 hidden[] = {
+        0,          1,          0x11,       0x3b,       0x48,       0x49,      0xc1,
+        0xce,       0xfe,       0x200,      0x250,      0x2ff,      0xe7,      0x10b,
+        0x186,      0x1aa,      0x1ad,      0x1fc,      0x1fff,     0x2000,    0x345,
+        0x38f,      0x3f1,      0x400,      0x480,      0x570,      0x7ff,     0x900,
+        0xbff,      0xd90,      0xda0,      0xc00,      0x1000,     ~0u,       0xc0000085,
+        0xc0000104, 0xc0001fff, 0xc0002000, 0xc0010114, 0xc0010117, 0x40000000
+    };
 
     for (u32 i = 0; i < ARRAY_SIZE(hidden); i++) {
         assert_int_equal(rd(hidden[i]), EXC_GP);
@@ -164,7 +170,8 @@ static void test_msr_values(void **state) {
 }
 
 static void test_msr_addresses(void **state) {
-    static const u32 addr[] = { 0x175, 0x176, 0xc0000082, 0xc0000083, 0xc0000100, 0xc0000101, 0xc0000102 };
+    static const u32 addr[] = { 0x175,      0x176,      0xc0000082, 0xc0000083,
+                                0xc0000100, 0xc0000101, 0xc0000102 };
 
     for (u32 i = 0; i < ARRAY_SIZE(addr); i++) {
         assert_int_equal(wr(addr[i], 0xffff800000001234), NO_GP);

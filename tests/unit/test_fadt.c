@@ -9,7 +9,7 @@ static void aml(u32 at, const char *signature, const u8 *bytes, u32 n) {
     table(at, signature, 36 + n);
 }
 
-#define AML(at, signature, ...)                                                                              \
+#define AML(at, signature, ...)                                                                    \
     aml(at, signature, (const u8[]){ __VA_ARGS__ }, sizeof((const u8[]){ __VA_ARGS__ }))
 
 /* A FADT as QEMU's q35 has it (ACPI 3), and the DSDT's name for state S5. */
@@ -84,8 +84,8 @@ static void test_fadt_of_either_kind(void **state) {
     assert_true(info.power.can_reset);
 }
 
-/* Whether there is a keyboard controller: flag 8042 of IAPC_BOOT_ARCH (ACPI 6.5, 5.2.9.3), which tables
- * before revision 3 do not have. */
+/* Whether there is a keyboard controller: flag 8042 of IAPC_BOOT_ARCH (ACPI 6.5, 5.2.9.3), which
+ * tables before revision 3 do not have. */
 static void test_fadt_keyboard(void **state) {
     static const struct {
         u8 revision;
@@ -173,28 +173,36 @@ static void test_fadt_lies(void **state) {
     assert_int_equal(info.bad_tables, 1);
 }
 
-/* Each is a whole DSDT. Behind its end lie bytes that would make a package whole that is cut: who reads
- * beyond the end sees one. */
+/* Each is a whole DSDT. Behind its end lie bytes that would make a package whole that is cut:
+ * who reads beyond the end sees one. */
 static void test_s5(void **state) {
     static const struct {
         bool known;
         u8 a, b, n, bytes[16];
     } cases[] = {
-        { true, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } },         /* as QEMU */
-        { true, 7, 7, 13, { 8, '\\', '_', 'S', '5', '_', 0x12, 6, 2, 10, 7, 10, 7 } }, /* with its root */
+        { true, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } }, /* as QEMU */
+        /* with its root */
+        { true, 7, 7, 13, { 8, '\\', '_', 'S', '5', '_', 0x12, 6, 2, 10, 7, 10, 7 } },
         { true,
           5,
           0,
           13,
           { 8, '_', 'S', '5', '_', 0x12, 0x40, 0, 4, 10, 5, 0, 0 } }, /* a length of 2 bytes */
         { true, 1, 1, 10, { 8, '_', 'S', '5', '_', 0x12, 4, 2, 1, 1 } },
-        { false, 0, 0, 12, { 8, '_', 'S', '4', '_', 0x12, 6, 4, 0, 0, 0, 0 } },    /* another state */
-        { false, 0, 0, 12, { 9, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } },    /* not its definition */
-        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x11, 6, 4, 0, 0, 0, 0 } },    /* not a package */
-        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 3, 1, 0, 0, 0, 0 } },    /* of one element */
-        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 8, 0, 0 } },   /* 8 has four bits */
-        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0xff, 0, 0 } }, /* an expression */
-        { false, 0, 0, 5, { 8, '_', 'S', '5', '_' } },                             /* cut, ever later */
+        /* another state */
+        { false, 0, 0, 12, { 8, '_', 'S', '4', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
+        /* not its definition */
+        { false, 0, 0, 12, { 9, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
+        /* not a package */
+        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x11, 6, 4, 0, 0, 0, 0 } },
+        /* of one element */
+        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 3, 1, 0, 0, 0, 0 } },
+        /* 8 has four bits */
+        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 8, 0, 0 } },
+        /* an expression */
+        { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0xff, 0, 0 } },
+        /* cut, ever later */
+        { false, 0, 0, 5, { 8, '_', 'S', '5', '_' } },
         { false, 0, 0, 6, { 8, '_', 'S', '5', '_', 0x12 } },
         { false, 0, 0, 7, { 8, '_', 'S', '5', '_', 0x12, 6 } },
         { false, 0, 0, 7, { 8, '_', 'S', '5', '_', 0x12, 0xc0 } },
@@ -217,7 +225,8 @@ static void test_s5(void **state) {
     }
 }
 
-/* Some firmware has the sleep states in a table of their own; the DSDT's, read first, is believed. */
+/* Some firmware has the sleep states in a table of their own; the DSDT's, read first, is
+ * believed. */
 static void test_s5_in_an_ssdt(void **state) {
     fadt_begin();
     AML(SSDT, "SSDT", 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 6, 10, 6);

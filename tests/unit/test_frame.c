@@ -31,14 +31,16 @@ static void test_all_of_it(void **state) {
     while (n < ARRAY_SIZE(got) && (got[n] = frame_alloc(0)) != HPA_NONE) {
         assert_true(got[n] >= 0x100000 && got[n] + PAGE_SIZE <= ARENA + 0x100000);
         assert_false(got[n] >= 0x1000000 && got[n] < 0x1101000);
-        memset(hpa_to_va(got[n]), 0x11, PAGE_SIZE); /* a frame given twice, or the bits, would show */
+        /* a frame given twice, or the bits, would show */
+        memset(hpa_to_va(got[n]), 0x11, PAGE_SIZE);
         *(u64 *)hpa_to_va(got[n]) = n;
         n++;
     }
     assert_int_equal(n, total);
     assert_int_equal(frame_free_count(), 0);
     for (u64 i = 0; i < n; i++) assert_int_equal(*(u64 *)hpa_to_va(got[i]), i);
-    for (u64 i = 0; i < n; i++) frame_free(got[(i * 7919) % n], 0); /* 7919 is prime and no divisor of n */
+    /* 7919 is prime and no divisor of n */
+    for (u64 i = 0; i < n; i++) frame_free(got[(i * 7919) % n], 0);
     assert_int_equal(frame_free_count(), total);
     assert_int_equal(frame_alloc(FRAME_ORDER_MAX + 1), HPA_NONE);
 }
@@ -65,7 +67,8 @@ static void test_below(void **state) {
         assert_true(got[n] + PAGE_SIZE <= 0x1000000);
         n++;
     }
-    assert_true(n > 3500 && n < 3840); /* all below 16 MiB, but what the ranges need for themselves */
+    /* all below 16 MiB, but what the ranges need for themselves */
+    assert_true(n > 3500 && n < 3840);
     assert_int_equal(frame_alloc_below(3, 0x1000000), HPA_NONE);
     high = frame_alloc(3);
     assert_true(high != HPA_NONE && high >= 0x1000000);
@@ -176,7 +179,8 @@ static void test_nodes(void **state) {
     frame_set_nodes(nodes, 2);
     assert_int_equal(frame_free_count(), before);
     there = frame_node_free(1);
-    assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3); /* less the bytes of its range */
+    /* less the bytes of its range */
+    assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3);
     assert_int_equal(frame_node_free(0) + there, before);
     while (frame_node_free(1)) {
         pa = got[n++] = frame_alloc_near(0, HPA_NONE, 1);
@@ -197,8 +201,9 @@ static void test_nodes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
-        cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_below),     cmocka_unit_test(test_random),
+        cmocka_unit_test(test_heap),      cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_nodes),
     };
 

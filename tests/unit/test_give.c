@@ -1,4 +1,5 @@
-/* Devices of the machine given to VMs: what is refused, what a VM gets, and that all of it is taken back. */
+/* Devices of the machine given to VMs: what is refused, what a VM gets, and that all of it is
+ * taken back. */
 #include <string.h>
 #include <takt/device.h>
 #include <takt/errno.h>
@@ -10,8 +11,9 @@ static void test_refused(void **state) {
     struct fake_pci *other = fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0);
 
     config.unsafe_dma = false;
-    refused(-EPERM,
-            "PCI device 00:03.0 reaches all memory, as no IOMMU is in use: it needs unsafe_dma = yes");
+    refused(
+        -EPERM,
+        "PCI device 00:03.0 reaches all memory, as no IOMMU is in use: it needs unsafe_dma = yes");
     config.unsafe_dma = true;
     config.pci[0] = PCI_BDF(0, 9, 1);
     refused(-ENOENT, "there is no PCI device 00:09.1");
@@ -67,7 +69,8 @@ static void test_bad_places(void **state) {
     init();
     fake_destroy(driver());
     config.memory = 8 << 20;
-    fake_pci_bar(nic, 2, 0xfe001000, 0x100, 0); /* 256 bytes, and another device's in the same page */
+    /* 256 bytes, and another device's in the same page */
+    fake_pci_bar(nic, 2, 0xfe001000, 0x100, 0);
     fake_pci_bar(fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0), 0, 0xfe001200, 0x100, 0);
     init();
     assert_null(fake_vm(&config));
@@ -77,7 +80,8 @@ static void test_bad_places(void **state) {
 /* A BAR of 64 bits that cannot be in the VM where it is in the machine is elsewhere, with all
  * that belongs to it; one of 32 bits is refused. */
 static void test_other_places(void **state) {
-    static const u64 at[] = { 0x4000000000, 0x380000000000, 0x3fff000000, 0x200000, 0x100000000, 0x80000000 };
+    static const u64 at[] = { 0x4000000000, 0x380000000000, 0x3fff000000,
+                              0x200000,     0x100000000,    0x80000000 };
     static const struct memmap low = { 1, { { 0, 1 << 20 } } }; /* it ends before all of them */
     const u64 size = 0x200000;
     struct vm *vm;
@@ -113,8 +117,9 @@ static void test_other_places(void **state) {
                              at[i] + n >= from && at[i] + n < to ? HPA_NONE : at[i] + n);
         if (!stays && at[i] > config.memory)
             assert_int_equal(npt_lookup(&vm->virt.npt, at[i], NULL), HPA_NONE);
-        assert_true(
-            bus_do(&vm->mmio, &(struct bus_access){ .addr = info.bar[2].addr + 0x3008, .size = 4 }, &value));
+        assert_true(bus_do(&vm->mmio,
+                           &(struct bus_access){ .addr = info.bar[2].addr + 0x3008, .size = 4 },
+                           &value));
         assert_int_equal(value, info.port);
         fake_destroy(vm);
     }
@@ -144,7 +149,8 @@ static void test_too_many_ports(void **state) {
     for (u32 i = 0; i < 3; i++) {
         struct fake_pci *f = fake_pci_add(PCI_BDF(0, 4 + i, 0), 0x12345678, 0);
 
-        for (u32 k = 0; k < (i < 2 ? 6 : 3); k++) fake_pci_bar(f, k, 0x1000 + 0x200 * i + 0x40 * k, 0x40, 1);
+        for (u32 k = 0; k < (i < 2 ? 6 : 3); k++)
+            fake_pci_bar(f, k, 0x1000 + 0x200 * i + 0x40 * k, 0x40, 1);
         fake_set(f, PCI_LINE, 1, 0xff); /* no interrupt */
         config.pci[config.nr_pci++] = PCI_BDF(0, 4 + i, 0);
     }
@@ -166,8 +172,8 @@ static u32 pages(const struct vm *vm, u64 at, u32 nr) {
     return n;
 }
 
-/* No part of the making of a VM takes long: it looks at one BAR, or maps 64 MiB of it in 2 MiB pages, or 64
- * pages of 4 KiB. */
+/* No part of the making of a VM takes long: it looks at one BAR, or maps 64 MiB of it in 2 MiB
+ * pages, or 64 pages of 4 KiB. */
 static void test_parts(void **state) {
     struct fake_pci *big = fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0);
     const u64 first = 0x200000000, stride = 64 << 20;
@@ -177,7 +183,8 @@ static void test_parts(void **state) {
     for (u32 i = 0; i < 3; i++) fake_pci_bar(big, 2 * i, first + i * BIT(30), BIT(30), 4);
     fake_pci_cap(big, 0x60, PCI_CAP_MSIX);
     fake_set(big, 0x62, 2, 2047);
-    fake_set(big, 0x64, 4, 0x3fff000 | 2); /* its table is in two of the 2 MiB pages of the second BAR */
+    /* its table is in two of the 2 MiB pages of the second BAR */
+    fake_set(big, 0x64, 4, 0x3fff000 | 2);
     config.pci[config.nr_pci++] = PCI_BDF(0, 4, 0);
     init();
     assert_int_equal(vm_create(&config, NULL, NULL), 0);
@@ -185,7 +192,8 @@ static void test_parts(void **state) {
     while (vm->state == VM_CREATING) {
         claiming += vm->nr_pci < 2;
         for (u32 i = 0; i < 2 && vm->virt.mem && mapped < 48; i++) {
-            if (npt_lookup(&vm->virt.npt, first + mapped * stride + 0x10000, NULL) == HPA_NONE) break;
+            if (npt_lookup(&vm->virt.npt, first + mapped * stride + 0x10000, NULL) == HPA_NONE)
+                break;
             assert_int_equal(i, 0);
             mapped++;
         }
@@ -277,8 +285,8 @@ static void test_registers(void **state) {
     fake_destroy(vm);
 }
 
-/* What is held of the device when the image is refused, or a BAR turns out to be in the VM's RAM, goes
- * back. */
+/* What is held of the device when the image is refused, or a BAR turns out to be in the VM's
+ * RAM, goes back. */
 static void test_undone(void **state) {
     strcpy(config.image, "absent");
     assert_null(fake_vm(&config));

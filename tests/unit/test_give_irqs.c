@@ -7,7 +7,9 @@
 #include "passthrough/interrupt.h"
 #include "platform/irq.h"
 
-static bool pending(const struct vm *vm, u32 port) { return vm->events.shared->pending[0] >> port & 1; }
+static bool pending(const struct vm *vm, u32 port) {
+    return vm->events.shared->pending[0] >> port & 1;
+}
 
 static bool take(struct vm *vm, u32 port) {
     bool was = pending(vm, port);
@@ -176,7 +178,8 @@ static void test_msi(void **state) {
     assert_int_equal(fake_get(nic, 0x50, 4), ~1u);
     assert_true(fake_get(nic, 0x42, 2) & 1);
     assert_true(fake_get(nic, PCI_COMMAND, 2) & PCI_COMMAND_NO_INTX);
-    for (n = 0; fake_get(nic, 0x42, 2) & 1 && n < 100; n++) fake_interrupt(vm->pci[0]->entry[0].vector);
+    for (n = 0; fake_get(nic, 0x42, 2) & 1 && n < 100; n++)
+        fake_interrupt(vm->pci[0]->entry[0].vector);
     assert_int_equal(n, 20); /* a storm is held */
     assert_true(take(vm, port));
     give_eoi(vm, 0); /* that is for lines */
@@ -236,9 +239,11 @@ static void test_msix(void **state) {
         assert_int_equal(table_read(vm, TABLE + 16 * n + 12, 4), n > 0);
         for (u32 k = 0; k < n; k++) assert_int_not_equal(a->entry[k].port, a->entry[n].port);
         fake_interrupt(a->entry[n].vector);
-        for (u32 k = 0; k < PCI_MAX_VECTORS; k++) assert_int_equal(take(vm, a->entry[k].port), k == n);
+        for (u32 k = 0; k < PCI_MAX_VECTORS; k++)
+            assert_int_equal(take(vm, a->entry[k].port), k == n);
     }
-    assert_int_equal(*(volatile u32 *)(a->pci->msix_table + 16 * PCI_MAX_VECTORS), ~0u); /* not ours */
+    /* not ours */
+    assert_int_equal(*(volatile u32 *)(a->pci->msix_table + 16 * PCI_MAX_VECTORS), ~0u);
     table_write(vm, TABLE + 2 * 16 + 12, 4, 0);
     assert_int_equal(entry_word(vm, 2, 12), 0);
     assert_int_equal(table_read(vm, TABLE + 2 * 16 + 12, 4), 0);
@@ -275,7 +280,8 @@ static void test_storm_of_messages(void **state) {
     fake_clock(1000 + NS_PER_MS);
     fake_advance(0);
     assert_int_equal(fake_get(nic, 0x62, 2) & 0xc000, 0x8000);
-    for (n = 0; vm->state != VM_CRASHED && n < 1000; n++) fake_interrupt(vm->pci[0]->entry[0].vector);
+    for (n = 0; vm->state != VM_CRASHED && n < 1000; n++)
+        fake_interrupt(vm->pci[0]->entry[0].vector);
     assert_int_equal(n, 20 + 64); /* it does not heed the mask */
     assert_string_equal(vm->why, "PCI device 00:03.0 goes on interrupting though it is masked");
     assert_false(fake_get(nic, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
@@ -305,7 +311,8 @@ static void test_vectors_run_out(void **state) {
     while (fake_vectors_used < 64 - 5) taken[n++] = irq_alloc(on_nothing, NULL);
     assert_null(fake_vm(&config));
     assert_int_equal(fake_error, -ENOSPC);
-    assert_string_equal(fake_why, "PCI device 00:03.0: it needs 16 interrupts, and there are too few left");
+    assert_string_equal(fake_why,
+                        "PCI device 00:03.0: it needs 16 interrupts, and there are too few left");
     assert_int_equal(fake_vectors_used, n);
     assert_int_equal(fake_get(nic, 0x62, 2) & 0x8000, 0);
     while (n > 64 - 16) irq_free(taken[--n]);

@@ -166,7 +166,8 @@ static void test_hot(void **state) {
         assert_int_equal(give_read(vm, 1, 0, 4), -ENOENT);
         assert_int_equal(give_write(vm, 1, 4, 2, 6), -ENOENT);
         /* who had it at hand */
-        assert_int_equal(mediate_write(a, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER), -EPERM);
+        assert_int_equal(mediate_write(a, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER),
+                         -EPERM);
         says(vm, 1, "");
         assert_int_equal(take_away(vm, VF0, true, &steps), 0);
         assert_in_range(steps, 1, 30);
@@ -244,7 +245,8 @@ static void test_card_reset_under_a_vm(void **state) {
     says(vm, 0, "01:10.2 reset");
     assert_false(a->pci->msix_table[12] == 0);
     assert_int_equal(mediate_write(a, 4, 2, PCI_COMMAND_MASTER), -EPERM);
-    assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER); /* not even before it was reset */
+    /* not even before it was reset */
+    assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     fake_interrupt(a->entry[0].vector);
     fake_work();
     assert_int_equal(second->state, VM_RUNNING);
@@ -353,7 +355,8 @@ static void hot_waits(bool silent) {
     fake_work();
     while ((r = give_attach(vm, asked, &at)) > 0) fake_pass(vm->vcpu[0]->sched.cpu);
     assert_int_equal(r, silent ? -EIO : 0);
-    if (silent) assert_string_equal(vm->why, "PCI device 01:10.0: it did not come back from its reset");
+    if (silent)
+        assert_string_equal(vm->why, "PCI device 01:10.0: it did not come back from its reset");
     if (!silent) assert_int_equal(pci_read(VF0, PCI_COMMAND, 2) & 7, 6);
     fake_destroy(vm);
     silent ? vm_put(second) : fake_destroy(second);
@@ -363,7 +366,8 @@ static void test_hot_waits_for_the_card(void **state) { hot_waits(false); }
 
 static void test_hot_waits_in_vain(void **state) { hot_waits(true); }
 
-/* The card is left in its reset, as the operator has stopped what reset it: no function is lost by that. */
+/* The card is left in its reset, as the operator has stopped what reset it: no function is lost
+ * by that. */
 static void test_card_stays_in_reset(void **state) {
     struct vm *vm;
     u64 at = 0;

@@ -38,7 +38,8 @@ static void test_memory_runs_out(void **state) {
     assert_int_equal(model_in_use, 0);
 }
 
-/* For devices that know nothing of pages: one piece, below the limit, and nothing is lost of its rest. */
+/* For devices that know nothing of pages: one piece, below the limit, and nothing is lost of its
+ * rest. */
 static void test_in_one_piece(void **state) {
     struct guestmem m;
 
@@ -106,7 +107,8 @@ static void test_across_chunks(void **state) {
     assert_string_equal(buf, "seventeen");
     assert_memory_equal(guestmem_at(&m, CHUNK_SIZE, &room), "nteen", 5);
     assert_int_equal(room, CHUNK_SIZE);
-    assert_ptr_equal(guestmem_at(&m, CHUNK_SIZE - 1, &room), (u8 *)hpa_to_va(m.chunk[0]) + CHUNK_SIZE - 1);
+    assert_ptr_equal(guestmem_at(&m, CHUNK_SIZE - 1, &room),
+                     (u8 *)hpa_to_va(m.chunk[0]) + CHUNK_SIZE - 1);
     assert_int_equal(room, 1);
     guestmem_fini(&m);
 }

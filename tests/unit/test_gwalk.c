@@ -1,4 +1,5 @@
-/* The guest's page tables walked in software, its instructions found, skipped and measured, faults folded. */
+/* The guest's page tables walked in software, its instructions found, skipped and measured,
+ * faults folded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,9 +44,11 @@ static void clear_shadow(struct virt_vcpu *v) { shadow = false; }
 
 static unsigned get_cpl(struct virt_vcpu *v) { return cpl; }
 
-static const struct virt_ops fake = {
-    .get_reg = get_reg, .set_reg = set_reg, .get_seg = get_seg, .clear_shadow = clear_shadow, .cpl = get_cpl
-};
+static const struct virt_ops fake = { .get_reg = get_reg,
+                                      .set_reg = set_reg,
+                                      .get_seg = get_seg,
+                                      .clear_shadow = clear_shadow,
+                                      .cpl = get_cpl };
 static struct guestmem mem;
 static struct virt_vm vm = { .mem = &mem };
 static struct virt_vcpu v = { .vm = &vm };
@@ -93,8 +96,8 @@ static u64 entry64(gpa_t at) {
 
 static void put32(gpa_t at, u32 e) { assert_int_equal(guestmem_write(&mem, at, &e, 4), 0); }
 
-/* Linear 0x40201000 + x -> 0x300000 + x by tables at 0x1000, 0x2000, 0x3000, 0x4000, with `leaf` bits at
- * the end. */
+/* Linear 0x40201000 + x -> 0x300000 + x by tables at 0x1000, 0x2000, 0x3000, 0x4000, with `leaf`
+ * bits at the end. */
 #define VA 0x40201000ull
 
 static void map4(u64 leaf) {
@@ -135,7 +138,8 @@ static void test_32_bit(void **state) {
     ok(0x40403abc, GA_WRITE, 0x300abc);
     fails(0x40403abc, GA_READ | GA_USER, PF_P | PF_U);
     fails(0x40404000, GA_WRITE, PF_W);
-    put32(0x1000 + 4 * 0x102, 0x00400000 | P | PS | 3 << 13); /* 4 MiB, bits 33:32 of the address by PSE-36 */
+    /* 4 MiB, bits 33:32 of the address by PSE-36 */
+    put32(0x1000 + 4 * 0x102, 0x00400000 | P | PS | 3 << 13);
     ok(0x40812345, GA_READ, 0x300412345);
     put32(0x1000 + 4 * 0x102, 0x00400000 | P | PS | 1 << 21);
     fails(0x40812345, GA_READ, PF_P | PF_RSVD);
@@ -144,8 +148,8 @@ static void test_32_bit(void **state) {
     fails(0x40812345, GA_READ, 0);
 }
 
-/* Tables may lie where the VM has no RAM but something else is mapped, as its shared page: the CPU finds them
- * there. It cannot set bits in what the VM may not write. */
+/* Tables may lie where the VM has no RAM but something else is mapped, as its shared page: the
+ * CPU finds them there. It cannot set bits in what the VM may not write. */
 static void test_tables_in_mapped_pages(void **state) {
     hpa_t page = frame_alloc_zeroed(0);
     u64 *table = hpa_to_va(page);
@@ -165,7 +169,8 @@ static void test_tables_in_mapped_pages(void **state) {
     v.regs.rip = VA;
     put64(0x300000, 0xf4);
     assert_int_equal(guest_fetch(&v, (u8[1]){ 0 }, 1), 1); /* instructions are found, too */
-    assert_null(insn_bytes(&v, 0x1000, VA)); /* but not remembered: what is mapped there may change */
+    /* but not remembered: what is mapped there may change */
+    assert_null(insn_bytes(&v, 0x1000, VA));
     assert_int_equal(npt_unmap(&vm.npt, TAKT_SHARED_GPA, PAGE_SIZE), 0);
     frame_free(page, 0);
 }
@@ -342,8 +347,8 @@ static void test_found_code_is_checked(void **state) {
     assert_null(insn_bytes(&v, 0x1000, VA + PAGE_SIZE - 14));
 }
 
-/* A guest that has jumped to an address that is not canonical exits there when the stack for its #GP is
- * missing; and nothing was ever found yet. */
+/* A guest that has jumped to an address that is not canonical exits there when the stack for its
+ * #GP is missing; and nothing was ever found yet. */
 static void test_no_rip_is_special(void **state) {
     struct virt_vcpu fresh = { .vm = &vm };
 
@@ -374,10 +379,12 @@ static void test_skip(void **state) {
     skip_over(0xfffffffe, 2);
     assert_int_equal(v.regs.rip, 0x100000000);
     assert_int_equal(v.pending.type, EVENT_NONE);
-    skip_over(0x7ffffffffffe, 2); /* it has been executed: the next fetch is what faults, by the CPU */
+    /* it has been executed: the next fetch is what faults, by the CPU */
+    skip_over(0x7ffffffffffe, 2);
     assert_int_equal(v.pending.type, EVENT_NONE);
     assert_int_equal(v.regs.rip, 0x800000000000);
-    v.regs.rflags = RFLAGS_ONE | RFLAGS_RF; /* as IRET of a fault's handler left it: it is used up */
+    /* as IRET of a fault's handler left it: it is used up */
+    v.regs.rflags = RFLAGS_ONE | RFLAGS_RF;
     skip_over(0x1000, 2);
     assert_int_equal(v.regs.rflags, RFLAGS_ONE);
 
@@ -413,7 +420,8 @@ static void test_double_faults(void **state) {
         v.pending = (struct virt_event){ .type = EVENT_EXCEPTION, .vector = EXC_DF };
         assert_int_equal(guest_raise(&v, vec[j], true, 0), vec[j] == EXC_DB || vec[j] == EXC_AC);
     }
-    v.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = EXC_GP }; /* a vector is no exception */
+    /* a vector is no exception */
+    v.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = EXC_GP };
     assert_true(guest_raise(&v, EXC_GP, true, 0));
     assert_int_equal(v.pending.vector, EXC_GP);
 }
@@ -425,7 +433,8 @@ static void test_requeue(void **state) {
     assert_int_equal(event_encode(&v.pending, true), EVENT_VALID | 0x41);
     event_requeue(&v, (u32)(EVENT_VALID | EVENT_HAS_CODE) | 3 << 8 | EXC_PF, 6);
     assert_int_equal(v.pending.code, 6);
-    assert_int_equal(event_encode(&v.pending, true), EVENT_VALID | EVENT_HAS_CODE | 3 << 8 | EXC_PF);
+    assert_int_equal(event_encode(&v.pending, true),
+                     EVENT_VALID | EVENT_HAS_CODE | 3 << 8 | EXC_PF);
     assert_int_equal(event_encode(&v.pending, false), EVENT_VALID | 3 << 8 | EXC_PF);
     v.pending.type = EVENT_NONE;
     event_requeue(&v, (u32)EVENT_VALID | 4 << 8 | 0x80, 0); /* INT 0x80 is executed again */
@@ -452,12 +461,14 @@ static void test_lengths(void **state) {
         { { 0xf3, 0x90 }, 15, 64, 2, INSN_PAUSE },
         { { 0x0f, 0x01, 0xd9 }, 15, 64, 3, INSN_VMMCALL },
         { { 0x0f, 0x01, 0xc1 }, 15, 64, 0, INSN_VMMCALL },
-        { { 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x0f, 0xa2 },
+        { { 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x0f,
+            0xa2 },
           15,
           64,
           15,
           INSN_CPUID },
-        { { 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x0f, 0xa2 },
+        { { 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66,
+            0x0f, 0xa2 },
           16,
           64,
           0,
@@ -467,7 +478,8 @@ static void test_lengths(void **state) {
 
     for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
         assert_int_equal(insn_length(t[i].bytes, t[i].n, t[i].mode, t[i].insn, NULL), t[i].want);
-    assert_int_equal(insn_length((const u8[]){ 0x41, 0x0f, 0x22, 0xe3 }, 4, 64, INSN_MOV_TO_CR, &gpr), 4);
+    assert_int_equal(
+        insn_length((const u8[]){ 0x41, 0x0f, 0x22, 0xe3 }, 4, 64, INSN_MOV_TO_CR, &gpr), 4);
     assert_int_equal(gpr, 11);
     assert_int_equal(insn_length((const u8[]){ 0x0f, 0x22, 0xe3 }, 2, 64, INSN_MOV_TO_CR, &gpr), 0);
 }

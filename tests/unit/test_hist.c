@@ -19,7 +19,8 @@ static void test_percentiles(void **state) {
     assert_int_equal(h.max, 0);
 }
 
-/* Every bucket's edge: a single sample comes back exactly (capped by the maximum), and never below itself. */
+/* Every bucket's edge: a single sample comes back exactly (capped by the maximum), and never
+ * below itself. */
 static void test_single_values(void **state) {
     static struct hist h;
 

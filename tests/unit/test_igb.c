@@ -1,4 +1,5 @@
-/* The driver of the 82576 against a made-up one, whose registers it reaches through the functions below. */
+/* The driver of the 82576 against a made-up one, whose registers it reaches through the
+ * functions below. */
 #include <takt/errno.h>
 #include "nic_rig.h"
 
@@ -33,7 +34,8 @@ static void model_write(volatile u8 *p, u32 v) {
     if (at == 0xd8) poke(0xd0, peek(0xd0) & ~v);
     if (at == 0x1528) poke(0x1524, peek(0x1524) & ~v);
     if (at == 0 && v & 1u << 26) in_reset = stuck ? ~0u : 10;
-    if (at == RX + 0x18) assert_true(!v || peek(RX + 0x28) & 1u << 25); /* a tail for a queue that is off */
+    /* a tail for a queue that is off */
+    if (at == RX + 0x18) assert_true(!v || peek(RX + 0x28) & 1u << 25);
     if (at == 0x20) {
         assert_int_equal(v >> 21 & 31, 1); /* the address of its PHY */
         if ((v >> 26 & 3) == 1 && (v >> 16 & 31) == 0) phy_control = v & 0xffff;
@@ -155,7 +157,8 @@ static void test_interrupts(void **state) {
     begin();
     igb_interrupts(&nic, 8000);
     assert_int_equal(peek(0x1680), 125 << 2); /* us */
-    assert_int_equal(peek(0x171c), 0x80);     /* of queue 7: what comes, by vector 0, and not what is sent */
+    /* of queue 7: what comes, by vector 0, and not what is sent */
+    assert_int_equal(peek(0x171c), 0x80);
     assert_int_equal(peek(0x1740), 0x8000);
     assert_int_equal(peek(0x1514) & 0x11, 0x11);
     assert_int_equal(peek(0x152c) & peek(0x1524), 1);
@@ -213,8 +216,8 @@ static void test_receive(void **state) {
     rig_receive(&nic.ring, good_frame);
 }
 
-/* What is no frame is dropped, whatever the device writes back. A wrong checksum above Ethernet is none of
- * its errors. */
+/* What is no frame is dropped, whatever the device writes back. A wrong checksum above Ethernet
+ * is none of its errors. */
 static void test_bad_frames(void **state) {
     static const u8 good[60] = { 1 };
     const void *frame;
@@ -256,10 +259,14 @@ static void test_all_done(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_absent, setup),     cmocka_unit_test_setup(test_no_address, setup),
-        cmocka_unit_test_setup(test_set_up, setup),     cmocka_unit_test_setup(test_interrupts, setup),
-        cmocka_unit_test_setup(test_send, setup),       cmocka_unit_test_setup(test_receive, setup),
-        cmocka_unit_test_setup(test_bad_frames, setup), cmocka_unit_test_setup(test_all_done, setup),
+        cmocka_unit_test_setup(test_absent, setup),
+        cmocka_unit_test_setup(test_no_address, setup),
+        cmocka_unit_test_setup(test_set_up, setup),
+        cmocka_unit_test_setup(test_interrupts, setup),
+        cmocka_unit_test_setup(test_send, setup),
+        cmocka_unit_test_setup(test_receive, setup),
+        cmocka_unit_test_setup(test_bad_frames, setup),
+        cmocka_unit_test_setup(test_all_done, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

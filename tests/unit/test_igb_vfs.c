@@ -1,4 +1,5 @@
-/* What the physical function of an 82576 gives its virtual ones, and what not, against a made-up card. */
+/* What the physical function of an 82576 gives its virtual ones, and what not, against a made-up
+ * card. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +103,8 @@ static void test_reset(void **state) {
 }
 
 static void test_not_ready(void **state) {
-    for (u32 type = 2; type < 8; type++) assert_int_equal(answer_to(0, type, 0, 0), 0x40000000 | type);
+    for (u32 type = 2; type < 8; type++)
+        assert_int_equal(answer_to(0, type, 0, 0), 0x40000000 | type);
     assert_int_equal(vfs.vf[0].refused, 6);
     assert_int_equal(pf_peek(0xc90), 0x80);
     assert_int_equal(pf_peek(0x5ad0), 0);
@@ -148,7 +150,8 @@ static void test_vlan(void **state) {
     assert_int_equal(answer_to(1, 4 | 1 << 16, 100, 0), YES | 4); /* once more changes nothing */
     assert_int_equal(pools_of_vlan(100), 0x83);
     assert_int_equal(pf_peek(0x5600 + 4 * 3), 1 << 4);
-    assert_int_equal(answer_to(2, 4, 100, 0), YES | 4); /* who is not of it cannot take it from others */
+    /* who is not of it cannot take it from others */
+    assert_int_equal(answer_to(2, 4, 100, 0), YES | 4);
     assert_int_equal(pools_of_vlan(100), 0x83);
     assert_int_equal(answer_to(0, 4, 100, 0), YES | 4);
     assert_int_equal(pools_of_vlan(100), 0x82);
@@ -156,7 +159,8 @@ static void test_vlan(void **state) {
     assert_int_equal(answer_to(1, 4 | 1 << 16, 300, 0), NO | 4); /* four each */
     assert_int_equal(answer_to(0, 4 | 1 << 16, 300, 0), YES | 4);
     for (u32 i = 0; i < 3; i++)
-        assert_int_equal(answer_to(0, 4 | 1 << 16, (const u32[]){ 0, 4095, 100 + 4096 }[i], 0), NO | 4);
+        assert_int_equal(answer_to(0, 4 | 1 << 16, (const u32[]){ 0, 4095, 100 + 4096 }[i], 0),
+                         NO | 4);
     assert_int_equal(vlan_entries(), 5);
     RESET(1);
     assert_int_equal(vlan_entries(), 1);
@@ -269,7 +273,8 @@ static void test_scrubbed(void **state) {
     vf_reset(0);
     igb_vfs_serve(&vfs, now);
     for (u32 queue = 0; queue < 16; queue++) assert_int_equal(ring_is(queue, 0), queue % 8 == 0);
-    for (u32 queue = 0; queue < 16; queue++) assert_int_equal(ring_is(queue, 0x5ec4e7), queue % 8 != 0);
+    for (u32 queue = 0; queue < 16; queue++)
+        assert_int_equal(ring_is(queue, 0x5ec4e7), queue % 8 != 0);
     for (u32 at = 0; at < 0x40; at += 4) assert_int_equal(vf_read(0, 0x800 + at), 0);
     assert_int_equal(vf_read(1, 0x800), 0x5ec4e7);
     assert_int_equal(vf_read(0, 0xc40) & 0xc, 0);
@@ -366,7 +371,9 @@ static const u8 *station(u32 i) {
     return mac;
 }
 
-static u64 station_address(u32 i) { return 0x9902 | (u64)(i >> 8 & 255) << 32 | (u64)(i & 255) << 40; }
+static u64 station_address(u32 i) {
+    return 0x9902 | (u64)(i >> 8 & 255) << 32 | (u64)(i & 255) << 40;
+}
 
 /* Who sends through us is known to the card, 16 at a time, those that were heard of last. */
 static void test_behind(void **state) {
@@ -379,7 +386,8 @@ static void test_behind(void **state) {
     assert_true(igb_vfs_sends(&vfs, station(77), now += NS_PER_MS));
     assert_address(8, station_address(0), 0x80);
     assert_address(9, station_address(77), 0x80);
-    assert_true(igb_vfs_sends(&vfs, (const u8 *)"\xff\xff\xff\xff\xff\xff", now)); /* that of a group */
+    /* that of a group */
+    assert_true(igb_vfs_sends(&vfs, (const u8 *)"\xff\xff\xff\xff\xff\xff", now));
     assert_address(10, station_address(2), 0x80);
     igb_vfs_mac(&vfs, 2, its);
     assert_false(igb_vfs_sends(&vfs, its, now)); /* or its frames would come to us too */

@@ -1,5 +1,5 @@
-/* The driver of a virtual function of the 82576, with the physical function's on the other side of a made-up
- * card. */
+/* The driver of a virtual function of the 82576, with the physical function's on the other side
+ * of a made-up card. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -233,7 +233,8 @@ static void test_echo(void **state) {
     assert_int_equal(vf.echoes, 2);
 }
 
-/* What is too long, in one descriptor or in several, and what the device calls bad, is counted, each once. */
+/* What is too long, in one descriptor or in several, and what the device calls bad, is counted,
+ * each once. */
 static void test_too_long(void **state) {
     static const u8 other[6] = { 2, 1 };
     volatile struct rx_desc *d;

@@ -59,7 +59,8 @@ static void test_scrubbed(void **state) {
         if (at != 0x6000 && at != 0x100000) /* start page and image */
             for (int i = 0; i < 4096; i++) assert_int_equal(page[i], 0);
     }
-    for (size_t i = 0; i < sizeof(*vm->events.shared); i++) assert_int_equal(((u8 *)vm->events.shared)[i], 0);
+    for (size_t i = 0; i < sizeof(*vm->events.shared); i++)
+        assert_int_equal(((u8 *)vm->events.shared)[i], 0);
     fake_destroy(vm);
     assert_no_leak();
 }
@@ -96,8 +97,8 @@ static void test_every_failing_frame(void **state) {
     struct config_vm c = fake_config("fails", 2);
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
 
-    /* With 0, 1, 2 ... small frames left and whole chunks in plenty, making it fails ever later, and leaks
-     * nothing. */
+    /* With 0, 1, 2 ... small frames left and whole chunks in plenty, making it fails ever later,
+     * and leaks nothing. */
     for (u32 keep = 0; keep < 40; keep++) {
         hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
         u32 n = 0;
@@ -226,7 +227,8 @@ static void test_shutdown(void **state) {
 
     vm_shutdown(vm, TAKT_SHUTDOWN_REBOOT, 3);
     assert_int_equal(vm->exit_code, 3);
-    fake_work_due(); /* not before it is a second old: else it could do that for ever, and fill the log */
+    /* not before it is a second old: else it could do that for ever, and fill the log */
+    fake_work_due();
     again = vm_find("ends");
     assert_ptr_equal(again, vm);
     vm_put(again);
@@ -247,8 +249,8 @@ static void test_shutdown(void **state) {
     assert_no_leak();
 }
 
-/* Ids stay below what marks the turbo part of a VM; those that are taken are left out, and the list stays in
- * order. */
+/* Ids stay below what marks the turbo part of a VM; those that are taken are left out, and the
+ * list stays in order. */
 static void test_ids_come_round(void **state) {
     struct config_vm c = fake_config("stays", 1), none = fake_config("none", 1);
     struct vm *first = fake_vm(&c), *second, *at;
@@ -312,7 +314,8 @@ static void test_order_of_destruction(void **state) {
     struct vm *vm = fake_vm(&c);
 
     for (u64 i = 0; i < 2; i++) /* vCPU 1 where fake_current() runs it */
-        assert_int_equal(sched_set_affinity(&vm->vcpu[i]->sched, &(struct cpumask){ BIT(1 - i) }), 0);
+        assert_int_equal(sched_set_affinity(&vm->vcpu[i]->sched, &(struct cpumask){ BIT(1 - i) }),
+                         0);
     evtchn_alloc(&vm->events, 1);
     fake_current(vm->vcpu[1]); /* on a pCPU: destruction has to wait for it */
     vm_stopped = on_stopped;

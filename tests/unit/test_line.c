@@ -54,9 +54,9 @@ static void keep(const char *s, size_t n) {
 }
 
 static const char *names(const char *word, bool first, unsigned n) {
-    static const char *const first_words[] = { "pause", "param", "list", NULL }, *const others[] = { "vm-a",
-                                                                                                     "vm-b",
-                                                                                                     NULL };
+    static const char *const first_words[] = { "pause", "param", "list", NULL }, *const others[] = {
+        "vm-a", "vm-b", NULL
+    };
 
     for (const char *const *w = first ? first_words : others; *w; w++) {
         if (strncmp(*w, word, strlen(word)) == 0 && n-- == 0) return *w;
@@ -88,10 +88,12 @@ static void editing(void **state) {
     assert_string_equal(edit(&l, "lst\x01\x1b[C\x1bOC\x1b[Di\r"), "list"); /* right */
     assert_string_equal(edit(&l, "\x1b[A\r"), "list");                     /* history */
     assert_string_equal(edit(&l, "new\x1b[A\x1b[A\x1b[B\x1b[B\r"), "");
-    assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab"); /* not understood: nothing */
+    /* not understood: nothing */
+    assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab");
 }
 
-/* ^W takes the word before the cursor, and the blanks behind it; ^L clears the screen and keeps the line. */
+/* ^W takes the word before the cursor, and the blanks behind it; ^L clears the screen and keeps
+ * the line. */
 static void words_and_screen(void **state) {
     static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
 
@@ -139,13 +141,17 @@ static void completion(void **state) {
     assert_string_equal(edit(&l, "pa\t\r"), "pa");
     assert_non_null(strstr(screen, "pause  param"));
     assert_string_equal(edit(&l, "zzz\t\r"), "zzz");
-    assert_string_equal(edit(&l, "st\x01li\t\r"), "list st"); /* completes what is left of the cursor */
+    /* completes what is left of the cursor */
+    assert_string_equal(edit(&l, "st\x01li\t\r"), "list st");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split),          cmocka_unit_test(editing),    cmocka_unit_test(words_and_screen),
-        cmocka_unit_test(editing_limits), cmocka_unit_test(completion),
+        cmocka_unit_test(split),
+        cmocka_unit_test(editing),
+        cmocka_unit_test(words_and_screen),
+        cmocka_unit_test(editing_limits),
+        cmocka_unit_test(completion),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

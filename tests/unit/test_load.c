@@ -132,8 +132,8 @@ static void test_no_room_for_start(void **state) {
     ph(0)->p_memsz = 0x200000;
     ph(1)->p_type = PT_NULL;
     memcpy(file + 0x800 + 16, &(u32){ 0x10 }, 4);
-    assert_string_equal(refused(),
-                        "the image leaves no room in low memory for what it is to find at its start");
+    assert_string_equal(
+        refused(), "the image leaves no room in low memory for what it is to find at its start");
 }
 
 static void test_elf32(void **state) {
@@ -212,8 +212,11 @@ static void test_lies(void **state) {
 
 /* ---- multiboot1 ---- */
 
-static void mb_header(u32 at, u32 flags, u32 header, u32 load, u32 load_end, u32 bss_end, u32 entry) {
-    u32 h[8] = { 0x1badb002, flags, -(0x1badb002u + flags), header, load, load_end, bss_end, entry };
+static void mb_header(u32 at, u32 flags, u32 header, u32 load, u32 load_end, u32 bss_end,
+                      u32 entry) {
+    u32 h[8] = {
+        0x1badb002, flags, -(0x1badb002u + flags), header, load, load_end, bss_end, entry
+    };
 
     memcpy(file + at, h, sizeof(h));
 }
@@ -271,13 +274,14 @@ static void test_multiboot_lies(void **state) {
           "a segment of the image lies outside the VM's memory" },
         { 0x10000, 0x100004, 0x100000, 0x102000, 0x300000, 0x100000,
           "a segment of the image lies outside the VM's memory" },
-        { 0x10000, 0x100004, 0x100000, 0, 0, 0x103000, "the image's entry lies outside what is loaded" },
+        { 0x10000, 0x100004, 0x100000, 0, 0, 0x103000,
+          "the image's entry lies outside what is loaded" },
     };
 
     for (unsigned i = 0; i < ARRAY_SIZE(lies); i++) {
         memset(file, 0, FILE_SIZE);
-        mb_header(0x1004, lies[i].flags, lies[i].header, lies[i].load, lies[i].load_end, lies[i].bss_end,
-                  lies[i].entry);
+        mb_header(0x1004, lies[i].flags, lies[i].header, lies[i].load, lies[i].load_end,
+                  lies[i].bss_end, lies[i].entry);
         assert_string_equal(refused(), lies[i].why);
     }
     memset(file, 0, FILE_SIZE);
@@ -341,8 +345,9 @@ static Elf64_Shdr *sh(unsigned n) { return (Elf64_Shdr *)(file + 0x900) + n; }
 
 static Elf64_Sym *sym(unsigned n) { return (Elf64_Sym *)(file + 0xa00) + n; }
 
-/* Of 0x2000 bytes of text at 0x100000: fill from 0x100010, spill (of assembler: no type) from 0x100800; a
- * variable and a constant that are nearer to some addresses, but no functions; names at 0xb00. */
+/* Of 0x2000 bytes of text at 0x100000: fill from 0x100010, spill (of assembler: no type) from
+ * 0x100800; a variable and a constant that are nearer to some addresses, but no functions; names
+ * at 0xb00. */
 static void good_symbols(void) {
     static const char names[] = "\0fill\0spill\0variable";
 
@@ -361,9 +366,13 @@ static void good_symbols(void) {
                            .sh_entsize = sizeof(Elf64_Sym) };
     *sh(3) = (Elf64_Shdr){ .sh_type = SHT_STRTAB, .sh_offset = 0xb00, .sh_size = sizeof(names) };
     *sym(1) = (Elf64_Sym){ .st_name = 1, .st_info = STT_FUNC, .st_shndx = 1, .st_value = 0x100010 };
-    *sym(2) = (Elf64_Sym){ .st_name = 6, .st_info = STT_NOTYPE, .st_shndx = 1, .st_value = 0x100800 };
-    *sym(3) = (Elf64_Sym){ .st_name = 12, .st_info = STT_OBJECT, .st_shndx = 1, .st_value = 0x100900 };
-    *sym(4) = (Elf64_Sym){ .st_name = 12, .st_info = STT_NOTYPE, .st_shndx = SHN_ABS, .st_value = 0x100700 };
+    *sym(2) =
+        (Elf64_Sym){ .st_name = 6, .st_info = STT_NOTYPE, .st_shndx = 1, .st_value = 0x100800 };
+    *sym(3) =
+        (Elf64_Sym){ .st_name = 12, .st_info = STT_OBJECT, .st_shndx = 1, .st_value = 0x100900 };
+    *sym(4) = (Elf64_Sym){
+        .st_name = 12, .st_info = STT_NOTYPE, .st_shndx = SHN_ABS, .st_value = 0x100700
+    };
     memcpy(file + 0xb00, names, sizeof(names));
 }
 
@@ -389,7 +398,8 @@ static void test_symbols(void **state) {
     assert_string_equal(symbol(0x100010), "fi?l+0x0");
 }
 
-/* Nothing in the table is believed; it costs no more than the bound, however large it says that it is. */
+/* Nothing in the table is believed; it costs no more than the bound, however large it says that
+ * it is. */
 static void test_symbols_that_lie(void **state) {
     good_symbols();
     eh()->e_shoff = FILE_SIZE - 64;

@@ -1,4 +1,5 @@
-/* Configuration space as VMs see it: each register is told of, emulated or refused, one can be written. */
+/* Configuration space as VMs see it: each register is told of, emulated or refused, one can be
+ * written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,8 @@ static int setup(void **state) {
     fake_pci_cap(card, 0x50, PCI_CAP_MSI);
     fake_pci_cap(card, 0x70, PCI_CAP_MSIX);
     fake_pci_cap(card, 0xa0, PCI_CAP_EXPRESS);
-    fake_pci_cap(card, 0xe0, 0x03); /* VPD: its address register makes it read and write the EEPROM */
+    /* VPD: its address register makes it read and write the EEPROM */
+    fake_pci_cap(card, 0xe0, 0x03);
     fake_set(card, 0x72, 2, 0xc018);
     fake_set(card, 0x74, 4, 3);
     fake_pci_extended(card, 0x100, 0x01);

@@ -30,7 +30,8 @@ static void mp_begin(void) {
     MP_ENTRY(1, 0, 'P', 'C', 'I', ' ', ' ', ' ');
     MP_ENTRY(1, 1, 'I', 'S', 'A', ' ', ' ', ' ');
     MP_ENTRY(2, 7, 0x11, 1, 0, 0, 0xc0, 0xfe);
-    info = (struct acpi_info){ .nr_ioapics = 2, .ioapic = { { 0xfec10000, 0 }, { 0xfec00000, 24 } } };
+    info =
+        (struct acpi_info){ .nr_ioapics = 2, .ioapic = { { 0xfec10000, 0 }, { 0xfec00000, 24 } } };
 }
 
 static void test_mp(void **state) {

@@ -46,7 +46,8 @@ static void test_carries(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random), cmocka_unit_test(test_carries) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random),
+                                        cmocka_unit_test(test_carries) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,8 @@ static void hold_gaps(unsigned connections, u32 rcvbuf) {
         wire_forget();
         assert_int_equal(acked(), 0);
     }
-    /* Each gap is as large as its account, or as lwIP allows: nothing was dropped for want of heap. */
+    /* Each gap is as large as its account, or as lwIP allows: nothing was dropped for want of
+     * heap. */
     for (unsigned i = 0; i < connections; i++)
         assert_true(taken[i]->held >= MIN(segments / 4 * 3, (unsigned)TCP_OOSEQ_MAX_PBUFS));
     assert_true(net_stats()->drop_no_room > dropped || segments > TCP_OOSEQ_MAX_PBUFS);

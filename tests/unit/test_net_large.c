@@ -1,5 +1,6 @@
-/* The largest buffer that a socket may have (vTurbo, section 3.2: 40 MB): the peer is promised all of it, may
- * fill it while nobody reads, also while the reader owns the socket, and every byte is kept. */
+/* The largest buffer that a socket may have (vTurbo, section 3.2: 40 MB): the peer is promised
+ * all of it, may fill it while nobody reads, also while the reader owns the socket, and every
+ * byte is kept. */
 #include <string.h>
 #include "net_rig.h"
 

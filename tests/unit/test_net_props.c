@@ -1,10 +1,9 @@
-/* The modified receive path under thousands of random schedules: segments lost, late, twice, overlapping, the
- * socket owned and released at any point, the switch thrown. Whatever happens: the stream is delivered
- * exactly, no byte is acknowledged that was not kept, acknowledgement numbers never go back, and the window
- * never promises room that is not there.
+/* The modified receive path under thousands of random schedules: segments lost, late, twice,
+ * overlapping, the socket owned and released at any point, the switch thrown. Whatever happens:
+ * the stream is delivered exactly, no byte is acknowledged that was not kept, acknowledgement
+ * numbers never go back, and the window never promises room that is not there.
  *
- * TAKT_SEED=n runs that schedule alone; TAKT_SCHEDULES=n as many from seed 1 on.
- */
+ * TAKT_SEED=n runs that schedule alone; TAKT_SCHEDULES=n as many from seed 1 on. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,14 +52,15 @@ static struct {
 } t;
 
 /* All that the stack has of the stream, in order, from where the thread has read to: what may be
- * acknowledged. Walks the receive queue, the backlog and what lwIP keeps beyond a gap, so it relies on
- * nothing that the stack says of itself. */
+ * acknowledged. Walks the receive queue, the backlog and what lwIP keeps beyond a gap, so it
+ * relies on nothing that the stack says of itself. */
 static u8 kept[1 << 20];
 
 static void keep(u32 from, const u8 *data, u32 len) {
     for (u32 i = 0; i < len; i++) {
         if (from + i >= t.total) break;
-        if (data[i] != stream_byte(from + i)) t.wrong = "the stack keeps other bytes than were sent";
+        if (data[i] != stream_byte(from + i))
+            t.wrong = "the stack keeps other bytes than were sent";
         kept[from + i] = 1;
     }
 }
@@ -96,7 +96,8 @@ static u32 kept_up_to(void) {
         for (struct tcp_seg *g = s->pcb.tcp->ooseq; g; g = g->next) {
             u32 from = position(g->tcphdr->seqno);
 
-            for (struct pbuf *q = g->p; q; from += q->len, q = q->next) keep(from, q->payload, q->len);
+            for (struct pbuf *q = g->p; q; from += q->len, q = q->next)
+                keep(from, q->payload, q->len);
             fin = fin || TCPH_FLAGS(g->tcphdr) & FIN;
         }
     for (at = t.read; at < t.total && kept[at];) at++;
@@ -123,8 +124,8 @@ static void check(void) {
         t.wrong = "bytes were acknowledged that were not kept";
     checked_ack = t.ack;
     if (!t.wrong) return;
-    fprintf(stderr, "seed %llu: %s (acknowledged %u, read %u of %u)\n", (unsigned long long)t.seed, t.wrong,
-            t.ack, t.read, t.total);
+    fprintf(stderr, "seed %llu: %s (acknowledged %u, read %u of %u)\n", (unsigned long long)t.seed,
+            t.wrong, t.ack, t.read, t.total);
     fail();
 }
 
@@ -149,7 +150,8 @@ static void arrive(void) {
     peer_segment(&t.p, ACK | (f.fin ? FIN : 0), t.p.iss + 1 + f.from, data, f.len);
 }
 
-/* A new segment, within the window that the peer knows; sometimes it begins in what was sent before. */
+/* A new segment, within the window that the peer knows; sometimes it begins in what was sent
+ * before. */
 static void send_new(void) {
     u32 room = position(t.p.edge), from = t.next, len = 1 + rnd(rnd(4) ? 1400 : 60);
 
@@ -195,7 +197,8 @@ static void thread_acts(void) {
         sock_release(t.s);
     } else if (rnd(3) == 0 && t.s->backlog.count == 0) {
         if (rnd(4) == 0)
-            sock_send(t.s, "data of ours", 12, 0); /* the peer's acknowledgement goes to the backlog */
+            sock_send(t.s, "data of ours", 12,
+                      0); /* the peer's acknowledgement goes to the backlog */
         wire_poll();
         t.owned = true;
         sock_own(t.s);
@@ -242,7 +245,8 @@ static void run(u64 seed) {
         case 9:
             if (rnd(20) == 0) net_set_early_ack(early = !early);
             if (rnd(10) == 0) wire_pass(rnd(300));
-            if (t.owned && rnd(20) == 0) wire_pass(5000); /* what the thread has sent is sent again */
+            /* what the thread has sent is sent again */
+            if (t.owned && rnd(20) == 0) wire_pass(5000);
             if (!t.n || rnd(30) == 0) send_again();
             break;
         }
@@ -275,11 +279,12 @@ static void test_schedules(void **state) {
         assert_int_equal(wire_buffers(), buffers);
     }
     was = *net_stats();
-    print_message("%llu schedules: %llu segments in backlogs, %llu early acknowledgements, %llu suppressed, "
-                  "%llu raised\n",
-                  (unsigned long long)(last - first + 1), (unsigned long long)was.backlog_segments,
-                  (unsigned long long)was.ack_early, (unsigned long long)was.ack_suppressed,
-                  (unsigned long long)was.ack_raised);
+    print_message(
+        "%llu schedules: %llu segments in backlogs, %llu early acknowledgements, %llu suppressed, "
+        "%llu raised\n",
+        (unsigned long long)(last - first + 1), (unsigned long long)was.backlog_segments,
+        (unsigned long long)was.ack_early, (unsigned long long)was.ack_suppressed,
+        (unsigned long long)was.ack_raised);
     if (last - first < 100) return;
     /* That the schedules reach what they are for. */
     assert_true(was.backlog_segments > 1000 && was.ack_early > 1000 && was.ack_suppressed > 100);

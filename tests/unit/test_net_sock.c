@@ -1,5 +1,5 @@
-/* Sockets: threads beside the bottom half, sending, how connections begin and end, and what there is for all
- * of them. */
+/* Sockets: threads beside the bottom half, sending, how connections begin and end, and what
+ * there is for all of them. */
 #include <string.h>
 #include "net_rig.h"
 
@@ -79,8 +79,8 @@ static void test_in_place(void **state) {
     assert_int_equal(sock_recv_in_place(s, 1500, take, &t, 0), -EAGAIN);
 }
 
-/* A long backlog goes through TCP by turns, between which the device is served. What comes then goes behind
- * it, and is acknowledged as if the socket were still owned. */
+/* A long backlog goes through TCP by turns, between which the device is served. What comes then
+ * goes behind it, and is acknowledged as if the socket were still owned. */
 static void test_replay_in_turns(void **state) {
     u32 i, before;
 
@@ -158,8 +158,8 @@ static void test_send(void **state) {
     assert_int_equal(s->slot, SLOT_SPARE);
 }
 
-/* A peer that acknowledges nothing: to wait for it ends with the deadline, and an abort gets the socket back
- * at once, where a close would wait for as long as TCP tries. */
+/* A peer that acknowledges nothing: to wait for it ends with the deadline, and an abort gets the
+ * socket back at once, where a close would wait for as long as TCP tries. */
 static void test_flush_and_abort(void **state) {
     u8 data[100];
 
@@ -179,8 +179,8 @@ static void test_flush_and_abort(void **state) {
     assert_int_equal(s->slot, SLOT_SPARE);
 }
 
-/* What the driver keeps with the device and what one socket may hold are reserved: others are refused
- * rather than starved. */
+/* What the driver keeps with the device and what one socket may hold are reserved: others are
+ * refused rather than starved. */
 static void test_buffers_are_reserved(void **state) {
     struct sock_options large = { .rcvbuf = 1 << 20 };
     struct sock *more[4];

@@ -1,5 +1,5 @@
-/* Checksums that are left to the device, and those for which the device gives its word: the stack computes
- * and verifies none of them, and all the others. */
+/* Checksums that are left to the device, and those for which the device gives its word: the
+ * stack computes and verifies none of them, and all the others. */
 #include <string.h>
 #include "net_rig.h"
 
@@ -32,8 +32,8 @@ static void test_left_to_the_device(void **state) {
     assert_int_equal(net_stats()->tx_unsummed - before, n);
 }
 
-/* What the stack writes itself: early acknowledgements, and the number that it raises in what lwIP sends
- * again. */
+/* What the stack writes itself: early acknowledgements, and the number that it raises in what
+ * lwIP sends again. */
 static void test_own_segments(void **state) {
     u64 raised = net_stats()->ack_raised, early = net_stats()->ack_early;
     struct seen o;
@@ -65,8 +65,8 @@ static void test_datagram(void **state) {
     wire_poll();
 }
 
-/* A wrong sum in a segment that the driver vouches for does not matter, owned or not; in any other it does,
- * also in one that comes right behind. */
+/* A wrong sum in a segment that the driver vouches for does not matter, owned or not; in any
+ * other it does, also in one that comes right behind. */
 static void test_checked(void **state) {
     u64 before = net_stats()->rx_unsummed;
 
@@ -79,7 +79,8 @@ static void test_checked(void **state) {
     peer_data(&p, 1000, 1000);
     assert_int_equal(s->backlog.count, 1);
     assert_int_equal(net_stats()->rx_unsummed - before, 2);
-    __atomic_store_n(&s->owned, 0, __ATOMIC_SEQ_CST); /* released, and the bottom half has not heard of it */
+    /* released, and the bottom half has not heard of it */
+    __atomic_store_n(&s->owned, 0, __ATOMIC_SEQ_CST);
     wire_checked = false;
     p.break_sum = 1;
     peer_data(&p, 2000, 1000);

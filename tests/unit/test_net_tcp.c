@@ -1,5 +1,5 @@
-/* The TCP receive path (netstack/): ownership, the backlog, early acknowledgements, against a scripted
- * peer. */
+/* The TCP receive path (netstack/): ownership, the backlog, early acknowledgements, against a
+ * scripted peer. */
 #include <string.h>
 #include "net_rig.h"
 #include <netstack/lwip_private.h>
@@ -16,20 +16,23 @@ static void test_algorithm(void **state) {
         u32 nxt; /* bl.nxt after it */
         bool online;
     } step[] = {
-        { 100, 100, 10, 1, 1, 0, 1, BACKLOG_ACK, 110, 1 },     /* lines 4-8, 15-17, 22 */
-        { 100, 110, 10, 1, 1, 0, 0, BACKLOG_ACK, 120, 1 },     /* 14-17: in order behind the backlog */
+        { 100, 100, 10, 1, 1, 0, 1, BACKLOG_ACK, 110, 1 }, /* lines 4-8, 15-17, 22 */
+        /* 14-17: in order behind the backlog */
+        { 100, 110, 10, 1, 1, 0, 0, BACKLOG_ACK, 120, 1 },
         { 100, 120, 0, 1, 1, 0, 0, BACKLOG_KEPT, 120, 1 },     /* no data: nothing to acknowledge */
         { 100, 120, 10, 1, 0, 0, 0, BACKLOG_DROPPED, 120, 1 }, /* 21: not kept, bl.nxt stays */
         { 100, 130, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* 18-20 */
-        { 100, 120, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* off: the missing one does not turn it on */
-        { 120, 140, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* 10-13: on again, but this is not in order */
-        { 120, 120, 10, 1, 1, 0, 0, BACKLOG_ACK, 130, 1 },     /* 10-17 */
-        { 150, 150, 10, 1, 1, 1, 1, BACKLOG_KEPT, 150, 0 },    /* a gap waits in TCP: off */
-        { 150, 150, 10, 1, 1, 0, 1, BACKLOG_ACK, 160, 1 },     /* closed: on */
-        { 150, 160, 10, 0, 1, 0, 0, BACKLOG_KEPT, 160, 0 },    /* FIN, RST, SYN: for TCP */
-        { 170, 165, 10, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 },    /* half of it known: not in order */
-        { 170, 170, 2000, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 },  /* beyond the window */
-        { 170, 170, 830, 1, 1, 0, 1, BACKLOG_ACK, 1000, 1 },   /* up to its very edge */
+        /* off: the missing one does not turn it on */
+        { 100, 120, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },
+        /* 10-13: on again, but this is not in order */
+        { 120, 140, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },
+        { 120, 120, 10, 1, 1, 0, 0, BACKLOG_ACK, 130, 1 },    /* 10-17 */
+        { 150, 150, 10, 1, 1, 1, 1, BACKLOG_KEPT, 150, 0 },   /* a gap waits in TCP: off */
+        { 150, 150, 10, 1, 1, 0, 1, BACKLOG_ACK, 160, 1 },    /* closed: on */
+        { 150, 160, 10, 0, 1, 0, 0, BACKLOG_KEPT, 160, 0 },   /* FIN, RST, SYN: for TCP */
+        { 170, 165, 10, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 },   /* half of it known: not in order */
+        { 170, 170, 2000, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 }, /* beyond the window */
+        { 170, 170, 830, 1, 1, 0, 1, BACKLOG_ACK, 1000, 1 },  /* up to its very edge */
     };
     struct net_buf buf[ARRAY_SIZE(step)];
     struct backlog b;
@@ -161,7 +164,8 @@ static void test_switch(void **state) {
     net_set_early_ack(false);
     peer_data(&p, 1000, 1000);
     assert_int_equal(acked(), 1000);
-    net_set_early_ack(true); /* what came meanwhile is TCP's to acknowledge: not before the release */
+    /* what came meanwhile is TCP's to acknowledge: not before the release */
+    net_set_early_ack(true);
     peer_data(&p, 2000, 1000);
     assert_int_equal(acked(), 1000);
     sock_release(s);
@@ -198,7 +202,8 @@ static void test_out_of_order(void **state) {
     expect_stream(5000);
 }
 
-/* The gap outlives the release: early acknowledgements stay off while TCP holds what is beyond it. */
+/* The gap outlives the release: early acknowledgements stay off while TCP holds what is beyond
+ * it. */
 static void test_gap_in_tcp(void **state) {
     open_with(NET_OWNER, true, 0);
     peer_data(&p, 1000, 1000);
@@ -238,8 +243,8 @@ static void never_back(const struct seen *o) {
     ack_before = o->ack;
 }
 
-/* On release TCP goes through all that was acknowledged early: its own numbers are lower for a while, and
- * stay here; what carries data goes out with the number that the peer knows. */
+/* On release TCP goes through all that was acknowledged early: its own numbers are lower for a
+ * while, and stay here; what carries data goes out with the number that the peer knows. */
 static void test_suppression(void **state) {
     u64 suppressed, raised;
     struct seen o;
@@ -308,7 +313,8 @@ static void within_room(const struct seen *o) {
 
     if (o->to != p.port || o->flags & (SYN | RST)) return;
     edge = o->ack + (o->window << p.scale) - p.iss - 1;
-    /* Everything up to the edge fits if all that has not been read stays. FIN takes a number, but no room. */
+    /* Everything up to the edge fits if all that has not been read stays. FIN takes a number,
+     * but no room. */
     if (edge > read_so_far + buffer_size + 1) promised_too_much = true;
 }
 
@@ -447,8 +453,8 @@ static void test_fin_with_data(void **state) {
     assert_int_equal(read_some(), 0);
 }
 
-/* A peer that ends its stream and then sends beyond that end. Where the end is, only TCP finds out, on
- * release: nothing may be acknowledged early behind it. */
+/* A peer that ends its stream and then sends beyond that end. Where the end is, only TCP finds
+ * out, on release: nothing may be acknowledged early behind it. */
 static void test_data_behind_a_fin(void **state) {
     for (u32 gap = 0; gap <= 280; gap += 280) {
         open_with(NET_OWNER, true, 0);
@@ -458,7 +464,8 @@ static void test_data_behind_a_fin(void **state) {
         assert_int_equal(acked(), 0);
         sock_release(s);
         wire_pass(300);
-        assert_in_range(acked(), gap + 1, 1001); /* lwIP takes the whole segment in which the end is */
+        /* lwIP takes the whole segment in which the end is */
+        assert_in_range(acked(), gap + 1, 1001);
         assert_false(p.flags & RST);
         assert_int_equal(net_stats()->early_lost, 0);
         expect_stream(acked() - 1);
@@ -531,8 +538,8 @@ static void test_bad_checksum(void **state) {
     expect_stream(1000);
 }
 
-/* Segments without data flood an owned socket: bounded, and never answered, or two such stacks would talk
- * for ever. */
+/* Segments without data flood an owned socket: bounded, and never answered, or two such stacks
+ * would talk for ever. */
 static void test_pure_acks(void **state) {
     open_with(NET_OWNER, true, NET_RCVBUF_MIN);
     sock_own(s);

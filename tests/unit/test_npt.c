@@ -93,7 +93,8 @@ static void test_ends(void **state) {
     assert_int_equal(npt_init(&t, &npt_format_ept), 0);
     assert_int_equal(npt_lookup(&t, NPT_LIMIT, NULL), HPA_NONE);
     assert_int_equal(npt_lookup(&t, ~0ull, NULL), HPA_NONE);
-    assert_int_equal(npt_unmap(&t, 0, NPT_LIMIT), 0); /* of nothing: makes no tables, and is quick */
+    /* of nothing: makes no tables, and is quick */
+    assert_int_equal(npt_unmap(&t, 0, NPT_LIMIT), 0);
     assert_int_equal(model_in_use, 1);
     npt_fini(&t);
 }
@@ -127,7 +128,8 @@ static void test_random(void **state) {
     for (unsigned i = 0; i < PAGES; i++) want[i].hpa = HPA_NONE;
     assert_int_equal(npt_init(&t, &npt_format_amd), 0);
     for (unsigned n = 0; n < 2000; n++) {
-        unsigned at = (unsigned)rand() % PAGES, len = (unsigned)rand() % 1200, prot = prots[rand() % 4];
+        unsigned at = (unsigned)rand() % PAGES, len = (unsigned)rand() % 1200,
+                 prot = prots[rand() % 4];
         hpa_t hpa = (u64)(rand() % 4096) * PAGE_SIZE;
         u64 before = t.tlb.current;
         bool loss = false, set = rand() % 3;

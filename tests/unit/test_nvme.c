@@ -32,7 +32,8 @@ static void begin(void) {
 }
 
 static struct nvme_command *make(u32 i, enum nvme_op op, u64 first, u32 blocks) {
-    command[i] = (struct nvme_command){ op, first, blocks, memory + NVME_MEMORY + i * NVME_TRANSFER, done };
+    command[i] =
+        (struct nvme_command){ op, first, blocks, memory + NVME_MEMORY + i * NVME_TRANSFER, done };
     return &command[i];
 }
 
@@ -183,7 +184,8 @@ static void test_transfers(void **state) {
         assert_int_equal(submit(0, NVME_WRITE, 1000 + blocks, blocks), 0);
         run_all();
         assert_memory_equal(model_disk + (1000 + blocks) * 512, p, blocks * 512);
-        assert_int_equal(model_disk[(1000 + blocks) * 512 - 1] | model_disk[(1000 + 2 * blocks) * 512], 0);
+        assert_int_equal(
+            model_disk[(1000 + blocks) * 512 - 1] | model_disk[(1000 + 2 * blocks) * 512], 0);
         memcpy(p + NVME_TRANSFER, p, NVME_TRANSFER);
         memset(p, 0, NVME_TRANSFER);
         assert_int_equal(submit(0, NVME_READ, 1000 + blocks, blocks), 0);
@@ -205,7 +207,8 @@ static void test_discard_and_flush(void **state) {
     assert_int_equal(submit(0, NVME_DISCARD, 0, 2), 0);
     run_all();
     for (u32 i = 0; i < MODEL_BLOCKS; i++)
-        assert_int_equal(model_disk[i * 512], (i >= 16 && i < 24) || i == MODEL_BLOCKS - 1 ? 0 : 0xee);
+        assert_int_equal(model_disk[i * 512],
+                         (i >= 16 && i < 24) || i == MODEL_BLOCKS - 1 ? 0 : 0xee);
     assert_int_equal(submit(0, NVME_FLUSH, 0, 0), 0);
     run_all();
     assert_int_equal(model.flushes, 1);
@@ -237,8 +240,8 @@ static void test_many(void **state) {
         u32 i = (u32)rand() % BUFFERS;
 
         if (!command[i].done) {
-            int error =
-                submit(i, rand() % 2 ? NVME_READ : NVME_WRITE, (u32)rand() % 4000, 1 + (u32)rand() % 96);
+            int error = submit(i, rand() % 2 ? NVME_READ : NVME_WRITE, (u32)rand() % 4000,
+                               1 + (u32)rand() % 96);
 
             assert_int_equal(error, disk.under_way < disk.depth || !error ? 0 : -EBUSY);
             if (error) command[i].done = NULL;
@@ -307,8 +310,8 @@ static void broken(const char *why) {
     assert_int_equal(nvme_due(&disk), ~0ull);
 }
 
-/* Completions of what it was not given: a number too high, one of none under way, one of before, another
- * queue's. */
+/* Completions of what it was not given: a number too high, one of none under way, one of before,
+ * another queue's. */
 static void test_unknown_commands(void **state) {
     static const char *const why = "it ended a command that it was not given";
 
@@ -357,7 +360,8 @@ static void test_phase_games(void **state) {
     for (u32 i = 0; i < NVME_QUEUE; i++) {
         struct model_completion *c = model_at(model.q[1].cq + 16 * i, 16);
 
-        *c = (struct model_completion){ ~0u, ~0u, 0xffff, 1, (u16)rand(), (u16)(i < 100 ? 0xfffe : 0xffff) };
+        *c = (struct model_completion){ ~0u, ~0u,         0xffff,
+                                        1,   (u16)rand(), (u16)(i < 100 ? 0xfffe : 0xffff) };
     }
     broken("it ended a command that it was not given");
 }

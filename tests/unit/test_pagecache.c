@@ -26,7 +26,9 @@ static void write_pages(u64 block, u32 n, u8 with) {
     assert_int_equal(pagecache_write(&cache, block * PAGE_SIZE, buf, n * PAGE_SIZE), 0);
 }
 
-static int read_page(u64 block) { return pagecache_read(&cache, NULL, block * PAGE_SIZE, buf, PAGE_SIZE); }
+static int read_page(u64 block) {
+    return pagecache_read(&cache, NULL, block * PAGE_SIZE, buf, PAGE_SIZE);
+}
 
 static bool on_disk(const u8 *where, u64 block, u8 with) {
     for (u32 i = 0; i < PAGE_SIZE; i++)
@@ -59,7 +61,8 @@ static void bytes(void **state) {
     start();
     memcpy(want, disk.cached, DISK_SIZE);
     for (u32 i = 0; i < 3000; i++) {
-        u32 at = rnd(DISK_SIZE), most = rnd(4) ? 5000 : 200000, n = rnd(MIN(DISK_SIZE - at, most) + 1);
+        u32 at = rnd(DISK_SIZE), most = rnd(4) ? 5000 : 200000,
+            n = rnd(MIN(DISK_SIZE - at, most) + 1);
 
         if (rnd(2)) {
             for (u32 k = 0; k < n; k++) want[at + k] = buf[k] = (u8)rnd(256);
@@ -102,7 +105,8 @@ static void written_when_many(void **state) {
     assert_int_equal(disk.writes, 0);
     for (u32 i = 0; i < 5; i++) write_pages(20 + 2 * i, 1, 2); /* each for itself on the disk */
     disk_settle();
-    assert_int_equal(pagecache_dirty(&cache), 5); /* the first in the order of the disk went together */
+    /* the first in the order of the disk went together */
+    assert_int_equal(pagecache_dirty(&cache), 5);
     assert_int_equal(disk.writes, 1);
     assert_int_equal(disk.longest, 8);
 }
@@ -348,7 +352,8 @@ static void sync_tells_once(void **state) {
     disk.bad[6] = true;
     assert_int_equal(pagecache_sync(&cache), -EIO);
     assert_int_equal(pagecache_sync(&cache), -EIO); /* tried again, and refused again */
-    assert_true(on_disk(disk.stable, 5, 1) && on_disk(disk.stable, 7, 1)); /* its neighbours are written */
+    /* its neighbours are written */
+    assert_true(on_disk(disk.stable, 5, 1) && on_disk(disk.stable, 7, 1));
     assert_int_equal(pagecache_dirty(&cache), 1);
     disk.bad[6] = false;
     assert_int_equal(pagecache_sync(&cache), 0);
@@ -385,8 +390,8 @@ static void sync_tells_all(void **state) {
     assert_int_equal(b.result, -EIO);
 }
 
-/* What is refused is kept, so that writers have to be refused when there is no room; and they go on when the
- * device does. */
+/* What is refused is kept, so that writers have to be refused when there is no room; and they go
+ * on when the device does. */
 static void device_refuses(void **state) {
     u32 taken = 0;
     int error = 0;
@@ -409,7 +414,8 @@ static void device_refuses(void **state) {
     disk_pass(10 * NS_PER_S + 20 * MS);
     assert_int_equal(pagecache_dirty(&cache), 0);
     write_pages(100, 20, 3);
-    assert_int_equal(pagecache_sync(&cache), 0); /* what was refused has been told, and written since */
+    /* what was refused has been told, and written since */
+    assert_int_equal(pagecache_sync(&cache), 0);
     for (u32 i = 0; i < 40; i++) assert_true(on_disk(disk.stable, i, 3));
 }
 
@@ -431,7 +437,8 @@ static void unreadable(void **state) {
     assert_memory_equal(buf, disk.cached + 10 * PAGE_SIZE, 2 * PAGE_SIZE);
     assert_int_equal(pagecache_read(&cache, NULL, 13 * PAGE_SIZE, buf, 5 * PAGE_SIZE), 0);
     assert_memory_equal(buf, disk.cached + 13 * PAGE_SIZE, 5 * PAGE_SIZE);
-    assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE + 1, buf, 1), -EIO); /* the rest is not known */
+    /* the rest is not known */
+    assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE + 1, buf, 1), -EIO);
     assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE, buf, PAGE_SIZE), 0);
     assert_int_equal(read_page(12), 0);
     disk.bad[12] = false;

@@ -1,7 +1,7 @@
-/* Random reads, writes, syncs, errors and crashes against a plain array, while another thread reads and
- * writes. After a sync that returned 0 all that was written is on the stable disk; after a crash every piece
- * is as it was at the last such sync, or as some write since left it. TAKT_SEED=n runs that seed alone,
- * TAKT_SCHEDULES=n so many. */
+/* Random reads, writes, syncs, errors and crashes against a plain array, while another thread
+ * reads and writes. After a sync that returned 0 all that was written is on the stable disk;
+ * after a crash every piece is as it was at the last such sync, or as some write since left it.
+ * TAKT_SEED=n runs that seed alone, TAKT_SCHEDULES=n so many. */
 #include "cache_disk.h"
 
 #define UNIT  64 /* what is written at once, and found whole: a sector is never torn */
@@ -14,7 +14,9 @@ static u64 running; /* the seed */
 static u64 syncs, sync_errors, crashes, errors;
 static u32 seen, told; /* failed writes and flushes; those that no sync has told yet */
 
-static u64 word_of(u64 unit, u32 v, u32 i) { return ((u64)v << 32 | unit << 3 | i) * 0x9e3779b97f4a7c15ull; }
+static u64 word_of(u64 unit, u32 v, u32 i) {
+    return ((u64)v << 32 | unit << 3 | i) * 0x9e3779b97f4a7c15ull;
+}
 
 static void fill(u64 *p, u64 unit, u32 v) {
     for (u32 i = 0; i < UNIT / 8; i++) p[i] = word_of(unit, v, i);
@@ -41,7 +43,8 @@ static void restart(void) {
 }
 
 static void check_synced(const u8 *where) {
-    for (u32 u = 0; u < UNITS; u++) assert_true(holds((const u64 *)(where + u * UNIT), u, version[u]));
+    for (u32 u = 0; u < UNITS; u++)
+        assert_true(holds((const u64 *)(where + u * UNIT), u, version[u]));
 }
 
 static void crash(void) {
@@ -61,7 +64,8 @@ static void crash(void) {
     restart();
 }
 
-static u32 busy_first, busy_end; /* units of a read or write that waits, while another thread does its own */
+/* units of a read or write that waits, while another thread does its own */
+static u32 busy_first, busy_end;
 
 /* Some units that nobody else is at; the bad blocks among them may cost it -EIO. */
 static bool span(u32 *first, u32 *n) {
@@ -223,8 +227,8 @@ static void random_schedules(void **state) {
     for (u64 i = 0; i < n; i++) {
         schedule(i);
     }
-    print_message("%lu syncs, %lu told of errors, %lu requests failed, %lu crashes\n", syncs, sync_errors,
-                  errors, crashes);
+    print_message("%lu syncs, %lu told of errors, %lu requests failed, %lu crashes\n", syncs,
+                  sync_errors, errors, crashes);
     assert_true(syncs > n && crashes > n && sync_errors > n / 4);
 }
 

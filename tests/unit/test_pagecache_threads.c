@@ -1,6 +1,7 @@
-/* The page cache among real threads: some read, write and sync, one is the bottom half with the device, one
- * the flusher; the machine's scheduler decides who meets whom where. Each thread has bytes of its own, in
- * pages of its own and in pages of all, and finds there what it wrote; after a sync the disk has it. */
+/* The page cache among real threads: some read, write and sync, one is the bottom half with the
+ * device, one the flusher; the machine's scheduler decides who meets whom where. Each thread has
+ * bytes of its own, in pages of its own and in pages of all, and finds there what it wrote;
+ * after a sync the disk has it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +15,9 @@
 #include <guest/pagecache.h>
 #include <takt/errno.h>
 
-#define THREADS   4
-#define BLOCKS    256 /* in the second half pages belong to one thread each, in the first half units do */
+#define THREADS 4
+/* in the second half pages belong to one thread each, in the first half units do */
+#define BLOCKS    256
 #define DISK_SIZE (BLOCKS * PAGE_SIZE)
 #define UNIT      64
 #define UNITS     (DISK_SIZE / UNIT)
@@ -27,7 +29,8 @@ static u8 disk[DISK_SIZE];
 static u32 version[UNITS]; /* whose thread has it */
 static u32 wrong, ended;
 
-static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER, bell_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER,
+                       bell_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
 static bool run_wanted, flusher_wanted; /* under bell_lock */
 
@@ -67,8 +70,8 @@ static void kick(void *arg) { ring(&run_wanted); }
 static void lock(void *arg) { pthread_mutex_lock(&cache_lock); }
 static void unlock(void *arg) { pthread_mutex_unlock(&cache_lock); }
 
-static void wait(void *arg, enum pagecache_event event, pagecache_ready ready, const struct pagecache *c,
-                 const void *what) {
+static void wait(void *arg, enum pagecache_event event, pagecache_ready ready,
+                 const struct pagecache *c, const void *what) {
     pthread_mutex_lock(&bell_lock);
     while (!ready(c, what)) pthread_cond_wait(&bell, &bell_lock);
     pthread_mutex_unlock(&bell_lock);
@@ -93,7 +96,8 @@ static bool taken(bool *flag) {
     return was;
 }
 
-/* What a device does with memory is not the language's affair: a page may change while it is written. */
+/* What a device does with memory is not the language's affair: a page may change while it is
+ * written. */
 __attribute__((no_sanitize("thread"))) static void copy(u8 *to, const u8 *from, u32 n) {
     for (u32 i = 0; i < n; i++) ((volatile u8 *)to)[i] = ((const volatile u8 *)from)[i];
 }
@@ -140,7 +144,9 @@ static void *flusher_thread(void *arg) {
 
 /* ---- those that use it ---- */
 
-static u32 owner(u32 unit) { return unit < UNITS / 2 ? unit % THREADS : unit / (PAGE_SIZE / UNIT) % THREADS; }
+static u32 owner(u32 unit) {
+    return unit < UNITS / 2 ? unit % THREADS : unit / (PAGE_SIZE / UNIT) % THREADS;
+}
 static u64 word_of(u32 unit, u32 v) { return ((u64)v << 32 | unit) * 0x9e3779b97f4a7c15ull; }
 
 static void write_units(u32 unit, u32 n) {
@@ -148,7 +154,8 @@ static void write_units(u32 unit, u32 n) {
 
     for (u32 i = 0; i < n; i++) {
         version[unit + i]++;
-        for (u32 k = 0; k < UNIT / 8; k++) buf[i * UNIT / 8 + k] = word_of(unit + i, version[unit + i]);
+        for (u32 k = 0; k < UNIT / 8; k++)
+            buf[i * UNIT / 8 + k] = word_of(unit + i, version[unit + i]);
     }
     if (pagecache_write(&cache, (u64)unit * UNIT, buf, n * UNIT))
         __atomic_fetch_add(&wrong, 1, __ATOMIC_SEQ_CST);
@@ -181,8 +188,8 @@ static void *user(void *arg) {
         rng = rng * 1664525 + 1013904223;
         unit = (rng >> 8) % UNITS;
         if (unit >= UNITS / 2) { /* a whole page */
-            unit =
-                unit / (PAGE_SIZE / UNIT * THREADS) * (PAGE_SIZE / UNIT * THREADS) + me * (PAGE_SIZE / UNIT);
+            unit = unit / (PAGE_SIZE / UNIT * THREADS) * (PAGE_SIZE / UNIT * THREADS) +
+                   me * (PAGE_SIZE / UNIT);
             n = PAGE_SIZE / UNIT;
         } else {
             unit = unit / THREADS * THREADS + me;

@@ -149,7 +149,8 @@ static void test_capabilities(void **state) {
     assert_null(d->quiet);
 }
 
-/* C11, I5: each of these ends, and nothing is read beyond the 256 bytes (the fake answers all ones there). */
+/* C11, I5: each of these ends, and nothing is read beyond the 256 bytes (the fake answers all
+ * ones there). */
 static void test_capabilities_lie(void **state) {
     static const struct {
         u8 first, at, next;
@@ -213,7 +214,8 @@ static void test_functions(void **state) {
     f->space[PCI_HEADER] = 0x80; /* several functions, not all of them there */
     fake_pci_add(PCI_BDF(2, 0, 3), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 0, 7), 0x12345678, 0)->space[PCI_HEADER] = 0x80;
-    fake_pci_add(PCI_BDF(2, 1, 0), 0x12345678, 0); /* this one has but one: the next does not count */
+    /* this one has but one: the next does not count */
+    fake_pci_add(PCI_BDF(2, 1, 0), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 1, 1), 0x12345678, 0);
     fake_pci_add(PCI_BDF(255, 31, 0), 0x12345678, 0);
     fake_pci_add(PCI_BDF(3, 0, 0), 0x12340000, 0); /* no vendor */
@@ -270,7 +272,8 @@ static void test_too_many(void **state) {
     for (u32 i = 0; i < PCI_MAX_DEVICES + 44; i++) fake_pci_add(8 * i, 0x12345678, 0);
     pci_enumerate();
     assert_int_equal(pci_count(), PCI_MAX_DEVICES);
-    assert_string_equal(fake_log_last, "PCI functions beyond the first 4096, which are not known: 44");
+    assert_string_equal(fake_log_last,
+                        "PCI functions beyond the first 4096, which are not known: 44");
 }
 
 /* The same bus and device in two segments are two devices, each behind the bridge of its own
@@ -370,8 +373,9 @@ static void test_reset_without_answer(void **state) {
     }
     assert_int_equal(phase, PCI_RESET_TRIES + 1);
     assert_true(d->lost);
-    assert_string_equal(fake_log_last,
-                        "PCI device 00:07.0 did not come back from its reset; nobody gets it any more");
+    assert_string_equal(
+        fake_log_last,
+        "PCI device 00:07.0 did not come back from its reset; nobody gets it any more");
     assert_int_equal(fake_get(f, PCI_COMMAND, 2) & PCI_COMMAND_MASTER, 0);
     assert_true(phase < PCI_RESET_PHASES);
     fake_clock(1000);

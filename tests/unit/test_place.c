@@ -1,5 +1,5 @@
-/* Where CPUs are by their APIC ids, in which order they are numbered, and which features of a CPU cannot be
- * trusted. */
+/* Where CPUs are by their APIC ids, in which order they are numbered, and which features of a
+ * CPU cannot be trusted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,9 @@
 #include "x86/errata.h"
 #include "x86/place.h"
 
-/* Two threads a core, ids of 4 bits a socket: two sockets of three cores, of which the first begins at 0 and
- * the second at 16. Firmware lists the first threads of all cores, then the second ones. */
+/* Two threads a core, ids of 4 bits a socket: two sockets of three cores, of which the first
+ * begins at 0 and the second at 16. Firmware lists the first threads of all cores, then the
+ * second ones. */
 static const struct place_bits bits = { .thread = 1, .socket = 4 };
 static const u32 listed[12] = { 0, 2, 4, 16, 18, 20, 1, 3, 5, 17, 19, 21 };
 
@@ -64,7 +65,8 @@ static void deadline(void **state) {
     skylake.microcode = 0xb2;
     assert_false(erratum_tsc_deadline(&skylake, &mended));
     assert_int_equal(mended, 0);
-    assert_true(erratum_tsc_deadline(&haswell_ex, &mended)); /* by its stepping: 2 needs another one */
+    /* by its stepping: 2 needs another one */
+    assert_true(erratum_tsc_deadline(&haswell_ex, &mended));
     assert_int_equal(mended, 0x0f);
     haswell_ex.signature = 0x306f3;
     assert_false(erratum_tsc_deadline(&haswell_ex, &mended));
@@ -93,7 +95,8 @@ static void preemption_timer(void **state) {
 }
 
 static void itlb_multihit(void **state) {
-    struct cpu_kind skylake = intel(0x506e3, 0), goldmont = intel(0x506c9, 0), p4 = intel(0x00f43, 0);
+    struct cpu_kind skylake = intel(0x506e3, 0), goldmont = intel(0x506c9, 0),
+                    p4 = intel(0x00f43, 0);
 
     assert_true(erratum_itlb_multihit(&skylake, 0));
     assert_false(erratum_itlb_multihit(&skylake, BIT(6))); /* it says that it is not affected */

@@ -1,6 +1,6 @@
-/* How a session ends, as the next boot is told: each way of ending the machine notes it in the crash
- * log before the machine is gone. The ports are the test's; the first access to one is where the
- * machine goes. */
+/* How a session ends, as the next boot is told: each way of ending the machine notes it in the
+ * crash log before the machine is gone. The ports are the test's; the first access to one is
+ * where the machine goes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,8 @@ void console_flush(void) {
         trouble = false;
         tested_panic("another assertion does not hold");
     }
-    if (fake_log_said("stands still")) longjmp(end, 1); /* CLI and HLT follow, which a test cannot run */
+    /* CLI and HLT follow, which a test cannot run */
+    if (fake_log_said("stands still")) longjmp(end, 1);
 }
 
 void delay_ns(u64 ns) {}
@@ -99,7 +100,8 @@ static void crash(void) { tested_panic("an assertion does not hold"); }
 static void test_what_the_next_boot_is_told(void **state) {
     assert_int_equal(told_after(platform_poweroff), CRASH_ORDERLY);
     assert_int_equal(told_after(platform_reboot), CRASH_ORDERLY);
-    assert_int_equal(told_after(platform_halt), CRASH_ORDERLY); /* the self test and the probe end so */
+    /* the self test and the probe end so */
+    assert_int_equal(told_after(platform_halt), CRASH_ORDERLY);
     assert_int_equal(told_after(stop), CRASH_STOPPED);
     assert_int_equal(told_after(crash), CRASH_STOPPED);
 }

@@ -1,5 +1,5 @@
-/* What a machine is told that has no use for Takt, over CPUs that are made up here. Those of real machines
- * are in tests/machines/. */
+/* What a machine is told that has no use for Takt, over CPUs that are made up here. Those of
+ * real machines are in tests/machines/. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,8 @@ static u64 made_up_msr(u32 msr) {
     case VMX_BASIC: return basic;
     case VMX_SECONDARY: return secondary;
     case VMX_EPT_VPID:
-        assert_true(secondary & (SECONDARY_EPT | SECONDARY_VPID)); /* else it does not exist: A.10 */
+        /* else it does not exist: A.10 */
+        assert_true(secondary & (SECONDARY_EPT | SECONDARY_VPID));
         return ept_vpid;
     case VMX_PIN: return pin;
     case VMX_PRIMARY ... VMX_ENTRY: return ALL_MAY_BE_SET;
@@ -102,13 +103,15 @@ static void test_vmx(void **state) {
 static void test_vmx_locked_off(void **state) {
     leaf_1.ecx = CPUID_1_ECX_VMX;
     feature_control = FEATURE_LOCKED;
-    assert_string_equal(preflight(NULL),
-                        "the firmware has switched VT-x off and locked it: allow it in its set-up.");
+    assert_string_equal(
+        preflight(NULL),
+        "the firmware has switched VT-x off and locked it: allow it in its set-up.");
 }
 
 static void test_vmx_lacks(void **state) {
-    static const char no_unrestricted[] = "VT-x of this CPU has no unrestricted guest, which Takt needs: "
-                                          "Intel's have it since 2010 (Westmere).";
+    static const char no_unrestricted[] =
+        "VT-x of this CPU has no unrestricted guest, which Takt needs: "
+        "Intel's have it since 2010 (Westmere).";
     static const char lacks[] =
         "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 
@@ -141,11 +144,13 @@ static void test_svm(void **state) {
     assert_null(preflight(NULL));
     assert_ptr_equal(virt, &svm_ops);
     vm_cr = VM_CR_LOCKED_OFF;
-    assert_string_equal(preflight(NULL),
-                        "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.");
+    assert_string_equal(
+        preflight(NULL),
+        "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.");
     vm_cr = 0;
     leaf_8000000a.edx = 0;
-    assert_string_equal(preflight(NULL), "this CPU has AMD-V without nested paging, which Takt needs.");
+    assert_string_equal(preflight(NULL),
+                        "this CPU has AMD-V without nested paging, which Takt needs.");
     leaf_8000000a = (struct cpuid){ .ebx = 1, .edx = SVM_NESTED_PAGING };
     assert_string_equal(preflight(NULL), "this CPU has AMD-V without address space identifiers.");
 }

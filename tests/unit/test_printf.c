@@ -33,12 +33,13 @@
 #undef strncmp
 #undef strchr
 
-#define SAME(...)                                                                                            \
-    do {                                                                                                     \
-        char a_[128], b_[128];                                                                               \
-        int n_ = hv_snprintf(a_, sizeof(a_), __VA_ARGS__), m_ = snprintf(b_, sizeof(b_), __VA_ARGS__);       \
-        assert_string_equal(a_, b_);                                                                         \
-        assert_int_equal(n_, m_);                                                                            \
+#define SAME(...)                                                                                  \
+    do {                                                                                           \
+        char a_[128], b_[128];                                                                     \
+        int n_ = hv_snprintf(a_, sizeof(a_), __VA_ARGS__),                                         \
+            m_ = snprintf(b_, sizeof(b_), __VA_ARGS__);                                            \
+        assert_string_equal(a_, b_);                                                               \
+        assert_int_equal(n_, m_);                                                                  \
     } while (0)
 
 static void test_numbers(void **state) {
@@ -101,7 +102,8 @@ static void test_string_functions(void **state) {
     }
     assert_int_equal(own_strlen("abc"), 3);
     assert_int_equal(own_strnlen("abc", 2), 2);
-    assert_true(own_strcmp("abc", "abd") < 0 && own_strcmp("b", "abc") > 0 && own_strcmp("", "") == 0);
+    assert_true(own_strcmp("abc", "abd") < 0 && own_strcmp("b", "abc") > 0 &&
+                own_strcmp("", "") == 0);
     assert_true(own_strncmp("abcx", "abcy", 3) == 0 && own_strncmp("ab", "abc", 3) < 0);
     assert_string_equal(own_strchr("a=b", '='), "=b");
     assert_null(own_strchr("ab", '='));

@@ -41,9 +41,10 @@ static void test_classes(void **state) {
     static const struct {
         u32 class_rev;
         bool stays;
-    } kinds[] = { { 0x02000000, false }, { 0x02800000, false }, { 0x01060100, false }, { 0x01080200, false },
-                  { 0x0c030000, false }, { 0x0c033000, false }, { 0x0c050000, true },  { 0x03000000, true },
-                  { 0x06010000, true },  { 0x04030000, true } };
+    } kinds[] = { { 0x02000000, false }, { 0x02800000, false }, { 0x01060100, false },
+                  { 0x01080200, false }, { 0x0c030000, false }, { 0x0c033000, false },
+                  { 0x0c050000, true },  { 0x03000000, true },  { 0x06010000, true },
+                  { 0x04030000, true } };
 
     for (u32 i = 0; i < ARRAY_SIZE(kinds); i++) {
         add(kinds[i].class_rev);
@@ -52,7 +53,8 @@ static void test_classes(void **state) {
     }
     add(0x02000000);
     assert_false(stays());
-    assert_string_equal(fake_log_last, "PCI device 00:03.0: firmware left bus mastering on; now it is off");
+    assert_string_equal(fake_log_last,
+                        "PCI device 00:03.0: firmware left bus mastering on; now it is off");
     fake_device[0].touched = 0;
     assert_false(stays()); /* one that is no master is left alone */
     assert_int_equal(fake_device[0].touched, 0);
@@ -69,8 +71,9 @@ static void test_uhci(void **state) {
     add(0x0c030000);
     fake_set(device, 0xc0, 2, 0x2010);
     assert_true(stays());
-    assert_string_equal(fake_log_last, "PCI device 00:03.0 stays master of the bus: firmware makes a PS/2"
-                                       " keyboard of a USB one by it");
+    assert_string_equal(fake_log_last,
+                        "PCI device 00:03.0 stays master of the bus: firmware makes a PS/2"
+                        " keyboard of a USB one by it");
 }
 
 static u32 *registers(void) { return (u32 *)(fake_registers + PAGE_SIZE * fake_mappings); }
@@ -84,7 +87,8 @@ static void test_ohci(void **state) {
     assert_true(stays());
     add(0x0c031000);
     registers()[1] = 0x180;
-    fake_set(device, PCI_COMMAND, 2, 5); /* nobody can reach its registers, so firmware does not use it */
+    /* nobody can reach its registers, so firmware does not use it */
+    fake_set(device, PCI_COMMAND, 2, 5);
     assert_false(stays());
 }
 
@@ -130,8 +134,9 @@ static void test_region(void **state) {
     add(0x02000000);
     iommu_read(&acpi, false);
     assert_true(stays());
-    assert_string_equal(fake_log_last,
-                        "PCI device 00:03.0 stays master of the bus: firmware goes on using it (RMRR)");
+    assert_string_equal(
+        fake_log_last,
+        "PCI device 00:03.0 stays master of the bus: firmware goes on using it (RMRR)");
     table[48 + 24 + 6] = 4; /* another one's */
     iommu_read(&acpi, false);
     assert_false(stays());

@@ -7,8 +7,8 @@
 
 static struct sim_dom *often, *seldom;
 
-/* From 1032 ms on both wake at multiples of their periods. What they did before, as VMs without credit, has
- * moved that. */
+/* From 1032 ms on both wake at multiples of their periods. What they did before, as VMs without
+ * credit, has moved that. */
 static void into_phase(void) {
     sim_run_until(900 * MS);
     seldom->vcpu[0]->next = (1032 - 43) * MS;
@@ -35,7 +35,8 @@ static u32 goes_first(int boost) {
     return first;
 }
 
-/* Under stock, who woke first goes first. Anticipatory lets the one go first that woke often lately. */
+/* Under stock, who woke first goes first. Anticipatory lets the one go first that woke often
+ * lately. */
 static void test_levels_order(void **state) {
     assert_int_equal(goes_first(BOOST_STOCK), 3);
     assert_int_equal(goes_first(BOOST_ANTICIPATORY), 0);

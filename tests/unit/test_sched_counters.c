@@ -1,5 +1,5 @@
-/* What the core and the credit policy count of each vCPU: preemptions, boosts, grants of credit. Papers
- * print such numbers, so they have to be what their names say. */
+/* What the core and the credit policy count of each vCPU: preemptions, boosts, grants of credit.
+ * Papers print such numbers, so they have to be what their names say. */
 #include "sched_rig.h"
 
 static struct sched_times of(struct sim_dom *d) {
@@ -27,13 +27,14 @@ static void test_hogs(void **state) {
         assert_int_equal(t.boosts, before[i].boosts);
         assert_true(t.switches - before[i].switches > 100);
         assert_in_range(t.grants - before[i].grants, 333, 334);
-        assert_int_equal(t.granted_ns - before[i].granted_ns, (t.grants - before[i].grants) * 15 * MS);
+        assert_int_equal(t.granted_ns - before[i].granted_ns,
+                         (t.grants - before[i].grants) * 15 * MS);
     }
     sim_stop();
 }
 
-/* A VM that wakes 100 times a second beside one that computes. If wakes are boosted, each is counted
- * there, and as a preemption of the other one. */
+/* A VM that wakes 100 times a second beside one that computes. If wakes are boosted, each is
+ * counted there, and as a preemption of the other one. */
 static void test_boosts(void **state) {
     struct sim_work w = { .kind = WORK_WAKER, .period_ns = 10 * MS + 1000, .work_ns = 50 * US };
 
@@ -75,9 +76,10 @@ static void test_yields(void **state) {
     sim_stop();
 }
 
-/* The paper on shared credit counts how often an I/O VM was granted credit ("Workload-aware credit
- * scheduler", table 1: 3,944 times in three minutes, and 5,914 with ACA, of 6,000 periods). A VM that
- * uses little is inactive most of the time in Xen; with ACA it takes part in each pass. */
+/* The paper on shared credit counts how often an I/O VM was granted credit ("Workload-aware
+ * credit scheduler", table 1: 3,944 times in three minutes, and 5,914 with ACA, of 6,000
+ * periods). A VM that uses little is inactive most of the time in Xen; with ACA it takes part in
+ * each pass. */
 static void test_grants(void **state) {
     struct sim_work part = { .kind = WORK_DUTY, .period_ns = 7100 * US, .percent = 10 };
     u64 grants[2];
@@ -96,7 +98,8 @@ static void test_grants(void **state) {
         grants[aca] = of(d).grants - grants[aca];
         sim_stop();
     }
-    print_message("granted %lu and %lu times\n", (unsigned long)grants[0], (unsigned long)grants[1]);
+    print_message("granted %lu and %lu times\n", (unsigned long)grants[0],
+                  (unsigned long)grants[1]);
     assert_in_range(grants[0], 100, 1900);
     assert_in_range(grants[1], 1999, 2001);
 }
@@ -140,8 +143,9 @@ static void test_another_pool(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hogs),   cmocka_unit_test(test_boosts), cmocka_unit_test(test_yields),
-        cmocka_unit_test(test_grants), cmocka_unit_test(test_full),   cmocka_unit_test(test_another_pool),
+        cmocka_unit_test(test_hogs),   cmocka_unit_test(test_boosts),
+        cmocka_unit_test(test_yields), cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_full),   cmocka_unit_test(test_another_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

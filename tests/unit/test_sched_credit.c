@@ -1,4 +1,5 @@
-/* The credit engine: worked grants as exact arithmetic, and the properties C1 to C10 in the simulation. */
+/* The credit engine: worked grants as exact arithmetic, and the properties C1 to C10 in the
+ * simulation. */
 #include "sched_rig.h"
 
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
@@ -13,8 +14,8 @@ struct grant_case {
     const char *preset;
 };
 
-/* All vCPUs active, with no credit and no balance, then one pass: what did each get, in credits of 100
- * us? Visited in the order of the table. */
+/* All vCPUs active, with no credit and no balance, then one pass: what did each get, in credits
+ * of 100 us? Visited in the order of the table. */
 static void check_grants(const struct grant_case *g) {
     struct sched_pool *p = start_credit(g->cpus, 1, g->preset);
     struct credit_pool *cp = credit_pool(p);
@@ -79,7 +80,14 @@ static void test_worked_grants(void **state) {
           { 1, 1, 1 },
           { 150, 225, 225 },
           "faithful-4.1" },
-        { "cap last", 2, 3, { 256, 256, 256 }, { 0, 0, 50 }, { 1, 1, 1 }, { 200, 200, 150 }, "faithful-4.1" },
+        { "cap last",
+          2,
+          3,
+          { 256, 256, 256 },
+          { 0, 0, 50 },
+          { 1, 1, 1 },
+          { 200, 200, 150 },
+          "faithful-4.1" },
         { "4 vCPUs and 1", 2, 2, { 256, 256 }, { 0 }, { 4, 1 }, { 120, 120 }, "faithful-4.1" },
         { "4 vCPUs and 1", 2, 2, { 256, 256 }, { 0 }, { 4, 1 }, { 75, 300 }, "faithful-3.4" },
         { "above one pCPU", 2, 2, { 768, 256 }, { 0 }, { 1, 1 }, { 300, 300 }, "hardened" },
@@ -88,7 +96,8 @@ static void test_worked_grants(void **state) {
     for (u32 i = 0; i < ARRAY_SIZE(cases); i++) check_grants(&cases[i]);
 }
 
-/* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next time. */
+/* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next
+ * time. */
 static void test_reorder(void **state) {
     struct sched_pool *p = start_credit(2, 1, "faithful-4.1");
     struct credit_pool *cp = credit_pool(p);
@@ -111,7 +120,8 @@ static void test_reorder(void **state) {
     sim_stop();
 }
 
-/* What one vCPU of a VM has no room for goes to the other: both are full then, and nothing is lost. */
+/* What one vCPU of a VM has no room for goes to the other: both are full then, and nothing is
+ * lost. */
 static void test_full_vcpu(void **state) {
     struct sched_pool *p = start_credit(2, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 2, sim_cpus(0, 1), HOG);
@@ -129,8 +139,8 @@ static void test_full_vcpu(void **state) {
     sim_stop();
 }
 
-/* C8: over many random pools, the grants of a pass sum to C within a unit a VM and vCPU, none is above
- * its peak, and afterwards every active credit is in [-T, T]. */
+/* C8: over many random pools, the grants of a pass sum to C within a unit a VM and vCPU, none is
+ * above its peak, and afterwards every active credit is in [-T, T]. */
 static void test_grant_sums(void **state) {
     u64 rng = 99;
 
@@ -173,7 +183,8 @@ static void test_grant_sums(void **state) {
             }
         i64 all = (i64)(cp->period * cpus);
 
-        /* Surplus handed on by a VM that comes last is lost this time, so less may be given, never more. */
+        /* Surplus handed on by a VM that comes last is lost this time, so less may be given,
+         * never more. */
         assert_true(granted <= all + (i64)((n + active) * MAX(cp->unit, 1)));
         if (wanted <= all && cp->knob.overflow == OVERFLOW_INACTIVE) assert_true(granted >= wanted);
         sim_stop();
@@ -197,7 +208,8 @@ static void test_equal_hogs(void **state) {
             /* Xen grants each of eight 38 credits for 37.5, and takes what is too much from some.
              */
             within = credit_pool(p)->unit && n == 8 ? 4 : 2;
-            for (u32 i = 0; i < n; i++) near(share(d[i], 30 * NS_PER_S), 100.0 / n, within / n, presets[k]);
+            for (u32 i = 0; i < n; i++)
+                near(share(d[i], 30 * NS_PER_S), 100.0 / n, within / n, presets[k]);
             sim_stop();
         }
 }
@@ -237,7 +249,8 @@ static void test_weights(void **state) {
 /* The built-in fault is one: with it, weights have no effect. */
 static void test_fault(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
+                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
 
     sim_param(p, &a->d, "weight", 1024);
     sim_param(p, p, "fault", FAULT_IGNORE_WEIGHT);
@@ -334,7 +347,8 @@ static void test_waits(void **state) {
                              (unsigned long)(sim_waits(d[i]->vcpu[0]) / 1000));
             sim_stop();
         }
-        struct sched_pool *p = start_credit(1, 1, presets[k]); /* 32:1: it waits long, but not for ever */
+        /* 32:1: it waits long, but not for ever */
+        struct sched_pool *p = start_credit(1, 1, presets[k]);
         struct sim_dom *big = sim_vm(p, "big", 1, sim_cpus(0, 0), HOG);
         struct sim_dom *small = sim_vm(p, "small", 1, sim_cpus(0, 0), HOG);
 
@@ -485,8 +499,8 @@ static void test_wake_storm(void **state) {
     sim_stop();
 }
 
-/* A thousand VMs on a pCPU: each gets its turn, and nobody more than another. All capped: the pCPU idles,
- * and goes on. */
+/* A thousand VMs on a pCPU: each gets its turn, and nobody more than another. All capped: the
+ * pCPU idles, and goes on. */
 static void test_crowd(void **state) {
     struct sim_options o = { .cpus = 1, .kick_ns = 1000, .mask = TRACE_CLASS_EVENT };
     static struct sim_dom *d[1000];
@@ -516,8 +530,8 @@ static void test_crowd(void **state) {
     sim_stop();
 }
 
-/* What light VMs do not use goes to the others by weight, without what they wake and sleep disturbing it:
- * the two pools of the demonstration. */
+/* What light VMs do not use goes to the others by weight, without what they wake and sleep
+ * disturbing it: the two pools of the demonstration. */
 static void test_light_and_heavy(void **state) {
     for (u64 seed = 1; seed <= 10; seed++) {
         u64 rng = seed * 77;
@@ -527,8 +541,9 @@ static void test_light_and_heavy(void **state) {
         struct sim_dom *b = sim_vm(p, "hog-b", 1, sim_cpus(0, 0), HOG);
 
         sim_run_until(phase);
-        part = sim_vm(p, "part", 1, sim_cpus(0, 0),
-                      (struct sim_work){ .kind = WORK_DUTY, .percent = 40, .period_ns = (8 + seed) * MS });
+        part = sim_vm(
+            p, "part", 1, sim_cpus(0, 0),
+            (struct sim_work){ .kind = WORK_DUTY, .percent = 40, .period_ns = (8 + seed) * MS });
         w = sim_vm(p, "waker", 1, sim_cpus(0, 0),
                    (struct sim_work){ .kind = WORK_WAKER, .work_ns = 50000, .period_ns = 10 * MS });
         sim_param(p, &a->d, "weight", 128);
@@ -556,8 +571,8 @@ static void test_light_and_heavy(void **state) {
     }
 }
 
-/* The same in one pool of two pCPUs, pinned: credit is the whole pool's, and the shares are right all the
- * same. */
+/* The same in one pool of two pCPUs, pinned: credit is the whole pool's, and the shares are
+ * right all the same. */
 static void test_pinned(void **state) {
     static const u32 weight[] = { 128, 128, 256, 256, 768, 256 };
     static const double entitled[] = { 29.75, 29.75, 40, 0.5, 60, 40 };
@@ -590,7 +605,8 @@ static void test_pinned(void **state) {
 static void test_plenty(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half),
+                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
 
     sim_param(p, &a->d, "weight", 512);
     sim_run_until(5 * NS_PER_S);
@@ -632,7 +648,8 @@ static void test_short_slices(void **state) {
             assert_true(sim_waits(d[i]->vcpu[0]) <= expect[k].wait);
             switches += (double)(d[i]->vcpu[0]->s.switches - d[i]->vcpu[0]->mark.switches) / 10;
         }
-        near(switches, expect[k].switches, expect[k].switches / (k < 2 ? 50 : 10), expect[k].preset);
+        near(switches, expect[k].switches, expect[k].switches / (k < 2 ? 50 : 10),
+             expect[k].preset);
         sim_stop();
     }
 }
@@ -660,8 +677,8 @@ static void test_slice_range(void **state) {
     }
 }
 
-/* C10: with boost off, wakes are of the same class as what runs, and hogs are switched out at slice ends
- * only. */
+/* C10: with boost off, wakes are of the same class as what runs, and hogs are switched out at
+ * slice ends only. */
 static void test_equals_do_not_preempt(void **state) {
     struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 1000 };
@@ -703,8 +720,8 @@ static void test_ratelimit(void **state) {
     }
 }
 
-/* order = credit: of those that are UNDER who has more left runs first, to an eighth of a period; fifo: who
- * came first. */
+/* order = credit: of those that are UNDER who has more left runs first, to an eighth of a
+ * period; fifo: who came first. */
 static void test_order(void **state) {
     for (int by_credit = 0; by_credit < 2; by_credit++) {
         struct sched_pool *p = start_credit(1, 1, "hardened");
@@ -747,7 +764,8 @@ static u64 worst_wait(u32 order, u64 seed) {
     sim_param(p, p, "order", order);
     for (u32 i = 0; i < 5; i++)
         d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 0),
-                      i ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 20, .work_ns = 200000 });
+                      i ? HOG
+                        : (struct sim_work){ .kind = WORK_SERVER, .rate = 20, .work_ns = 200000 });
     sim_run_until(3 * NS_PER_S);
     for (u32 i = 0; i < 5; i++) sim_mark(d[i]);
     sim_run_until(33 * NS_PER_S);

@@ -68,7 +68,8 @@ static void measure(struct vm *v, u32 n, u32 cpus, u64 seed, const char *preset)
 static double worst(const struct vm *v, u32 n) {
     double most = 0;
 
-    for (u32 i = 0; i < n; i++) most = MAX(most, MAX(v[i].got - v[i].entitled, v[i].entitled - v[i].got));
+    for (u32 i = 0; i < n; i++)
+        most = MAX(most, MAX(v[i].got - v[i].entitled, v[i].entitled - v[i].got));
     return most;
 }
 
@@ -81,8 +82,8 @@ static double check(struct vm *v, u32 n, u32 cpus, u64 seed, const char *preset,
     off = worst(v, n);
     if (off <= within) return off;
     for (u32 i = 0; i < n; i++)
-        print_error("weight %u, %u vCPUs: %.2f %%, entitled to %.2f %%\n", v[i].weight, v[i].vcpus, v[i].got,
-                    v[i].entitled);
+        print_error("weight %u, %u vCPUs: %.2f %%, entitled to %.2f %%\n", v[i].weight, v[i].vcpus,
+                    v[i].got, v[i].entitled);
     fail_msg("%u VMs on %u pCPUs, seed %lu", n, cpus, (unsigned long)seed);
     return off;
 }
@@ -98,7 +99,8 @@ static void test_saturated(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(weights); k++) {
         struct vm v[MOST] = { { 0 } };
 
-        for (u32 i = 0; i < number[k]; i++) v[i] = (struct vm){ .weight = weights[k][i], .vcpus = 1 };
+        for (u32 i = 0; i < number[k]; i++)
+            v[i] = (struct vm){ .weight = weights[k][i], .vcpus = 1 };
         check(v, number[k], 2, k + 1, "hardened", 0.2);
     }
 }
@@ -125,13 +127,14 @@ static void random_weights(const char *preset, double within) {
         sum += off;
         most = MAX(most, off);
     }
-    print_message("%s: the worst VM is %.2f points off on average, %.2f at most\n", preset, sum / scenarios,
-                  most);
+    print_message("%s: the worst VM is %.2f points off on average, %.2f at most\n", preset,
+                  sum / scenarios, most);
 }
 
 static void test_random_weights(void **state) {
     random_weights("hardened", 0.5);
-    random_weights("faithful-4.2", 100); /* Xen's rules promise no more; printed for docs/scheduler.md. */
+    /* Xen's rules promise no more; printed for docs/scheduler.md. */
+    random_weights("faithful-4.2", 100);
 }
 
 /* A quarter of the VMs with two vCPUs, which share their VM's weight. */
@@ -155,9 +158,9 @@ static void test_two_vcpus(void **state) {
 static void test_sleeper_leaves(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *hog = sim_vm(p, "hog", 1, ALL, HOG);
-    struct sim_dom *d =
-        sim_vm(p, "sleeper", 1, ALL,
-               (struct sim_work){ .kind = WORK_WAKER, .period_ns = 2 * NS_PER_S, .work_ns = 5 * MS });
+    struct sim_dom *d = sim_vm(
+        p, "sleeper", 1, ALL,
+        (struct sim_work){ .kind = WORK_WAKER, .period_ns = 2 * NS_PER_S, .work_ns = 5 * MS });
 
     sim_run_until(NS_PER_S);
     assert_int_equal(credit_dom(&hog->d)->nr_active, 1);

@@ -1,4 +1,5 @@
-/* Pools that change by themselves: turbo cores by load, VMs and pCPUs of the I/O pool by label and load. */
+/* Pools that change by themselves: turbo cores by load, VMs and pCPUs of the I/O pool by label
+ * and load. */
 #include "sched_rig.h"
 
 static struct sim_work duty(u32 percent) {
@@ -19,7 +20,8 @@ static void test_turbo_cores(void **state) {
         param_preset(t, "turbo");
         sim_param(t, t, "turbo_max", 3);
         assert_int_equal(sched_pool_pair(t, p), 0);
-        for (u32 i = 0; i < 6; i++) sim_turbo(sim_vm(p, "vm", 1, sim_cpus(0, 63), HOG), duty(percent));
+        for (u32 i = 0; i < 6; i++)
+            sim_turbo(sim_vm(p, "vm", 1, sim_cpus(0, 63), HOG), duty(percent));
         sim_run_until(10 * NS_PER_S);
         assert_int_equal(cpumask_weight(&t->cpus), percent == 3 ? 1 : 3);
         assert_int_equal(cpumask_weight(&p->cpus), percent == 3 ? 5 : 3);
@@ -29,7 +31,8 @@ static void test_turbo_cores(void **state) {
     }
 }
 
-/* A VM that is labelled moves with its weight, and back when it no longer is; pCPUs follow the load. */
+/* A VM that is labelled moves with its weight, and back when it no longer is; pCPUs follow the
+ * load. */
 static void test_io_pool(void **state) {
     struct sim_dom *d[6];
 

@@ -3,8 +3,8 @@
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus, u64 seed) {
-    start_sim(
-        (struct sim_options){ .cpus = cpus, .seed = seed, .kick_ns = 2000, .switch_ns = 2000, .keep = true });
+    start_sim((struct sim_options){
+        .cpus = cpus, .seed = seed, .kick_ns = 2000, .switch_ns = 2000, .keep = true });
     return sim_pool("Pool-0", "lottery", sim_cpus(0, cpus - 1));
 }
 

@@ -1,5 +1,5 @@
-/* The I/O monitor: thresholds, windows, smoothing and hysteresis to the event; what losing a label does (A1);
- * what lies gain; vSlicer's inference of the class; replay of labels. */
+/* The I/O monitor: thresholds, windows, smoothing and hysteresis to the event; what losing a
+ * label does (A1); what lies gain; vSlicer's inference of the class; replay of labels. */
 #include "sched_rig.h"
 
 static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
@@ -44,10 +44,10 @@ static void test_workloads(void **state) {
     struct sched_pool *p = start_credit(4, 1, "hardened");
     struct sim_dom *busy, *calm, *own;
 
-    busy =
-        sim_vm(p, "busy", 1, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 800, .work_ns = MS / 10 });
-    calm =
-        sim_vm(p, "calm", 1, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 300, .work_ns = MS / 10 });
+    busy = sim_vm(p, "busy", 1, ALL,
+                  (struct sim_work){ .kind = WORK_SERVER, .rate = 800, .work_ns = MS / 10 });
+    calm = sim_vm(p, "calm", 1, ALL,
+                  (struct sim_work){ .kind = WORK_SERVER, .rate = 300, .work_ns = MS / 10 });
     own = sim_vm(p, "own", 1, ALL,
                  (struct sim_work){ .kind = WORK_SELF, .rest_ns = MS / 10, .work_ns = MS / 10 });
     sim_run_until(5 * NS_PER_S);
@@ -87,7 +87,8 @@ static void test_hysteresis(void **state) {
     sim_stop();
 }
 
-/* A1, the last of it: without its label a VM is out of the grants within a window and T; with it, never. */
+/* A1, the last of it: without its label a VM is out of the grants within a window and T; with
+ * it, never. */
 static void test_label_lost(void **state) {
     static const char *const presets[] = { "hardened", "faithful-4.2", "faithful-3.4" };
     u64 rng = 7;
@@ -110,15 +111,16 @@ static void test_label_lost(void **state) {
             if (sim.now > end - windows * ms * MS / 2)
                 assert_true(d->d.io && active(d)); /* though it sleeps */
         }
-        sim_run_until(sim.now + 2 * ms * MS + 2 * credit_pool(p)->period); /* the last count, and one of 0 */
+        /* the last count, and one of 0 */
+        sim_run_until(sim.now + 2 * ms * MS + 2 * credit_pool(p)->period);
         assert_false(d->d.io);
         assert_false(active(d));
         sim_stop();
     }
 }
 
-/* A hog that reports more than there can be is labelled, and gains what donors offered: nothing. It is
- * forgotten soon, however much of the old rate is kept. */
+/* A hog that reports more than there can be is labelled, and gains what donors offered: nothing.
+ * It is forgotten soon, however much of the old rate is kept. */
 static void test_liar(void **state) {
     struct sched_pool *p = start_credit(1, 1, "sc+aca");
     struct sim_dom *d[4];
@@ -140,8 +142,8 @@ static void test_liar(void **state) {
     sim_stop();
 }
 
-/* A driver that says so needs half as many events, since an interrupt may be a receive and a transmit
- * clean-up; a claim alone is worth nothing, and is told once. */
+/* A driver that says so needs half as many events, since an interrupt may be a receive and a
+ * transmit clean-up; a claim alone is worth nothing, and is told once. */
 static void test_driver_says(void **state) {
     struct sched_pool *p = start_credit(1, 1, "sc+aca");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG), *donor = sim_vm(p, "donor", 1, ALL, HOG);
@@ -152,7 +154,8 @@ static void test_driver_says(void **state) {
     assert_true(window(d, 1000, 300));
     assert_true(window(d, 1000, 251));
     assert_false(window(d, 1000, 250));
-    for (u32 k = 0; k < 2; k++) assert_false(window(d, 1000, k ? 0 : 250)); /* what has just ended */
+    /* what has just ended */
+    for (u32 k = 0; k < 2; k++) assert_false(window(d, 1000, k ? 0 : 250));
     assert_int_equal(sim.lines, 1);
     assert_string_equal(sim.said, "vm: says that it is I/O-intensive, but gets 0 events a second");
     sim_mark(d);
@@ -183,7 +186,8 @@ static void test_said(void **state) {
     sim_stop();
 }
 
-/* Windows go on when pCPUs leave, and start again in a pool that is made anew; a label goes with its VM. */
+/* Windows go on when pCPUs leave, and start again in a pool that is made anew; a label goes with
+ * its VM. */
 static void test_pools(void **state) {
     struct sched_pool *p = start_credit(3, 1, "hardened"), *q;
     struct sim_dom *d;
@@ -245,8 +249,8 @@ static void test_same_as_credit(void **state) {
 
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start_credit(2, 1, "vslicer");
-        struct sim_dom *d =
-            sim_vm(p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 100, .work_ns = MS });
+        struct sim_dom *d = sim_vm(
+            p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 100, .work_ns = MS });
 
         sim_vm(p, "hog", 2, ALL, HOG);
         sim.hash = 0;
@@ -258,11 +262,13 @@ static void test_same_as_credit(void **state) {
     assert_true(hash[0] == hash[1]);
 }
 
-/* VMs raise events at random, so that labels come and go under SC, ACA and vSlicer: the recording replays
- * without them. */
+/* VMs raise events at random, so that labels come and go under SC, ACA and vSlicer: the
+ * recording replays without them. */
 static void test_replay(void **state) {
     for (u64 seed = 1; seed <= 60; seed++) {
-        struct sim_options o = { .cpus = 2, .seed = seed, .keep = true, .mask = TRACE_CLASS_REPLAY };
+        struct sim_options o = {
+            .cpus = 2, .seed = seed, .keep = true, .mask = TRACE_CLASS_REPLAY
+        };
         struct sim_difference diff;
         struct sim_dom *d[5];
         u64 rng = seed, labels = 0;
@@ -275,8 +281,9 @@ static void test_replay(void **state) {
         sim_param(p, p, "slicer_infer_us", 5000);
         sim_param(p, p, "io_window_ms", 20);
         for (u32 i = 0; i < 5; i++) {
-            d[i] = sim_vm(p, "vm", 1, ALL,
-                          i < 2 ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 400, .work_ns = MS });
+            d[i] = sim_vm(
+                p, "vm", 1, ALL,
+                i < 2 ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 400, .work_ns = MS });
             sim_param(p, &d[i]->d, "share_pct", 50);
         }
         for (u32 ms = 1; ms <= 1500; ms++) {

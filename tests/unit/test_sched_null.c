@@ -47,8 +47,10 @@ static void test_wake_latency(void **state) {
 /* The first waiting vCPU that may, not the first. */
 static void test_affinity(void **state) {
     struct sched_pool *p = start(2);
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
-    struct sim_dom *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG), *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
+                   *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
+    struct sim_dom *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG),
+                   *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
     struct cpumask one = sim_cpus(1, 1);
 
     sim_run_until(MS);
@@ -79,7 +81,8 @@ static void test_cpu_comes_and_goes(void **state) {
     sim_stop();
 }
 
-/* N2: who halts keeps its pCPU: no switch, and 100 % on the clock. A pause takes it off all the same. */
+/* N2: who halts keeps its pCPU: no switch, and 100 % on the clock. A pause takes it off all the
+ * same. */
 static void test_sleepless(void **state) {
     struct sched_pool *p = start(1);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };

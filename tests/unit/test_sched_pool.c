@@ -1,4 +1,5 @@
-/* Administration: pools, pCPUs, VMs, parameters: what is refused, and that what fails changes nothing. */
+/* Administration: pools, pCPUs, VMs, parameters: what is refused, and that what fails changes
+ * nothing. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus, u32 in_pool) {
@@ -57,8 +58,8 @@ static void test_cpus(void **state) {
     sim_stop();
 }
 
-/* A pCPU that is taken from a pool hands on its vCPUs, the one that runs included; who could run only
- * there may run anywhere from then on. */
+/* A pCPU that is taken from a pool hands on its vCPUs, the one that runs included; who could run
+ * only there may run anywhere from then on. */
 static void test_evacuation(void **state) {
     struct sched_pool *p = start(2, 2);
     struct sim_dom *pinned = sim_vm(p, "pinned", 1, sim_cpus(1, 1), HOG);
@@ -117,7 +118,8 @@ static void test_pause_counts(void **state) {
     sim_stop();
 }
 
-/* A wake that comes between sched_block and sched_run is not lost, and redundant ones do nothing. */
+/* A wake that comes between sched_block and sched_run is not lost, and redundant ones do
+ * nothing. */
 static void test_wake_races(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
@@ -197,7 +199,8 @@ static void refuse(struct sched_pool *p, void *object, const char *name, i64 val
 static void test_parameters(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
-    static const i64 weights[] = { 0, -1, 65536, 1000000000 }, caps[] = { -1, 1000000000, INT64_MAX };
+    static const i64 weights[] = { 0, -1, 65536, 1000000000 },
+                     caps[] = { -1, 1000000000, INT64_MAX };
 
     for (u32 i = 0; i < ARRAY_SIZE(weights); i++) refuse(p, &d->d, "weight", weights[i]);
     for (u32 i = 0; i < ARRAY_SIZE(caps); i++) refuse(p, &d->d, "cap", caps[i]);
@@ -239,7 +242,8 @@ static void test_parameter_text(void **state) {
     assert_int_equal(param_preset(q, "hardened"), -ENOENT);
     for (unsigned i = 0; param_at(p, i); i++) /* what is shown can be set again */
         if (param_at(p, i)->scope == PARAM_POOL)
-            assert_int_equal(param_set(param_at(p, i), p, p, param_get(param_at(p, i), p, p), &unused), 0);
+            assert_int_equal(
+                param_set(param_at(p, i), p, p, param_get(param_at(p, i), p, p), &unused), 0);
     sim_stop();
 }
 
@@ -254,7 +258,8 @@ static void test_parameter_words(void **state) {
         { "weight", "0", "weight must be a whole number from 1 to 65535, not \"0\"" },
         { "cap", "6401", "cap must be a whole number from 0 to 6400 (%), not \"6401\"" },
         { "io", "maybe", "io must be auto, io or cpu, not \"maybe\"" },
-        { "tslice_us", "1ms", "tslice_us must be a whole number from 50 to 1000000 (us), not \"1ms\"" },
+        { "tslice_us", "1ms",
+          "tslice_us must be a whole number from 50 to 1000000 (us), not \"1ms\"" },
         { "aca", "yes", "aca must be on, off, 1 or 0, not \"yes\"" },
         { "tslice_us", "500", "tslice_us = 500: ratelimit_us is longer than tslice_us" },
     };
@@ -306,8 +311,9 @@ static void test_slice_online(void **state) {
     sim_stop();
 }
 
-/* "Coexisting scheduling policies": of 8 pCPUs one for dom0 without scheduling, two for I/O with slices of
- * 3 ms, ticked and accounted ten times as often, five for those that compute: eight of them have 5/8 each. */
+/* "Coexisting scheduling policies": of 8 pCPUs one for dom0 without scheduling, two for I/O with
+ * slices of 3 ms, ticked and accounted ten times as often, five for those that compute: eight of
+ * them have 5/8 each. */
 static void test_three_pools(void **state) {
     struct sim_options o = { .cpus = 8, .kick_ns = 1000 };
     struct sched_pool *zero, *io, *cpu;
@@ -334,7 +340,8 @@ static void test_three_pools(void **state) {
     sim_run_until(33 * NS_PER_S);
     assert_int_equal(sim_ran(dom0->vcpu[0]), 30 * NS_PER_S);
     for (u32 i = 0; i < 8; i++)
-        assert_in_range(sim_ran(d[i]->vcpu[0]), 30 * NS_PER_S * 622 / 1000, 30 * NS_PER_S * 628 / 1000);
+        assert_in_range(sim_ran(d[i]->vcpu[0]), 30 * NS_PER_S * 622 / 1000,
+                        30 * NS_PER_S * 628 / 1000);
     sim_stop();
 }
 

@@ -1,4 +1,5 @@
-/* What holds for every policy (P1 to P6, X1), over random scenarios; recording and replaying them. */
+/* What holds for every policy (P1 to P6, X1), over random scenarios; recording and replaying
+ * them. */
 #include "sched/core.h"
 #include "sched_rig.h"
 
@@ -12,8 +13,8 @@ static void random_preset(u64 *rng, struct sched_pool *p) {
     param_preset(p, credit_presets[sim_below(rng, n)].name);
 }
 
-/* A parameter of the pool or VM, at random; refused if it does not go with the others. Slices are not so
- * short, and accounting not so frequent, that a scenario takes long. */
+/* A parameter of the pool or VM, at random; refused if it does not go with the others. Slices
+ * are not so short, and accounting not so frequent, that a scenario takes long. */
 static void random_param(u64 *rng, struct sched_pool *p, void *object, enum param_scope scope) {
     const struct param *e;
     const char *why;
@@ -22,7 +23,8 @@ static void random_param(u64 *rng, struct sched_pool *p, void *object, enum para
     while (param_at(p, n)) n++;
     e = param_at(p, (u32)sim_below(rng, n));
     if (e->scope != scope || strcmp(e->name, "fault") == 0) return;
-    u64 lowest = e->names || e->max <= 1000 ? e->min : 500, range = MIN(e->max, 100000u) - lowest + 1;
+    u64 lowest = e->names || e->max <= 1000 ? e->min : 500,
+        range = MIN(e->max, 100000u) - lowest + 1;
 
     param_set(e, p, object, (i64)(lowest + sim_below(rng, range)), &why);
 }
@@ -67,8 +69,8 @@ static void add_vm(struct world *w) {
     struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
 
     if (w->nr_vms == ARRAY_SIZE(w->vm) || !p || cpumask_empty(&p->cpus)) return;
-    w->vm[w->nr_vms] =
-        sim_vm(p, "vm", 1 + (u32)sim_below(&w->rng, 4), random_affinity(&w->rng, p), random_work(&w->rng));
+    w->vm[w->nr_vms] = sim_vm(p, "vm", 1 + (u32)sim_below(&w->rng, 4), random_affinity(&w->rng, p),
+                              random_work(&w->rng));
     w->turbo[w->nr_vms] = p->turbo && !cpumask_empty(&p->turbo->cpus) && sim_below(&w->rng, 2)
                               ? sim_turbo(w->vm[w->nr_vms], random_work(&w->rng))
                               : NULL;
@@ -111,7 +113,9 @@ static void set_something(struct world *w, struct sim_dom *d) {
     if (p->policy != &credit_policy) return;
     switch (sim_below(&w->rng, 8)) {
     case 0: sim_param(p, &d->d, "weight", 1 + (i64)sim_below(&w->rng, 65535)); break;
-    case 1: sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300)); break;
+    case 1:
+        sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300));
+        break;
     case 2: /* may be refused, for the rate limit */
         param_set(param_find(p, "tslice_us"), p, p, 50 + (i64)sim_below(&w->rng, 100000), &why);
         break;
@@ -190,8 +194,8 @@ static u64 ran_of(const struct sim_dom *d, bool charged) {
     if (!charged || d->d.pool->policy != &credit_policy) return total;
     billed += credit_dom(&d->d)->used;
     if (billed != total)
-        fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed, (unsigned long)total,
-                 (unsigned long)billed);
+        fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed,
+                 (unsigned long)total, (unsigned long)billed);
     return total;
 }
 
@@ -202,12 +206,14 @@ static void check_conservation(struct world *w, bool charged) {
     for (u32 cpu = 0; cpu < w->cpus; cpu++) {
         const struct sched_vcpu *idle = &sched_cpus[cpu].idle;
 
-        total += idle->state_ns[RS_RUNNING] + (idle->state == RS_RUNNING ? sim.now - idle->since : 0);
+        total +=
+            idle->state_ns[RS_RUNNING] + (idle->state == RS_RUNNING ? sim.now - idle->since : 0);
     }
-    for (u32 i = 0; i < w->nr_vms; i++) total += ran_of(w->vm[i], charged) + ran_of(w->turbo[i], charged);
+    for (u32 i = 0; i < w->nr_vms; i++)
+        total += ran_of(w->vm[i], charged) + ran_of(w->turbo[i], charged);
     if (total != sim.now * w->cpus)
-        fail_msg("seed %lu: %lu ns accounted for of %lu", (unsigned long)sim.opt.seed, (unsigned long)total,
-                 (unsigned long)(sim.now * w->cpus));
+        fail_msg("seed %lu: %lu ns accounted for of %lu", (unsigned long)sim.opt.seed,
+                 (unsigned long)total, (unsigned long)(sim.now * w->cpus));
 }
 
 /* P1, P2, P5 without meddling. */
@@ -226,8 +232,8 @@ static void test_conservation(void **state) {
     }
 }
 
-/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there. Looked at
- * when the dust has settled: no kick under way, nobody between two vCPUs. */
+/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there.
+ * Looked at when the dust has settled: no kick under way, nobody between two vCPUs. */
 static void test_work_conserving(void **state) {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         struct sim_options o = { .seed = seed };
@@ -245,7 +251,8 @@ static void test_work_conserving(void **state) {
         for (u32 i = 0; i < n; i++) { /* all at one instant */
             struct sim_dom *d = sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
 
-            if (sim_below(&rng, 2)) sim_param(p, &d->d, "micro_us", 1000 * (1 + (i64)sim_below(&rng, 20)));
+            if (sim_below(&rng, 2))
+                sim_param(p, &d->d, "micro_us", 1000 * (1 + (i64)sim_below(&rng, 20)));
             if (sim_below(&rng, 2)) sim_param(p, &d->d, "io", IO_YES);
         }
         for (u32 i = 0; i < 200; i++) {
@@ -263,8 +270,8 @@ static void test_work_conserving(void **state) {
     }
 }
 
-/* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none goes to the
- * other, until a tick looks where the running one should be. */
+/* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none
+ * goes to the other, until a tick looks where the running one should be. */
 static void test_simultaneous_wakes(void **state) {
     for (int faithful = 0; faithful < 2; faithful++) {
         struct sim_options o = { .cpus = 2, .kick_ns = 1000 };
@@ -324,7 +331,9 @@ static void test_meddling(void **state) {
 
 /* X1: what happens in one pool is the same, ns for ns, whatever runs in the other. */
 static u64 switches_of_pool_a(u64 seed, u32 others) {
-    struct sim_options o = { .cpus = 4, .seed = seed, .kick_ns = 1000, .switch_ns = 1000, .keep = true };
+    struct sim_options o = {
+        .cpus = 4, .seed = seed, .kick_ns = 1000, .switch_ns = 1000, .keep = true
+    };
     u64 rng = seed, hash = 0xcbf29ce484222325ull;
 
     o.mask = TRACE_CLASS_SCHED;

@@ -1,5 +1,5 @@
-/* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over random pools
- * (S1, S2, A1). */
+/* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over
+ * random pools (S1, S2, A1). */
 #include "sched_rig.h"
 
 #define CREDIT  CREDIT_XEN_UNIT
@@ -10,8 +10,8 @@ static struct sim_dom *vm[MAX_VMS];
 static struct credit_dom *dom(u32 i) { return credit_dom(&vm[i]->d); }
 static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s); }
 
-/* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep. All others
- * are hogs. */
+/* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep.
+ * All others are hogs. */
 static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const char *preset) {
     struct sched_pool *p = start_credit(cpus, 1, preset);
 
@@ -72,7 +72,8 @@ static void test_sc_examples(void **state) {
         pass(p, 8, got);
         for (u32 i = 0; i < cases[c].io; i++) about(got[i], cases[c].want_io, "an I/O VM");
         qsort(got + cases[c].io, 8 - cases[c].io, sizeof(*got), descending);
-        for (u32 i = cases[c].io; i < 8; i++) about(got[i], cases[c].want_cpu[i - cases[c].io], "a CPU VM");
+        for (u32 i = cases[c].io; i < 8; i++)
+            about(got[i], cases[c].want_cpu[i - cases[c].io], "a CPU VM");
         sim_stop();
     }
 }
@@ -153,8 +154,8 @@ static void test_aca_shorten(void **state) {
     }
 }
 
-/* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above C_c V_i, the
- * sum stays. */
+/* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above
+ * C_c V_i, the sum stays. */
 static void test_sc_properties(void **state) {
     u64 rng = 5;
 
@@ -176,7 +177,8 @@ static void test_sc_properties(void **state) {
         sim_run_until(300 * MS);
         for (u32 i = 0; i < n; i++) vcpu(i)->credit = -(i64)sim_below(&rng, 20 * MS);
         cp->balance = 0;
-        list_for_each(cd, &cp->active, struct credit_dom, link) cd->given = sim_below(&rng, 40 * MS);
+        list_for_each(cd, &cp->active, struct credit_dom, link)
+            cd->given = sim_below(&rng, 40 * MS);
         for (u32 i = 0; i < n; i++) {
             struct credit_dom *cd = dom(i);
             i64 given = (i64)cd->given, most = (i64)cp->period;
@@ -208,8 +210,8 @@ static void test_sc_properties(void **state) {
     }
 }
 
-/* S2: nobody consents, or nobody does I/O: the trace of plain credit. A1: so does ACA when no I/O VM is
- * inactive. */
+/* S2: nobody consents, or nobody does I/O: the trace of plain credit. A1: so does ACA when no
+ * I/O VM is inactive. */
 static void test_same_as_credit(void **state) {
     for (u64 seed = 0; seed < 200; seed++) {
         u64 rng = seed, hash[2];
@@ -217,15 +219,16 @@ static void test_same_as_credit(void **state) {
 
         for (u32 on = 0; on < 2; on++) {
             u64 r = rng;
-            struct sched_pool *p =
-                start_credit(1 + (u32)sim_below(&r, 3), seed, sim_below(&r, 2) ? "hardened" : "faithful-4.2");
+            struct sched_pool *p = start_credit(1 + (u32)sim_below(&r, 3), seed,
+                                                sim_below(&r, 2) ? "hardened" : "faithful-4.2");
 
             for (u32 i = 0; i < 6; i++) {
                 bool hog = kind == 2 || sim_below(&r, 2);
 
-                vm[i] =
-                    sim_vm(p, "vm", 1, sim_cpus(0, 63),
-                           hog ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS });
+                vm[i] = sim_vm(
+                    p, "vm", 1, sim_cpus(0, 63),
+                    hog ? HOG
+                        : (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS });
                 sim_param(p, &vm[i]->d, "share_pct", kind == 1 ? 50 : 0);
                 sim_param(p, &vm[i]->d, "io", kind == 1 || sim_below(&r, 2) ? IO_NO : IO_YES);
             }
@@ -255,8 +258,8 @@ static void test_label(void **state) {
     sim_stop();
 }
 
-/* A hog that says it does I/O gains what donors consented to and no more, under either; alone, ACA gives it
- * nothing. */
+/* A hog that says it does I/O gains what donors consented to and no more, under either; alone,
+ * ACA gives it nothing. */
 static void test_liar(void **state) {
     static const char *const names[] = { "hardened", "faithful-4.2" };
 
@@ -276,8 +279,8 @@ static void test_liar(void **state) {
             }
 }
 
-/* What they are for: a VM that wakes 200 times a second for a little waits less with ACA; one that does I/O
- * and computes gets more with shared credit. */
+/* What they are for: a VM that wakes 200 times a second for a little waits less with ACA; one
+ * that does I/O and computes gets more with shared credit. */
 static void test_effect(void **state) {
     u64 wait[2], ran[2];
 
@@ -295,9 +298,10 @@ static void test_effect(void **state) {
         wait[on] = sim_waits(vm[0]->vcpu[0]);
         sim_stop();
         p = start_credit(1, 3, "hardened");
-        vm[0] = sim_vm(
-            p, "io", 1, sim_cpus(0, 0),
-            (struct sim_work){ .kind = WORK_SELF, .work_ns = 900 * NS_PER_US, .rest_ns = 600 * NS_PER_US });
+        vm[0] =
+            sim_vm(p, "io", 1, sim_cpus(0, 0),
+                   (struct sim_work){
+                       .kind = WORK_SELF, .work_ns = 900 * NS_PER_US, .rest_ns = 600 * NS_PER_US });
         for (u32 i = 1; i < 4; i++) {
             vm[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
             sim_param(p, &vm[i]->d, "share_pct", 50);
@@ -331,12 +335,13 @@ static void weights_beside(const char *preset, bool aca, u32 asleep, double *got
     sim_stop();
 }
 
-/* ACA voids weights, by the paper's own rule: what is kept for a VM that sleeps is not granted to those
- * that compute. These run all the same, so each period they overdraw as much; at -T that is forgiven,
- * and whoever is OVER takes turns. With one VM asleep the heaviest of three still gains from its weight,
- * with three nobody does. In plain Credit none of this happens. The preset `aca` is on the rules of
- * `hardened`, which forgives less: there one VM asleep does no harm, but three may do. Here all begin
- * at one instant; in other phases the shares are others (docs/policies.md). */
+/* ACA voids weights, by the paper's own rule: what is kept for a VM that sleeps is not granted
+ * to those that compute. These run all the same, so each period they overdraw as much; at -T
+ * that is forgiven, and whoever is OVER takes turns. With one VM asleep the heaviest of three
+ * still gains from its weight, with three nobody does. In plain Credit none of this happens. The
+ * preset `aca` is on the rules of `hardened`, which forgives less: there one VM asleep does no
+ * harm, but three may do. Here all begin at one instant; in other phases the shares are others
+ * (docs/policies.md). */
 static void test_aca_voids_weights(void **state) {
     static const struct {
         const char *preset;
@@ -344,9 +349,12 @@ static void test_aca_voids_weights(void **state) {
         u32 asleep;
         double want[3];
     } cases[] = {
-        { "faithful-4.2", false, 3, { 57.1, 28.6, 14.3 } }, { "faithful-4.2", true, 1, { 50, 25, 25 } },
-        { "faithful-4.2", true, 3, { 33.3, 33.3, 33.3 } },  { "hardened", false, 3, { 57.1, 28.6, 14.3 } },
-        { "aca", true, 1, { 57.1, 28.6, 14.3 } },           { "aca", true, 3, { 50, 25, 25 } },
+        { "faithful-4.2", false, 3, { 57.1, 28.6, 14.3 } },
+        { "faithful-4.2", true, 1, { 50, 25, 25 } },
+        { "faithful-4.2", true, 3, { 33.3, 33.3, 33.3 } },
+        { "hardened", false, 3, { 57.1, 28.6, 14.3 } },
+        { "aca", true, 1, { 57.1, 28.6, 14.3 } },
+        { "aca", true, 3, { 50, 25, 25 } },
     };
 
     for (u32 c = 0; c < ARRAY_SIZE(cases); c++) {

@@ -2,12 +2,13 @@
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {
-    start_sim(
-        (struct sim_options){ .cpus = cpus, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .keep = true });
+    start_sim((struct sim_options){
+        .cpus = cpus, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .keep = true });
     return sim_pool("Pool-0", "stride", sim_cpus(0, cpus - 1));
 }
 
-static struct sim_dom *vm(struct sched_pool *p, const char *name, u32 weight, struct sim_work work) {
+static struct sim_dom *vm(struct sched_pool *p, const char *name, u32 weight,
+                          struct sim_work work) {
     struct sim_dom *d = sim_vm(p, name, 1, ALL, work);
 
     sim_param(p, &d->d, "weight", weight);
@@ -24,7 +25,8 @@ static void test_weights(void **state) {
     for (u64 second = 1; second <= 20; second++) {
         sim_run_until(second * NS_PER_S);
         for (u32 i = 0; i < 4; i++) {
-            i64 fair = (i64)(second * NS_PER_S * weight[i] / 1024), off = (i64)sim_ran(d[i]->vcpu[0]) - fair;
+            i64 fair = (i64)(second * NS_PER_S * weight[i] / 1024),
+                off = (i64)sim_ran(d[i]->vcpu[0]) - fair;
 
             assert_in_range(off + 20 * (i64)MS, 0, 40 * MS);
         }
@@ -39,7 +41,8 @@ static void test_sleepers(void **state) {
 
     sched_pause(&late->d);
     hog = vm(p, "hog", 256, HOG);
-    light = vm(p, "light", 256, (struct sim_work){ .kind = WORK_DUTY, .percent = 10, .period_ns = 50 * MS });
+    light = vm(p, "light", 256,
+               (struct sim_work){ .kind = WORK_DUTY, .percent = 10, .period_ns = 50 * MS });
     sim_run_until(5 * NS_PER_S);
     assert_in_range(sim_ran(light->vcpu[0]), 480 * MS, 510 * MS);
     sched_unpause(&late->d);
@@ -51,8 +54,8 @@ static void test_sleepers(void **state) {
     sim_stop();
 }
 
-/* Three pCPUs that decide at the same instant, and four that want them: what one puts back the others cannot
- * take yet. */
+/* Three pCPUs that decide at the same instant, and four that want them: what one puts back the
+ * others cannot take yet. */
 static void test_in_phase(void **state) {
     struct sched_pool *p = start(3);
     struct sim_dom *d[4];
@@ -63,7 +66,8 @@ static void test_in_phase(void **state) {
     sim_stop();
 }
 
-/* Two that wait for the same pCPU, beside one that idles, until one of them may use that as well. */
+/* Two that wait for the same pCPU, beside one that idles, until one of them may use that as
+ * well. */
 static void test_let_on(void **state) {
     struct sched_pool *p = start(2);
     struct cpumask first = sim_cpus(0, 0), both = sim_cpus(0, 1);
@@ -83,8 +87,8 @@ static void test_let_on(void **state) {
     sim_stop();
 }
 
-/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an
- * idle pCPU, and the recording replays to the same decisions. */
+/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody
+ * waits beside an idle pCPU, and the recording replays to the same decisions. */
 static void test_several_cpus(void **state) {
     for (u64 seed = 1; seed <= 30; seed++) {
         struct sched_pool *p = start(3);
@@ -99,11 +103,11 @@ static void test_several_cpus(void **state) {
             struct cpumask m = { 1 + sim_below(&rng, 7) };
 
             if (!d[i])
-                d[i] =
-                    sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,
-                           sim_below(&rng, 2)
-                               ? HOG
-                               : (struct sim_work){ .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = MS });
+                d[i] = sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,
+                              sim_below(&rng, 2) ? HOG
+                                                 : (struct sim_work){ .kind = WORK_WAKER,
+                                                                      .period_ns = 3 * MS,
+                                                                      .work_ns = MS });
             else if (sim_below(&rng, 3))
                 sched_set_affinity(&d[i]->vcpu[0]->s, &m);
             else {
@@ -133,8 +137,9 @@ static void test_several_cpus(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights), cmocka_unit_test(test_sleepers),     cmocka_unit_test(test_in_phase),
-        cmocka_unit_test(test_let_on),  cmocka_unit_test(test_several_cpus),
+        cmocka_unit_test(test_weights),      cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_in_phase),     cmocka_unit_test(test_let_on),
+        cmocka_unit_test(test_several_cpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

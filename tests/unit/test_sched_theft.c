@@ -1,6 +1,6 @@
-/* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no more than
- * its share and a point over 10 s, under the default and every paper's policy on top of it. Share is what
- * it is entitled to of regular and turbo cores together. */
+/* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no
+ * more than its share and a point over 10 s, under the default and every paper's policy on top
+ * of it. Share is what it is entitled to of regular and turbo cores together. */
 #include "sched_rig.h"
 
 #define SECS  10
@@ -76,8 +76,8 @@ static void one_core(const struct policy *o, u32 e, u32 k) {
                  o->pool.name ? o->pool.name : "-", o->vm.name ? o->vm.name : "-", e,
                  (unsigned long)(ran / MS), SECS * 1000ul, k);
     if (e == 0 && ran < SECS * NS_PER_S / (k + 1) - POINT)
-        fail_msg("%s: evader 0 has only %lu ms of %lu beside %u hogs", o->preset, (unsigned long)(ran / MS),
-                 SECS * 1000ul, k);
+        fail_msg("%s: evader 0 has only %lu ms of %lu beside %u hogs", o->preset,
+                 (unsigned long)(ran / MS), SECS * 1000ul, k);
     sim_stop();
 }
 
@@ -87,9 +87,9 @@ static void test_one_core(void **state) {
             for (u32 k = 1; k <= 3; k += 2) one_core(&policies[i], e, k);
 }
 
-/* A regular and a turbo core, n VMs that compute; one of them evades, or computes, on both. What nobody
- * else wants of the turbo core is there for the taking, and then all of its share. With and without
- * vSlicer. */
+/* A regular and a turbo core, n VMs that compute; one of them evades, or computes, on both. What
+ * nobody else wants of the turbo core is there for the taking, and then all of its share. With
+ * and without vSlicer. */
 static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     struct sim_work quick = evaders[e];
     struct sched_pool *p, *t;
@@ -108,7 +108,9 @@ static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     assert_int_equal(sched_pool_pair(t, p), 0);
     for (u32 i = 0; i < n; i++) {
         d[i] = sim_vm(p, "vm", 1, ALL, i ? HOG : evaders[e]);
-        td[i] = sim_turbo(d[i], i == 0 ? quick : others ? HOG : (struct sim_work){ .kind = WORK_IDLE });
+        td[i] = sim_turbo(d[i], i == 0   ? quick
+                                : others ? HOG
+                                         : (struct sim_work){ .kind = WORK_IDLE });
         if (slicer && i == 0) sim_param(p, &d[i]->d, "micro_us", 5000);
     }
     sim_run_until(WARM);
@@ -130,7 +132,8 @@ static void test_turbo(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_one_core), cmocka_unit_test(test_turbo) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_one_core),
+                                        cmocka_unit_test(test_turbo) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

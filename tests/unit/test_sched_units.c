@@ -1,6 +1,6 @@
-/* credit_unit_us: credit in whole units, as Xen counts it (100 us), and to the ns. The presets named
- * after a Xen have its units. tests/models/ compares whole schedules; here is what must hold of each
- * charge and each grant. */
+/* credit_unit_us: credit in whole units, as Xen counts it (100 us), and to the ns. The presets
+ * named after a Xen have its units. tests/models/ compares whole schedules; here is what must
+ * hold of each charge and each grant. */
 #include "sched_rig.h"
 
 #define UNIT CREDIT_XEN_UNIT
@@ -19,9 +19,9 @@ static void test_presets(void **state) {
     sim_stop();
 }
 
-/* A VM that runs 130 us at a time and sleeps over all ticks is never active, so it is granted nothing:
- * its credit is what it was charged. What is not yet charged is at most half a unit, and does not
- * grow: 130 us cost 1, 2, 1, 1 ... credits, and not 1 each. */
+/* A VM that runs 130 us at a time and sleeps over all ticks is never active, so it is granted
+ * nothing: its credit is what it was charged. What is not yet charged is at most half a unit,
+ * and does not grow: 130 us cost 1, 2, 1, 1 ... credits, and not 1 each. */
 static void test_charges(void **state) {
     struct sim_work w = { .kind = WORK_SELF, .work_ns = 130 * US, .rest_ns = 870 * US };
     struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
@@ -70,12 +70,14 @@ static void test_grants(void **state) {
         struct sim_dom *d[6];
 
         for (u32 i = 0; i < n; i++) {
-            d[i] = sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,
-                          sim_below(&rng, 2)
-                              ? HOG
-                              : (struct sim_work){ .kind = WORK_DUTY, .percent = 40, .period_ns = 7 * MS });
+            d[i] = sim_vm(
+                p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,
+                sim_below(&rng, 2)
+                    ? HOG
+                    : (struct sim_work){ .kind = WORK_DUTY, .percent = 40, .period_ns = 7 * MS });
             sim_param(p, &d[i]->d, "weight", 1 + (i64)sim_below(&rng, 65535));
-            if (sim_below(&rng, 3) == 0) sim_param(p, &d[i]->d, "cap", 1 + (i64)sim_below(&rng, 99));
+            if (sim_below(&rng, 3) == 0)
+                sim_param(p, &d[i]->d, "cap", 1 + (i64)sim_below(&rng, 99));
         }
         for (u32 pass = 1; pass < 20; pass++) {
             sim_run_until(pass * 30 * MS);
@@ -109,7 +111,8 @@ static void test_worked_grants(void **state) {
     spin_lock(&p->lock);
     credit_account(p);
     spin_unlock(&p->lock);
-    for (u32 i = 0; i < 4; i++) assert_int_equal(credit_vcpu(&d[i]->vcpu[0]->s)->credit, credits[i] * UNIT);
+    for (u32 i = 0; i < 4; i++)
+        assert_int_equal(credit_vcpu(&d[i]->vcpu[0]->s)->credit, credits[i] * UNIT);
     sim_stop();
 }
 

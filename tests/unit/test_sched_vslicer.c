@@ -1,9 +1,10 @@
-/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a request for
- * micro-slices buys no CPU. */
+/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a
+ * request for micro-slices buys no CPU. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
-    start_sim((struct sim_options){ .cpus = 1, .seed = seed, .keep = keep, .mask = TRACE_CLASS_SCHED });
+    start_sim(
+        (struct sim_options){ .cpus = 1, .seed = seed, .keep = keep, .mask = TRACE_CLASS_SCHED });
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0));
 
     sim_param(p, p, "boost", BOOST_OFF);
@@ -11,15 +12,16 @@ static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
     return p;
 }
 
-static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us, struct sim_work work) {
+static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us,
+                          struct sim_work work) {
     struct sim_dom *d = sim_vm(p, name, 1, sim_cpus(0, 0), work);
 
     sim_param(p, &d->d, "micro_us", micro_us);
     return d;
 }
 
-/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`. Runs of one
- * vCPU that follow each other are told apart by the slice. */
+/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`.
+ * Runs of one vCPU that follow each other are told apart by the slice. */
 static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
     u32 done = 0, first = m + 1;
     size_t at = 0;
@@ -36,8 +38,9 @@ static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
                 end = sim.kept[k].ns;
                 break;
             }
-        at += (size_t)snprintf(out + at, size - at, "%s%c%u:%lu", done ? " " : "", vm <= m ? 'L' : 'N',
-                               vm <= m ? vm : vm - m, (unsigned long)((end - r->ns) / MS));
+        at += (size_t)snprintf(out + at, size - at, "%s%c%u:%lu", done ? " " : "",
+                               vm <= m ? 'L' : 'N', vm <= m ? vm : vm - m,
+                               (unsigned long)((end - r->ns) / MS));
         done++;
     }
 }
@@ -49,7 +52,8 @@ static void test_model(void **state) {
         const char *round;
     } cases[] = {
         { 1, 3, 10000, 30, 6, "N1:30 L1:10 N2:30 L1:10 N3:30 L1:10" },
-        { 2, 2, 5000, 35, 14, "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5" },
+        { 2, 2, 5000, 35, 14,
+          "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5" },
         { 1, 2, 15000, 30, 4, "N1:30 L1:15 N2:30 L1:15" },
         { 2, 3, 5000, 35, 15,
           "N1:30 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 N3:30 L1:5 L2:5 L1:5 L2:5" },
@@ -83,8 +87,9 @@ static void test_model(void **state) {
     }
 }
 
-/* The mean wait of a request that comes at random, for one of n that go round robin: T (n - 1)^2 / 2 n; for
- * vSlicer's 1 + 3. Found from the times at which L1 is off the pCPU: sum of w^2 / 2 over the time watched. */
+/* The mean wait of a request that comes at random, for one of n that go round robin: T (n - 1)^2
+ * / 2 n; for vSlicer's 1 + 3. Found from the times at which L1 is off the pCPU: sum of w^2 / 2
+ * over the time watched. */
 static void test_mean_wait(void **state) {
     static const struct {
         u32 slicer, n;
@@ -118,7 +123,8 @@ static void test_mean_wait(void **state) {
     }
 }
 
-/* V1, over random sets with m + n <= 5: waits, shares, and with boost off an NL's slice is never cut. */
+/* V1, over random sets with m + n <= 5: waits, shares, and with boost off an NL's slice is never
+ * cut. */
 static void test_bounds(void **state) {
     u64 rng = 7;
 
@@ -127,7 +133,8 @@ static void test_bounds(void **state) {
         i64 micro_us = 1000 * (i64)(1 + sim_below(&rng, 15));
         struct sched_pool *p = start(round, SLICER_VSLICER, true);
         struct sim_dom *d[5];
-        u64 r = (30 * MS / n + (u64)micro_us * 1000 - 1) / ((u64)micro_us * 1000), tm = 30 * MS / n / r;
+        u64 r = (30 * MS / n + (u64)micro_us * 1000 - 1) / ((u64)micro_us * 1000),
+            tm = 30 * MS / n / r;
 
         for (u32 k = 0; k < m + n; k++) {
             d[k] = vm(p, k < m ? "l" : "n", k < m ? micro_us : 0, HOG);
@@ -144,7 +151,8 @@ static void test_bounds(void **state) {
                 fail_msg("round %lu: %u + %u, %ld us: waits %lu us", (unsigned long)round, m, n,
                          (long)micro_us, (unsigned long)sim_waits(d[k]->vcpu[0]) / 1000);
         }
-        for (size_t i = mark; i < sim.nr_kept; i++) { /* arg1: how long the one that leaves has run */
+        /* arg1: how long the one that leaves has run */
+        for (size_t i = mark; i < sim.nr_kept; i++) {
             const struct trace_record *x = &sim.kept[i];
 
             if (x->event == TRC_SWITCH && x->arg[0] >> 16 > m && i > mark + 100)
@@ -187,7 +195,9 @@ static void test_short_micro_slices(void **state) {
 
 /* V2: nobody asks for micro-slices: the same trace as plain credit, boost and sleepers included. */
 static void test_nobody_asks(void **state) {
-    static const struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 10 * MS, .work_ns = MS / 2 };
+    static const struct sim_work waker = { .kind = WORK_WAKER,
+                                           .period_ns = 10 * MS,
+                                           .work_ns = MS / 2 };
     static const struct sim_work server = { .kind = WORK_SERVER, .rate = 200, .work_ns = MS };
 
     for (u64 seed = 0; seed < 100; seed++) {
@@ -231,13 +241,14 @@ static void test_weights_and_caps(void **state) {
         for (u32 k = 0; k < 4; k++) sim_mark(d[k]);
         sim_run_until(33 * NS_PER_S);
         for (u32 k = 0; k < 4; k++)
-            near(share(d[k], 30 * NS_PER_S), caps ? by_cap[k] : by_weight[k], 0.5, caps ? "cap" : "weight");
+            near(share(d[k], 30 * NS_PER_S), caps ? by_cap[k] : by_weight[k], 0.5,
+                 caps ? "cap" : "weight");
         sim_stop();
     }
 }
 
-/* Micro-slices of different sizes: edf serves the small one between two of the large one; under frequency
- * the number of runs is inverse to their size. Equal shares under both. */
+/* Micro-slices of different sizes: edf serves the small one between two of the large one; under
+ * frequency the number of runs is inverse to their size. Equal shares under both. */
 static void test_sizes(void **state) {
     for (int slicer = SLICER_VSLICER; slicer <= SLICER_FREQUENCY; slicer++) {
         struct sched_pool *p = start(1, slicer, false);
@@ -302,7 +313,9 @@ static void test_counts_follow(void **state) {
  * gets one read done a slice. In plain credit more are done while it has credit; then it waits for
  * several slices. */
 static void test_disk_completions(void **state) {
-    static const struct sim_work reads = { .kind = WORK_SELF, .work_ns = 300 * US, .rest_ns = 200 * US };
+    static const struct sim_work reads = { .kind = WORK_SELF,
+                                           .work_ns = 300 * US,
+                                           .rest_ns = 200 * US };
     u64 done[2], wait[2];
 
     for (u32 on = 0; on < 2; on++) {
@@ -334,7 +347,8 @@ static void test_latency_target(void **state) {
     sim_run_until(3 * NS_PER_S);
     for (u32 k = 0; k < 5; k++) sim_mark(d[k]);
     sim_run_until(33 * NS_PER_S);
-    for (u32 k = 0; k < 3; k++) assert_in_range(sim_waits(d[k]->vcpu[0]), 33 * MS, 34 * MS + MS / 10);
+    for (u32 k = 0; k < 3; k++)
+        assert_in_range(sim_waits(d[k]->vcpu[0]), 33 * MS, 34 * MS + MS / 10);
     sim_stop();
 }
 
@@ -343,7 +357,10 @@ static void test_liars(void **state) {
     static const struct sim_work works[] = {
         { .kind = WORK_HOG },
         { .kind = WORK_SELF, .work_ns = 4900 * NS_PER_US, .rest_ns = 100 * NS_PER_US },
-        { .kind = WORK_EVADER, .margin_ns = 500 * NS_PER_US, .rest_ns = 100 * NS_PER_US, .tick_ns = 10 * MS },
+        { .kind = WORK_EVADER,
+          .margin_ns = 500 * NS_PER_US,
+          .rest_ns = 100 * NS_PER_US,
+          .tick_ns = 10 * MS },
         { .kind = WORK_YIELD, .work_ns = 700 * NS_PER_US },
     };
 
@@ -364,7 +381,8 @@ static void test_liars(void **state) {
             }
 }
 
-/* An LS that works for w and then sleeps comes back amid a slice that is not cut: it has w in w + T_N. */
+/* An LS that works for w and then sleeps comes back amid a slice that is not cut: it has w in w
+ * + T_N. */
 static void test_sleeper(void **state) {
     for (u32 percent = 20; percent <= 80; percent += 20) {
         struct sched_pool *p = start(percent, SLICER_VSLICER, false);

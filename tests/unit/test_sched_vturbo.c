@@ -1,5 +1,5 @@
-/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness over both
- * pools (T1, T2), and that a turbo vCPU buys no CPU. */
+/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness
+ * over both pools (T1, T2), and that a turbo vCPU buys no CPU. */
 #include "sched_rig.h"
 
 static struct sched_pool *regular, *turbo;
@@ -46,8 +46,10 @@ static void test_table(void **state) {
         }
         sim_run_until(200 * MS); /* until they are active */
         for (u32 i = 0; i < 2; i++) {
-            credit_dom(&vm[i]->d)->used = credit_dom(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
-            credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
+            credit_dom(&vm[i]->d)->used =
+                credit_dom(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
+            credit_dom(&tvm[i]->d)->used =
+                credit_dom(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
         }
         spin_lock(&regular->lock);
         spin_lock(&regular->turbo->lock);
@@ -92,8 +94,8 @@ static void test_table_in_time(void **state) {
     }
 }
 
-/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody crosses; W and
- * the sum of FS^R are right (T2). */
+/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody
+ * crosses; W and the sum of FS^R are right (T2). */
 static void test_fair(void **state) {
     u64 rng = 3;
 
@@ -118,8 +120,10 @@ static void test_fair(void **state) {
         }
         for (u32 i = 0; i < n; i++) near(total[i], sum / n, sum / n * 0.02, "total");
         for (u32 i = 0; i < n; i++) {
-            credit_dom(&vm[i]->d)->used = credit_dom(&vm[i]->d)->used_before + sim_below(&rng, 30 * MS);
-            credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
+            credit_dom(&vm[i]->d)->used =
+                credit_dom(&vm[i]->d)->used_before + sim_below(&rng, 30 * MS);
+            credit_dom(&tvm[i]->d)->used =
+                credit_dom(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
             used += credit_dom(&vm[i]->d)->used - credit_dom(&vm[i]->d)->used_before;
         }
         spin_lock(&regular->lock);
@@ -143,7 +147,8 @@ static void test_wait(void **state) {
         for (u32 i = 0; i < n; i++) add(i, HOG, HOG);
         measure(n, 3 * NS_PER_S, 10 * NS_PER_S);
         for (u32 i = 0; i < n; i++) {
-            assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0, (n - 1) * 100 * US + n * sim.opt.switch_ns + 1000);
+            assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0,
+                            (n - 1) * 100 * US + n * sim.opt.switch_ns + 1000);
             near(share(tvm[i], 10 * NS_PER_S), 100.0 / n, 1, "turbo");
         }
         sim_stop();
@@ -175,7 +180,8 @@ static void test_wait_of_many(void **state) {
             u64 waited = sim_waits(tvm[i]->vcpu[0]);
 
             if (waited > (n - 1) * 100 * US + 1000)
-                fail_msg("seed %lu: one of %u waited %lu ns", (unsigned long)seed, n, (unsigned long)waited);
+                fail_msg("seed %lu: one of %u waited %lu ns", (unsigned long)seed, n,
+                         (unsigned long)waited);
         }
         sim_stop();
     }
@@ -213,16 +219,18 @@ static void test_liars(void **state) {
         start(2, w);
         for (u32 i = 0; i < 4; i++)
             add(i, HOG,
-                i ? (struct sim_work){ .kind = WORK_SERVER, .rate = 500, .work_ns = 50 * US } : works[w]);
+                i ? (struct sim_work){ .kind = WORK_SERVER, .rate = 500, .work_ns = 50 * US }
+                  : works[w]);
         measure(4, 3 * NS_PER_S, 10 * NS_PER_S);
-        double turbo_used = 0, all = 0, mine = share(vm[0], 10 * NS_PER_S) + share(tvm[0], 10 * NS_PER_S);
+        double turbo_used = 0, all = 0,
+               mine = share(vm[0], 10 * NS_PER_S) + share(tvm[0], 10 * NS_PER_S);
 
         for (u32 i = 0; i < 4; i++) {
             turbo_used += share(tvm[i], 10 * NS_PER_S);
             all += share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
         }
-        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share of the whole
-         */
+        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share
+         * of the whole */
         assert_true(mine <= MAX(all / 4, share(tvm[0], 10 * NS_PER_S)) + 1);
         sim_stop();
     }
@@ -268,7 +276,8 @@ static void test_two_cores(void **state) {
             sim_param(regular, &vm[i]->d, "cap", cases[k].cap[i]);
         }
         measure(3, NS_PER_S, 4 * NS_PER_S);
-        for (u32 i = 0; i < 3; i++) near(share(tvm[i], 4 * NS_PER_S), cases[k].want[i], 1.5, "turbo");
+        for (u32 i = 0; i < 3; i++)
+            near(share(tvm[i], 4 * NS_PER_S), cases[k].want[i], 1.5, "turbo");
         sim_stop();
     }
 }
@@ -289,7 +298,8 @@ static void test_two_cores_and_regular(void **state) {
             sim_param(regular, &vm[0]->d, "weight", 512);
         measure(n, 2 * NS_PER_S, 4 * NS_PER_S);
         for (u32 i = 0; i < n; i++)
-            near(share(vm[i], 4 * NS_PER_S) + share(tvm[i], 4 * NS_PER_S), cap ? by_cap[i] : by_weight[i], 4,
+            near(share(vm[i], 4 * NS_PER_S) + share(tvm[i], 4 * NS_PER_S),
+                 cap ? by_cap[i] : by_weight[i], 4,
                  cap ? "both parts, caps" : "both parts, weights");
         sim_stop();
     }
@@ -344,7 +354,8 @@ static void test_with_slicer(void **state) {
         u64 wait = sim_waits(vm[i]->vcpu[0]);
 
         if (i < 2)
-            assert_in_range(wait, 30 * MS, 38 * MS); /* three micro-slices of 5 ms, and what is left of one */
+            assert_in_range(wait, 30 * MS,
+                            38 * MS); /* three micro-slices of 5 ms, and what is left of one */
         else
             assert_in_range(wait, 60 * MS, 95 * MS);
         assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0, 3 * 100 * US);
@@ -378,7 +389,8 @@ static void test_large(void **state) {
     sim_param(regular, &vm[0]->d, "weight", 768);
     sim_run_until(5 * NS_PER_S);
     assert_in_range(credit_pool(regular)->weight, 1, 0xffffffff);
-    near((double)credit_dom(&vm[0]->d)->counted / (double)credit_dom(&vm[1]->d)->counted, 3, 0.1, "weights");
+    near((double)credit_dom(&vm[0]->d)->counted / (double)credit_dom(&vm[1]->d)->counted, 3, 0.1,
+         "weights");
     sim_stop();
 }
 
@@ -390,9 +402,10 @@ static void test_administration(void **state) {
     start(3, 1);
     assert_int_equal(sched_pool_create("third", "credit", &third), 0);
     assert_int_equal(sched_pool_create("null", "null", &null), 0);
-    assert_int_equal(sched_pool_pair(null, third), -EINVAL);    /* a policy that cannot */
-    assert_int_equal(sched_pool_pair(regular, third), -EINVAL); /* created before what it is to serve */
-    assert_int_equal(sched_pool_pair(third, regular), -EBUSY);  /* it has one */
+    assert_int_equal(sched_pool_pair(null, third), -EINVAL); /* a policy that cannot */
+    /* created before what it is to serve */
+    assert_int_equal(sched_pool_pair(regular, third), -EINVAL);
+    assert_int_equal(sched_pool_pair(third, regular), -EBUSY); /* it has one */
     assert_int_equal(sched_pool_pair(third, turbo), -EBUSY);
     add(0, HOG, HOG);
     assert_int_equal(sched_pool_pair(turbo, NULL), -EBUSY); /* it has VMs */
@@ -400,7 +413,8 @@ static void test_administration(void **state) {
     assert_int_equal(sched_pool_move_dom(third, &vm[0]->d), -EBUSY);
     struct sim_dom *alone = sim_vm(turbo, "alone", 1, sim_cpus(0, 63), IDLE);
 
-    assert_int_equal(sched_dom_init_turbo(&t, &alone->d, slot), -EINVAL); /* its pool has no turbo pool */
+    /* its pool has no turbo pool */
+    assert_int_equal(sched_dom_init_turbo(&t, &alone->d, slot), -EINVAL);
     sim_vm_destroy(alone);
     sim_vm_destroy(tvm[0]);
     sim_run_until(sim.now + 100 * MS);

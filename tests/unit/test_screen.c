@@ -59,11 +59,15 @@ static void scan_codes(void **state) {
     TYPES("\x0e\x0f\x39\x01", "\x7f\t \x1b");
     TYPES("\xe0\x48\xe0\xc8\xe0\x50\xe0\x4b\xe0\x4d", "\x1b[A\x1b[B\x1b[D\x1b[C");
     TYPES("\xe0\x47\xe0\x4f\xe0\x53\x4a\x4e", "\x1b[H\x1b[F\x1b[3~-+");
-    TYPES("\xe0\x2a\xe0\x48\xe0\xc8\xe0\xaa\x1e", "\x1b[Aa");          /* the Shift that keyboards make up */
-    TYPES("\xe1\x1d\x45\xe1\x9d\xc5\x1e", "a");                        /* Pause */
-    TYPES("\x1d\xe1\x1d\x45\xe1\x9d\xc5\x2e\x9d", "\x03");             /* lets go of no key that is held */
-    TYPES("\x3b\x3c\x58\x38\x1e\xb8\xe0\x5b\xe0\x1c\xe0\x35", "a\r/"); /* F keys, Alt, Windows; keypad */
-    for (u32 code = 0; code < 256 * 256; code++) {                     /* nothing is written beyond the end */
+    /* the Shift that keyboards make up */
+    TYPES("\xe0\x2a\xe0\x48\xe0\xc8\xe0\xaa\x1e", "\x1b[Aa");
+    TYPES("\xe1\x1d\x45\xe1\x9d\xc5\x1e", "a"); /* Pause */
+    /* lets go of no key that is held */
+    TYPES("\x1d\xe1\x1d\x45\xe1\x9d\xc5\x2e\x9d", "\x03");
+    /* F keys, Alt, Windows; keypad */
+    TYPES("\x3b\x3c\x58\x38\x1e\xb8\xe0\x5b\xe0\x1c\xe0\x35", "a\r/");
+    /* nothing is written beyond the end */
+    for (u32 code = 0; code < 256 * 256; code++) {
         char out[KEY_BYTES];
 
         keys_feed(&k, (u8)(code >> 8), out);
@@ -269,9 +273,12 @@ static u32 lit(u32 row) {
 }
 
 static void draws_pixels(void **state) {
-    const struct boot_screen b = {
-        .addr = 0xc0000000, .pitch = 1280 * 4, .width = 1280, .height = 720, .bits = 32, .kind = SCREEN_PIXELS
-    };
+    const struct boot_screen b = { .addr = 0xc0000000,
+                                   .pitch = 1280 * 4,
+                                   .width = 1280,
+                                   .height = 720,
+                                   .bits = 32,
+                                   .kind = SCREEN_PIXELS };
     u32 steps = 0;
 
     memset(frame, 0, sizeof(frame));
@@ -281,8 +288,10 @@ static void draws_pixels(void **state) {
     while (steps < 10000 && screen_step()) steps++;
     /* All of it is drawn, once: nobody knows what the loader left there. */
     assert_in_range(steps, 40 * 106 / PIXELS_AT_ONCE, 40 * 106 / PIXELS_AT_ONCE + 1);
-    assert_in_range(lit(0), 12 * 18, 12 * 18);                       /* the cursor alone, twice as large */
-    for (int i = 0; i < 200; i++) screen_feed("##########\r\n", 12); /* 5 a character and row of its 7 */
+    /* the cursor alone, twice as large */
+    assert_in_range(lit(0), 12 * 18, 12 * 18);
+    /* 5 a character and row of its 7 */
+    for (int i = 0; i < 200; i++) screen_feed("##########\r\n", 12);
     steps = 0;
     while (steps < 10000 && screen_step()) steps++;
     assert_true(steps >= 38 * 10 / PIXELS_AT_ONCE);

@@ -1,5 +1,5 @@
-/* The shell: every command on real VMs and pools, timed commands, and a long random walk that a model
- * follows. */
+/* The shell: every command on real VMs and pools, timed commands, and a long random walk that a
+ * model follows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,10 +23,12 @@ static const struct module script_module = { "script", script, sizeof(script) - 
 static int setup(void **state) {
     fake_machine("credit");
     module_add(&script_module);
-    rig_start(&cfg, "[hypervisor]\nscript = script\nguest_console = log\n[vm one]\nimage = null\nmemory = "
-                    "2M\n[vm two]\nimage = "
-                    "null\nmemory = 2M\nvcpus = 2\n"
-                    "weight = 512\n");
+    rig_start(
+        &cfg,
+        "[hypervisor]\nscript = script\nguest_console = log\n[vm one]\nimage = null\nmemory = "
+        "2M\n[vm two]\nimage = "
+        "null\nmemory = 2M\nvcpus = 2\n"
+        "weight = 512\n");
     return 0;
 }
 
@@ -56,8 +58,8 @@ static void not_yet_made(void **state) {
     }
 }
 
-/* The VM ends while its parameters are being printed: the answer is whole JSON all the same, and says
- * why it is short. */
+/* The VM ends while its parameters are being printed: the answer is whole JSON all the same, and
+ * says why it is short. */
 static void cut_off_answer(void **state) {
     struct config_vm c = fake_config("early", 1);
     struct vm *vm;
@@ -79,8 +81,8 @@ static void cut_off_answer(void **state) {
 
 /* Nor has it one to its end: its scheduling is gone while its memory is still being scrubbed. */
 static void on_its_way_out(void **state) {
-    static const char *const lines[] = { "sched-credit", "sched-credit -d early -w 1000", "param -d early",
-                                         "param -d early/0", "vcpu-list early" };
+    static const char *const lines[] = { "sched-credit", "sched-credit -d early -w 1000",
+                                         "param -d early", "param -d early/0", "vcpu-list early" };
     struct config_vm c = fake_config("early", 1);
 
     for (int steps = 0; steps < 80; steps++) {
@@ -108,9 +110,9 @@ static void script_ran(void **state) {
     fake_console_reset();
     rig_run(310 * NS_PER_MS);
     assert_non_null(strstr(fake_console_text, "takt> pause one\n"));
-    assert_non_null(
-        strstr(fake_console_text,
-               "takt> list -j=later one\n\x1e{\"id\": \"later\", \"command\": \"list\", \"error\": 0"));
+    assert_non_null(strstr(
+        fake_console_text,
+        "takt> list -j=later one\n\x1e{\"id\": \"later\", \"command\": \"list\", \"error\": 0"));
     assert_non_null(strstr(fake_console_text, "\"state\": \"paused\""));
     answers("unpause one", "takt> ");
 }
@@ -120,8 +122,8 @@ static void lists(void **state) {
     answers("list", "Name                        ID    Mem  VCPUs      State     Time(s)\n");
     answers("list", "two ");
     answers("list two", "     2      2 ");
-    answers("list -j=7 two",
-            "\x1e{\"id\": \"7\", \"command\": \"list\", \"error\": 0, \"result\": [{\"name\": \"two\", ");
+    answers("list -j=7 two", "\x1e{\"id\": \"7\", \"command\": \"list\", \"error\": 0, \"result\": "
+                             "[{\"name\": \"two\", ");
     answers("vcpu-list two", "two ");
     answers("vcpu-list -j two", "\"vcpu\": 1,");
     answers("vcpu-list -j two", "\"offline_ns\": 0, \"wake_ns\": {\"p50\": ");
@@ -130,21 +132,25 @@ static void lists(void **state) {
     answers("vcpu-list -j", "\"affinity\": \"all\"}]}\n");
     answers("sched-credit", "two                 2    512 ");
     answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, ");
-    answers("cpupool-list -j", "[{\"name\": \"Pool-0\", \"id\": 0, \"nr_cpus\": 2, \"sched\": \"credit\", "
-                               "\"vms\": 2, \"cpus\": \"0-1\", \"turbo\": \"\", \"turbo_of\": \"\"}]");
+    answers("cpupool-list -j",
+            "[{\"name\": \"Pool-0\", \"id\": 0, \"nr_cpus\": 2, \"sched\": \"credit\", "
+            "\"vms\": 2, \"cpus\": \"0-1\", \"turbo\": \"\", \"turbo_of\": \"\"}]");
     answers("info -j", "\"nr_cpus\": 2, \"free_cpus\": 0");
-    answers("dmesg -j",
-            "[{\"line\": \"[    0.000001] first\"}, {\"line\": \"[    0.000002] \\\"second\\\"\"}, ");
+    answers(
+        "dmesg -j",
+        "[{\"line\": \"[    0.000001] first\"}, {\"line\": \"[    0.000002] \\\"second\\\"\"}, ");
     answers("dmesg", "[    0.000003] third\ntakt> ");
     answers("help", "cpupool-migrate");
     answers("help pause", "pause VM\n");
-    answers("help -j top", "-j          measures one interval"); /* the last line of its help, too */
+    /* the last line of its help, too */
+    answers("help -j top", "-j          measures one interval");
     answers("trace status -j", "{\"mask\": 0, \"streaming\": false");
     answers("counters -j", "\"error\": 0, \"result\": [");
 }
 
 static void devices(void **state) {
-    assert_string_equal(rig_say("create dev image=null memory=2M net='two rate=1M' disk=two"), "takt> ");
+    assert_string_equal(rig_say("create dev image=null memory=2M net='two rate=1M' disk=two"),
+                        "takt> ");
     answers("devices", "Back end       State      Notifies Interrupts Dropped\n");
     answers("devices", " 0 net   two            waits             0          0       0\n");
     answers("devices -j dev",
@@ -187,13 +193,13 @@ static void names_of_nodes(void **state) {
 
 static void refusals(void **state) {
     answers("nonsense", "nonsense: there is no such command; help lists them all\n");
-    answers("nonsense -j", "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
-                           "\"there is no such command; ");
+    answers("nonsense -j",
+            "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
+            "\"there is no such command; ");
     answers("pause", "pause: usage: pause VM\n");
     answers("pause zero", "pause: there is no VM zero\n");
-    answers(
-        "pause -j=\"$}\\\" zero",
-        "\"id\": \"$}\\\\\", \"command\": \"pause\", \"error\": -2, \"message\": \"there is no VM zero\"}\n");
+    answers("pause -j=\"$}\\\" zero", "\"id\": \"$}\\\\\", \"command\": \"pause\", \"error\": -2, "
+                                      "\"message\": \"there is no VM zero\"}\n");
     answers("\"open", "a quotation mark is not closed\n");
     answers("list a b", "usage: list [VM]");
     answers("vcpu-pin two 2 all", "two has no vCPU 2\n");
@@ -240,12 +246,13 @@ static void weights_and_slices(void **state) {
     static const struct {
         const char *option, *value;
         bool good;
-    } cases[] = {
-        /* G4 */
-        { "-w", "0", false },     { "-w", "1", true },           { "-w", "65535", true },
-        { "-w", "65536", false }, { "-w", "-1", false },         { "-w", "x", false },
-        { "-w", "", false },      { "-c", "-1", false },         { "-c", "1", true },
-        { "-c", "0", true },      { "-c", "1000000000", false }, { "-w", "99999999999999999999", false }
+    } cases[] = { /* G4 */
+                  { "-w", "0", false },          { "-w", "1", true },
+                  { "-w", "65535", true },       { "-w", "65536", false },
+                  { "-w", "-1", false },         { "-w", "x", false },
+                  { "-w", "", false },           { "-c", "-1", false },
+                  { "-c", "1", true },           { "-c", "0", true },
+                  { "-c", "1000000000", false }, { "-w", "99999999999999999999", false }
     };
     char line[128];
 
@@ -253,7 +260,8 @@ static void weights_and_slices(void **state) {
         sprintf(line, "sched-credit -j -d two %s \"%s\"", cases[i].option, cases[i].value);
         answers(line, cases[i].good ? "\"error\": 0" : "\"error\": -22");
     }
-    answers("sched-credit -d two -w 300 -c 99999999", "sched-credit: "); /* the pair is set, or nothing is */
+    /* the pair is set, or nothing is */
+    answers("sched-credit -d two -w 300 -c 99999999", "sched-credit: ");
     answers("sched-credit -j -d two", "\"weight\": 65535");
     answers("sched-credit -j -s -t 0", "\"error\": -22");
     answers("sched-credit -j -s -t 1001", "\"error\": -22");
@@ -275,8 +283,9 @@ static void pools(void **state) {
     answers("cpupool-create -j name=io sched=null cpus=1", "\"error\": 0");
     answers("cpupool-list -j io", "\"sched\": \"null\", \"vms\": 0, \"cpus\": \"1\"");
     answers("sched-credit -j -d two -w 512 -c 40", "\"error\": 0");
-    answers("cpupool-migrate two io", "Not kept                  Value\nweight                      512\n"
-                                      "cap                          40\ntakt> ");
+    answers("cpupool-migrate two io",
+            "Not kept                  Value\nweight                      512\n"
+            "cap                          40\ntakt> ");
     answers("cpupool-destroy io", "pool io is in use\n");
     answers("vcpu-pin two all 0", "its pool has none of these CPUs\n");
     answers("cpupool-rename -j io net", "\"error\": 0");
@@ -310,21 +319,24 @@ static void settings(void **state) {
         { "sched-credit -d two --weight 7 --io maybe --cap 50",
           "io must be auto, io or cpu, not \"maybe\"\n" },
         { "sched-credit -d two --micro-us", "--micro_us wants a value\n" },
-        { "sched-credit -d two --nothing 5", "pool Pool-0, which runs credit, has no parameter nothing\n" },
+        { "sched-credit -d two --nothing 5",
+          "pool Pool-0, which runs credit, has no parameter nothing\n" },
         { "sched-credit -d two --boost off", "boost belongs to a pool: -s -p POOL\n" },
         { "sched-credit -d two -w 5 --weight 6", "weight is given twice\n" },
         { "sched-credit -d two --policy vslicer", "--policy is a pool's, and sets all there is: " },
         { "sched-credit --boost off", "usage: sched-credit " },
         { "pause --boost off", "usage: pause VM\n" },
         { "sched-credit -s --micro-us 100", "micro_us belongs to a VM: -d VM\n" },
-        { "sched-credit -s --sleepless on", "pool Pool-0, which runs credit, has no parameter sleepless\n" },
+        { "sched-credit -s --sleepless on",
+          "pool Pool-0, which runs credit, has no parameter sleepless\n" },
         { "sched-credit -j -d two",
           "\"weight\": 512, \"cap\": 0, \"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50" },
         { "sched-credit -j -d two --micro-us 0 --share-pct 0 --io auto", "\"error\": 0" },
         { "sched-credit -j -s --policy vslicer", "\"error\": 0" },
         { "sched-credit -j -s",
           "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
-        { "sched-credit -s --policy nothing", "credit has no preset \"nothing\": expected hardened, " },
+        { "sched-credit -s --policy nothing",
+          "credit has no preset \"nothing\": expected hardened, " },
         { "sched-credit -s --policy sc --boost off", "--policy is a pool's, " },
         { "sched-credit -s -t 5 --policy sc", "--policy is a pool's, " },
         { "sched-credit -j -s --policy hardened", "\"error\": 0" },
@@ -342,7 +354,8 @@ static void settings(void **state) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) answers(cases[i].line, cases[i].expected);
 }
 
-/* What makes no sense together is refused with a sentence, in whatever order, and changes nothing. */
+/* What makes no sense together is refused with a sentence, in whatever order, and changes
+ * nothing. */
 static void combinations(void **state) {
     static const struct {
         const char *first, *second, *why;
@@ -376,16 +389,19 @@ static void turbo(void **state) {
     answers("cpupool-create t turbo_of=nothing", "there is no pool nothing\n");
     answers("cpupool-create t turbo_of=Pool-0 preset=nothing",
             "credit has no preset \"nothing\": expected hardened, ");
-    answers("cpupool-create t turbo_of=Pool-0 preset=vslicer", "t cannot be the turbo pool of Pool-0: ");
+    answers("cpupool-create t turbo_of=Pool-0 preset=vslicer",
+            "t cannot be the turbo pool of Pool-0: ");
     answers("cpupool-create t turbo_of=Pool-0 sched=null",
             "null has no preset \"turbo\": it has no presets\n");
-    answers("cpupool-create t cpus=random:2", "too few CPUs are free: 1 of the 2 that are wanted\n");
+    answers("cpupool-create t cpus=random:2",
+            "too few CPUs are free: 1 of the 2 that are wanted\n");
     answers("cpupool-create t cpus=random:0", "usage: cpupool-create ");
     answers("cpupool-create t cpus=cache:x", "usage: cpupool-create ");
     answers("cpupool-list t", "there is no pool t\n"); /* nothing is left of all that */
     answers("create fast image=null memory=2M turbo=yes", "its pool has no turbo pool\n");
     answers("cpupool-create -j t turbo_of=Pool-0 cpus=random:1", "\"error\": 0");
-    answers("sched-credit -j -s -p t", "\"tslice_us\": 100, \"ratelimit_us\": 0, \"boost\": \"off\"");
+    answers("sched-credit -j -s -p t",
+            "\"tslice_us\": 100, \"ratelimit_us\": 0, \"boost\": \"off\"");
     answers("cpupool-list -j t", "\"cpus\": \"1\", \"turbo\": \"\", \"turbo_of\": \"Pool-0\"}]");
     answers("cpupool-list -j Pool-0", "\"turbo\": \"t\", \"turbo_of\": \"\"}]");
     answers("cpupool-destroy t", "pool t is half of a pair: cpupool-turbo t ends that\n");
@@ -401,15 +417,18 @@ static void turbo(void **state) {
     answers("create -j fast image=null memory=2M vcpus=2 turbo=yes weight=300", "\"error\": 0");
     answers("list -j fast", "\"vcpus\": 3, ");
     answers("vcpu-list -j fast", "\"vcpu\": 0, \"cpu\": 1, ");
-    answers("vcpu-list -j fast", "\"pool\": \"t\", \"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
+    answers("vcpu-list -j fast",
+            "\"pool\": \"t\", \"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
     answers("vcpu-list -j fast", "\"vcpu\": 2, \"cpu\": 0, ");
     answers("vcpu-list -j fast", "\"pool\": \"Pool-0\", \"class\": \"\", ");
     answers("pause fast", "takt> ");
     answers("vcpu-list -j fast", "\"state\": \"offline\", \"paused\": true, ");
     answers("unpause fast", "takt> ");
-    answers("vcpu-pin fast 0 0", "vCPU 0 of fast cannot run there: its pool has none of these CPUs\n");
+    answers("vcpu-pin fast 0 0",
+            "vCPU 0 of fast cannot run there: its pool has none of these CPUs\n");
     answers("vcpu-pin -j fast 0 1", "\"error\": 0");
-    answers("vcpu-pin fast 1 1", "vCPU 1 of fast cannot run there: its pool has none of these CPUs\n");
+    answers("vcpu-pin fast 1 1",
+            "vCPU 1 of fast cannot run there: its pool has none of these CPUs\n");
     answers("top -j -d 0.01", "\"vm\": \"fast\", \"vcpu\": 0, ");
     answers("top -j -d 0.01", "\"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
     answers("cpupool-create -j other", "\"error\": 0");
@@ -417,7 +436,8 @@ static void turbo(void **state) {
     answers("cpupool-turbo t", "pool t has VMs\n");
     answers("cpupool-turbo other t", "other or t is in a pair already\n");
     answers("destroy -j fast", "\"error\": 0");
-    answers("cpupool-cpu-remove -j t 1", "\"error\": 0"); /* the number of turbo cores changes at run time */
+    /* the number of turbo cores changes at run time */
+    answers("cpupool-cpu-remove -j t 1", "\"error\": 0");
     answers("cpupool-cpu-add -j t 1", "\"error\": 0");
     answers("cpupool-turbo -j t", "\"error\": 0");
     answers("cpupool-turbo t nothing", "there is no pool nothing\n");
@@ -453,7 +473,8 @@ static void attached_console(void **state) {
     vm_put(two);
 }
 
-/* At the prompt, with nobody attached: line by line, escaped, and not more than is good for the others. */
+/* At the prompt, with nobody attached: line by line, escaped, and not more than is good for the
+ * others. */
 static void guest_log(void **state) {
     struct vm *two = vm_find("two");
     unsigned lines;
@@ -474,12 +495,14 @@ static void guest_log(void **state) {
         rig_run(NS_PER_MS);
     }
     assert_in_range(fake_log_lines - lines, 90, 110);
-    assert_in_range(console_bytes_dropped.value[0], 1, 6000); /* what did not find room is counted */
+    /* what did not find room is counted */
+    assert_in_range(console_bytes_dropped.value[0], 1, 6000);
     rig_run(10 * NS_PER_S);
     vm_put(two);
 }
 
-/* A VM has ended when it is gone, or crashed and stays: not while it is on its way out, or about to be. */
+/* A VM has ended when it is gone, or crashed and stays: not while it is on its way out, or about
+ * to be. */
 static void waits(void **state) {
     struct vm *two = vm_find("two");
 
@@ -520,10 +543,10 @@ static void measured(void **state) {
     rig_run(20 * NS_PER_MS);
     assert_null(strchr(fake_console_text, '\x1e')); /* not before its time */
     rig_run(10 * NS_PER_MS);
-    assert_non_null(
-        strstr(fake_console_text,
-               "{\"id\": \"m\", \"command\": \"top\", \"error\": 0, \"result\": {\"seconds\": 0.020, "
-               "\"vendor\": \"fake\", \"vms_not_made\": 0, \"pcpus\": [{\"cpu\": 0, "));
+    assert_non_null(strstr(
+        fake_console_text,
+        "{\"id\": \"m\", \"command\": \"top\", \"error\": 0, \"result\": {\"seconds\": 0.020, "
+        "\"vendor\": \"fake\", \"vms_not_made\": 0, \"pcpus\": [{\"cpu\": 0, "));
     assert_non_null(strstr(fake_console_text, "\"vm\": \"two\", \"vcpu\": 1, "));
     assert_non_null(strstr(fake_console_text, "\"wake_us\": {\"count\": "));
     fake_console_reset();
@@ -691,7 +714,8 @@ static void step(u32 what) {
     case 8:
         sprintf(line, "cpupool-migrate -j r%u %s", v, pool_name(p));
         expect(line, model.vm[v].there && model.pool[p].there && model.pool[p].cpus);
-        if (model.vm[v].there && model.pool[p].there && model.pool[p].cpus && model.vm[v].pool != p) {
+        if (model.vm[v].there && model.pool[p].there && model.pool[p].cpus &&
+            model.vm[v].pool != p) {
             model.vm[v].pool = p; /* and keeps its weight, but not its affinity */
             model.vm[v].cpus = 3;
         }
@@ -699,7 +723,8 @@ static void step(u32 what) {
     case 9:
         sprintf(line, "vcpu-pin -j r%u all %s", v, cpus == 3 ? "0-1" : cpus == 2 ? "1" : "0");
         expect(line, model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus));
-        if (model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus)) model.vm[v].cpus = cpus;
+        if (model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus))
+            model.vm[v].cpus = cpus;
         break;
     }
 }

@@ -107,7 +107,8 @@ static void crash_records_fit(void **state) {
     says("crash -t", "\n                                                4294967295 4294967295\n");
     says("crash -t", "  77    1 switch            -1   -1 1 2 3 4\n");
     says("crash -t", "    1 ?                  3    1 0 0 0 0\n");
-    says("crash -t -j", "{\"ns\": 77, \"cpu\": 1, \"event\": 258, \"event_name\": \"switch\", \"vm\": -1, ");
+    says("crash -t -j",
+         "{\"ns\": 77, \"cpu\": 1, \"event\": 258, \"event_name\": \"switch\", \"vm\": -1, ");
     says("crash -t -j", "\"arg0\": 1, \"arg1\": 2, \"arg2\": 3, \"arg3\": 4}");
     memset(ram, 0, CRASHLOG_SIZE);
     crashlog_open(ram);
@@ -134,7 +135,8 @@ static void top_fits(void **state) {
 
 /* ---- what explains itself ---- */
 
-/* One style: a sentence without subject and full stop, as "lists ...", that fits beside the name. */
+/* One style: a sentence without subject and full stop, as "lists ...", that fits beside the
+ * name. */
 static void help_is_of_one_style(void **state) {
     const struct shell_command *c;
 
@@ -142,7 +144,8 @@ static void help_is_of_one_style(void **state) {
         size_t first = strcspn(c->help, " "), line = strcspn(c->help, "\n");
 
         if (line > HELP_WIDTH) fail_msg("%s: its help is %zu characters wide", c->name, line);
-        if (c->help[first - 1] != 's') fail_msg("%s: its help begins with no verb: %s", c->name, c->help);
+        if (c->help[first - 1] != 's')
+            fail_msg("%s: its help begins with no verb: %s", c->name, c->help);
         if (c->help[line - 1] == '.') fail_msg("%s: its help ends with a full stop", c->name);
         assert_ptr_equal(shell_command_find(c->name), c);
         for (const char *more = c->help; *more; more += strcspn(more, "\n"), more += *more != 0)
@@ -199,13 +202,14 @@ static void help_in_columns(void **state) {
 static void help_of_one(void **state) {
     says("help nosuch", "help: there is no command nosuch; help lists them all\n");
     says("help -j nosuch", "\"error\": -2, ");
-    says("help list",
-         "list [VM]\nlists VMs, their memory, state and CPU time\nState: r running, b blocked, p paused,");
+    says("help list", "list [VM]\nlists VMs, their memory, state and CPU time\nState: r running, b "
+                      "blocked, p paused,");
     says("help top", "top [-b] [-l] [-d SECONDS] [-w SECONDS]\nshows what each vCPU gets");
     says("help top", "\n-w SECONDS  measures nothing before");
     says("help -j pause",
          "[{\"name\": \"pause\", \"usage\": \"VM\", \"help\": \"keeps a VM from running\"}]");
-    says("help trace", "\nstart   records until the rings are full, which keeps the oldest records:\n");
+    says("help trace",
+         "\nstart   records until the rings are full, which keeps the oldest records:\n");
     says("help trace", "`trace keep` beside it");
     says("?", "cpupool-migrate ");
     says("? pause", "pause VM\nkeeps a VM from running\n");
@@ -224,8 +228,10 @@ static void params_are_explained(void **state) {
 }
 
 static void version(void **state) {
-    says("version", "version         : 0.1\ncommit          : 0123456789+\ndate            : 2026-01-31\n");
-    says("version -j", "{\"version\": \"0.1\", \"commit\": \"0123456789+\", \"date\": \"2026-01-31\"}");
+    says("version",
+         "version         : 0.1\ncommit          : 0123456789+\ndate            : 2026-01-31\n");
+    says("version -j",
+         "{\"version\": \"0.1\", \"commit\": \"0123456789+\", \"date\": \"2026-01-31\"}");
 }
 
 /* ---- top ---- */

@@ -133,9 +133,10 @@ static void test_odd(void **state) {
         acpi.ecam[1] = odd[i].e;
         put(model_memory[1], PCI_ID, 0x11112222);
         assert_string_equal(pci_space_init(&acpi, &ram), "ECAM");
-        hv_snprintf(sentence, sizeof(sentence),
-                    "MCFG: configuration space of segment %u, buses %02x to %02x, at %lx is not used: %s",
-                    odd[i].e.segment, odd[i].e.first, odd[i].e.last, odd[i].e.base, odd[i].why);
+        hv_snprintf(
+            sentence, sizeof(sentence),
+            "MCFG: configuration space of segment %u, buses %02x to %02x, at %lx is not used: %s",
+            odd[i].e.segment, odd[i].e.first, odd[i].e.last, odd[i].e.base, odd[i].why);
         assert_string_equal(fake_log_last, sentence);
         assert_int_equal(nr_windows, 1);
     }

@@ -78,7 +78,8 @@ static void test_places(void **state) {
     assert_false(card->moved);
 }
 
-/* Two cards behind one bridge: nothing lies on anything else, and all of it in the bridge's window. */
+/* Two cards behind one bridge: nothing lies on anything else, and all of it in the bridge's
+ * window. */
 static void test_no_overlap(void **state) {
     struct fake_pci *other = fake_pci_add(PCI_BDF(1, 1, 0), 0x10c98086, 0x02000001);
 
@@ -111,10 +112,12 @@ static void test_not_over_what_is_not_sized(void **state) {
     assert_int_equal(pci_find(PCI_BDF(1, 1, 0))->bar[0].size, 0);
     for (u32 i = 0; i < pci_count(); i++)
         for (const struct pci_bar *b = pci_at(i)->bar; pci_at(i)->pf && b < pci_at(i)->bar + 6; b++)
-            assert_true(!b->size || b->addr >= WINDOW + 0x60000 || b->addr + b->size <= WINDOW + 0x40000);
+            assert_true(!b->size || b->addr >= WINDOW + 0x60000 ||
+                        b->addr + b->size <= WINDOW + 0x40000);
 }
 
-/* As many as there are, as asked for; numbers above 0 on a link are for ports that can forward them. */
+/* As many as there are, as asked for; numbers above 0 on a link are for ports that can forward
+ * them. */
 static void test_how_many(void **state) {
     fake_set(card, SRIOV + 0x0c, 2, 3);
     fake_pci_extended(card, 0x150, PCI_EXT_ARI);
@@ -187,7 +190,8 @@ static void test_after_reset(void **state) {
     for (u32 i = 0; i < 7; i++)
         assert_int_equal(pci_read(CARD + 0x80 + 2 * i, PCI_COMMAND, 2) & PCI_COMMAND_MEMORY,
                          PCI_COMMAND_MEMORY);
-    assert_int_equal(pci_reset(pci_at(2), 0), 100 * NS_PER_MS); /* one alone: the others do not notice */
+    /* one alone: the others do not notice */
+    assert_int_equal(pci_reset(pci_at(2), 0), 100 * NS_PER_MS);
     assert_int_equal(pci_reset(pci_at(2), 1), 0);
     assert_int_equal(pci_read(CARD + 0x80, PCI_COMMAND, 2) & 7, PCI_COMMAND_MEMORY);
     assert_int_equal(card->resets, 1);
@@ -206,7 +210,8 @@ static void test_not_again(void **state) {
 /* One that does not answer is left out. */
 static void test_silent(void **state) {
     for (u32 i = 0; i < fake_nr_devices; i++)
-        if (fake_device[i].pf && fake_device[i].vf == 2) fake_set(&fake_device[i], PCI_CLASS_REV, 4, ~0u);
+        if (fake_device[i].pf && fake_device[i].vf == 2)
+            fake_set(&fake_device[i], PCI_CLASS_REV, 4, ~0u);
     enabled(7);
     assert_int_equal(pci_count(), 8);
     assert_string_equal(fake_log_last, "PCI device 01:00.0: 6 virtual functions");

@@ -1,5 +1,5 @@
-/* The store: what XenStore's documentation says of each operation, case by case; quotas; what a client can
- * learn of another. */
+/* The store: what XenStore's documentation says of each operation, case by case; quotas; what a
+ * client can learn of another. */
 #include "store_steps.h"
 
 static void test_values(void **state) {
@@ -11,10 +11,12 @@ static void test_values(void **state) {
         { 0, DIR, 0, "/|", "a|b|" }, { 0, READ, 0, "/|", "" }, { 0, READ, 0, "/none|", "ENOENT|" },
         { 0, READ, 0, "/a/none|", "ENOENT|" }, { 0, DIR, 0, "/none|", "ENOENT|" },
         { 0, MKDIR, 0, "/b/c|", "OK|" }, /* there already: left as it is */
-        { 0, MKDIR, 0, "/b/c/d|", "OK|" }, { 0, READ, 0, "/b/c/d|", "1" }, { 0, MKDIR, 0, "/m/n|", "OK|" },
-        { 0, READ, 0, "/m/n|", "" }, { 0, RM, 0, "/b|", "OK|" }, { 0, READ, 0, "/b/c/d|", "ENOENT|" },
+        { 0, MKDIR, 0, "/b/c/d|", "OK|" }, { 0, READ, 0, "/b/c/d|", "1" },
+        { 0, MKDIR, 0, "/m/n|", "OK|" }, { 0, READ, 0, "/m/n|", "" }, { 0, RM, 0, "/b|", "OK|" },
+        { 0, READ, 0, "/b/c/d|", "ENOENT|" },
         { 0, RM, 0, "/b|", "OK|" }, /* not there: well, if its parent is */
-        { 0, RM, 0, "/b/c|", "ENOENT|" }, { 0, RM, 0, "/|", "EINVAL|" }, { 0, DIR, 0, "/|", "a|m|" });
+        { 0, RM, 0, "/b/c|", "ENOENT|" }, { 0, RM, 0, "/|", "EINVAL|" },
+        { 0, DIR, 0, "/|", "a|m|" });
 }
 
 /* An observer reads everything, hears of everything, and changes nothing that is not its own. */
@@ -32,11 +34,12 @@ static void test_observer(void **state) {
 static void test_paths(void **state) {
     char path[XS_ABS_PATH_MAX + 3] = "/";
 
-    RUN({ 0, READ, 0, "|", "EINVAL|" }, { 0, READ, 0, "", "EINVAL|" }, { 0, READ, 0, "/a/|", "EINVAL|" },
-        { 0, READ, 0, "//a|", "EINVAL|" }, { 0, READ, 0, "/a//b|", "EINVAL|" },
-        { 0, READ, 0, "a/|", "EINVAL|" }, { 2, READ, 0, "/local/domain/|", "EINVAL|" },
-        { 0, READ, 0, "/a.b|", "EINVAL|" }, { 0, READ, 0, "/a b|", "EINVAL|" },
-        { 0, READ, 0, "/\xff|", "EINVAL|" }, { 0, WATCH, 0, "@|t|", "OK|" }, { 0, UNWATCH, 0, "@|t|", "OK|" },
+    RUN({ 0, READ, 0, "|", "EINVAL|" }, { 0, READ, 0, "", "EINVAL|" },
+        { 0, READ, 0, "/a/|", "EINVAL|" }, { 0, READ, 0, "//a|", "EINVAL|" },
+        { 0, READ, 0, "/a//b|", "EINVAL|" }, { 0, READ, 0, "a/|", "EINVAL|" },
+        { 2, READ, 0, "/local/domain/|", "EINVAL|" }, { 0, READ, 0, "/a.b|", "EINVAL|" },
+        { 0, READ, 0, "/a b|", "EINVAL|" }, { 0, READ, 0, "/\xff|", "EINVAL|" },
+        { 0, WATCH, 0, "@|t|", "OK|" }, { 0, UNWATCH, 0, "@|t|", "OK|" },
         { 0, READ, 0, "/a", "EINVAL|" },   /* no zero */
         { 0, READ, 0, "/a|x", "EINVAL|" }, /* more than a path */
         { 0, READ, 0, "/a|x|", "EINVAL|" }, { 0, WRITE, 0, "/azAZ09-_@|1", "OK|" },
@@ -45,14 +48,15 @@ static void test_paths(void **state) {
         { 0, READ, 0, "/@releaseDomain|", "ENOENT|" }, { 0, DIR, 0, "/|", "azAZ09-_@|" },
         { 0, MKDIR, 0, "/local/domain/2|", "OK|" }, { 0, SET, 0, "/local/domain/2|n2|", "OK|" },
         { 2, WRITE, 0, "x/y|here", "OK|" }, /* relative to /local/domain/2 */
-        { 0, READ, 0, "/local/domain/2/x/y|", "here" }, { 2, READ, 0, "/local/domain/2/x/y|", "here" },
-        { 2, DIR, 0, "x|", "y|" });
+        { 0, READ, 0, "/local/domain/2/x/y|", "here" },
+        { 2, READ, 0, "/local/domain/2/x/y|", "here" }, { 2, DIR, 0, "x|", "y|" });
     memset(path + 1, 'a', sizeof(path) - 2);
     assert_int_equal(store_mkdir(&rig_client[0], 0, path), -EINVAL);
     path[XS_ABS_PATH_MAX] = 0;
     assert_int_equal(store_mkdir(&rig_client[0], 0, path), 0);
     rig_settle();
-    assert_int_equal(store_mkdir(&rig_client[2], 0, path + 1), -EINVAL); /* relative ones are shorter */
+    /* relative ones are shorter */
+    assert_int_equal(store_mkdir(&rig_client[2], 0, path + 1), -EINVAL);
     path[XS_REL_PATH_MAX + 1] = 0;
     assert_int_equal(store_mkdir(&rig_client[2], 0, path + 1), 0);
     rig_settle();
@@ -71,45 +75,51 @@ static void test_permissions(void **state) {
         { 1, READ, 0, "/a|", "EACCES|" }, { 1, WRITE, 0, "/a|2", "EACCES|" },
         { 1, PERMS, 0, "/a|", "EACCES|" }, { 0, SET, 0, "/a|n0|r1|w2|b3|", "OK|" },
         { 0, PERMS, 0, "/a|", "n0|r1|w2|b3|" }, { 1, READ, 0, "/a|", "1" },
-        { 1, WRITE, 0, "/a|2", "EACCES|" }, { 1, RM, 0, "/a|", "EACCES|" }, { 2, READ, 0, "/a|", "EACCES|" },
-        { 2, WRITE, 0, "/a|2", "OK|" }, { 3, READ, 0, "/a|", "2" }, { 3, WRITE, 0, "/a|3", "OK|" },
+        { 1, WRITE, 0, "/a|2", "EACCES|" }, { 1, RM, 0, "/a|", "EACCES|" },
+        { 2, READ, 0, "/a|", "EACCES|" }, { 2, WRITE, 0, "/a|2", "OK|" },
+        { 3, READ, 0, "/a|", "2" }, { 3, WRITE, 0, "/a|3", "OK|" },
         { 3, SET, 0, "/a|n3|", "EACCES|" },
         /* the first entry is for all that have none of their own */
-        { 0, SET, 0, "/a|r0|n2|", "OK|" }, { 1, READ, 0, "/a|", "3" }, { 2, READ, 0, "/a|", "EACCES|" },
-        { 0, SET, 0, "/a|b0|", "OK|" }, { 1, WRITE, 0, "/a|4", "OK|" },
+        { 0, SET, 0, "/a|r0|n2|", "OK|" }, { 1, READ, 0, "/a|", "3" },
+        { 2, READ, 0, "/a|", "EACCES|" }, { 0, SET, 0, "/a|b0|", "OK|" },
+        { 1, WRITE, 0, "/a|4", "OK|" },
         /* who makes a node owns it, and what it inherits is its parent's */
         { 1, WRITE, 0, "/a/x/y|5", "OK|" }, { 0, PERMS, 0, "/a/x|", "b1|" },
         { 0, PERMS, 0, "/a/x/y|", "b1|" }, { 0, WRITE, 0, "/a/x/z|6", "OK|" },
         { 0, PERMS, 0, "/a/x/z|", "b1|" }, /* the administrator does not */
-        { 1, SET, 0, "/a/x|n1|r2|", "OK|" }, { 2, READ, 0, "/a/x|", "" }, { 2, DIR, 0, "/a/x|", "y|z|" },
-        { 3, READ, 0, "/a/x|", "EACCES|" }, { 1, WRITE, 0, "/a/x/v|", "OK|" },
-        { 0, PERMS, 0, "/a/x/v|", "n1|r2|" },
+        { 1, SET, 0, "/a/x|n1|r2|", "OK|" }, { 2, READ, 0, "/a/x|", "" },
+        { 2, DIR, 0, "/a/x|", "y|z|" }, { 3, READ, 0, "/a/x|", "EACCES|" },
+        { 1, WRITE, 0, "/a/x/v|", "OK|" }, { 0, PERMS, 0, "/a/x/v|", "n1|r2|" },
         { 1, SET, 0, "/a/x|n2|", "EPERM|" }, /* only the administrator gives nodes away */
-        { 0, SET, 0, "/a/x|n2|", "OK|" }, { 1, READ, 0, "/a/x|", "EACCES|" }, { 2, READ, 0, "/a/x|", "" },
+        { 0, SET, 0, "/a/x|n2|", "OK|" }, { 1, READ, 0, "/a/x|", "EACCES|" },
+        { 2, READ, 0, "/a/x|", "" },
         { 1, READ, 0, "/a/x/y|", "5" }, /* above it counts for nothing */
         { 2, RM, 0, "/a/x|", "OK|" },   /* and so does what is below */
         { 0, READ, 0, "/a/x/y|", "ENOENT|" });
 }
 
 static void test_bad_permissions(void **state) {
-    RUN({ 0, MKDIR, 0, "/a|", "OK|" }, { 0, SET, 0, "/a|", "EINVAL|" }, { 0, SET, 0, "/a||", "EINVAL|" },
-        { 0, SET, 0, "/a|x1|", "EINVAL|" }, { 0, SET, 0, "/a|n|", "EINVAL|" },
-        { 0, SET, 0, "/a|n99999|", "EINVAL|" }, { 0, SET, 0, "/a|r-1|", "EINVAL|" },
-        { 0, SET, 0, "/a|n0|r1", "EINVAL|" }, { 0, SET, 0, "/a|n0 |", "EINVAL|" },
-        { 0, SET, 0, "/a|n0||", "EINVAL|" }, { 0, SET, 0, "/a|n18446744073709551616|", "EINVAL|" },
-        { 0, SET, 0, "/a|n32751|", "OK|" }, { 0, SET, 0, "/a|n32752|", "EINVAL|" },
-        { 0, SET, 0, "/a|n0|r1|r1|r1|r1|r1|r1|r1|", "OK|" },
-        { 0, SET, 0, "/a|n0|r1|r1|r1|r1|r1|r1|r1|r1|", "ENOSPC|" }, { 0, SET, 0, "/none|n0|", "ENOENT|" },
-        { 0, SET, 0, "/a|b1|", "OK|" }, { 1, SET, 0, "/a|n1|r1|r1|r1|r1|", "OK|" },
-        { 1, SET, 0, "/a|n1|r1|r1|r1|r1|r1|", "ENOSPC|" }, { 0, PERMS, 0, "/a|", "n1|r1|r1|r1|r1|" });
+    RUN({ 0, MKDIR, 0, "/a|", "OK|" }, { 0, SET, 0, "/a|", "EINVAL|" },
+        { 0, SET, 0, "/a||", "EINVAL|" }, { 0, SET, 0, "/a|x1|", "EINVAL|" },
+        { 0, SET, 0, "/a|n|", "EINVAL|" }, { 0, SET, 0, "/a|n99999|", "EINVAL|" },
+        { 0, SET, 0, "/a|r-1|", "EINVAL|" }, { 0, SET, 0, "/a|n0|r1", "EINVAL|" },
+        { 0, SET, 0, "/a|n0 |", "EINVAL|" }, { 0, SET, 0, "/a|n0||", "EINVAL|" },
+        { 0, SET, 0, "/a|n18446744073709551616|", "EINVAL|" }, { 0, SET, 0, "/a|n32751|", "OK|" },
+        { 0, SET, 0, "/a|n32752|", "EINVAL|" }, { 0, SET, 0, "/a|n0|r1|r1|r1|r1|r1|r1|r1|", "OK|" },
+        { 0, SET, 0, "/a|n0|r1|r1|r1|r1|r1|r1|r1|r1|", "ENOSPC|" },
+        { 0, SET, 0, "/none|n0|", "ENOENT|" }, { 0, SET, 0, "/a|b1|", "OK|" },
+        { 1, SET, 0, "/a|n1|r1|r1|r1|r1|", "OK|" },
+        { 1, SET, 0, "/a|n1|r1|r1|r1|r1|r1|", "ENOSPC|" },
+        { 0, PERMS, 0, "/a|", "n1|r1|r1|r1|r1|" });
 }
 
 /* Whoever may not read where a node would be hears the same whether it is there or not. */
 static void test_hidden(void **state) {
     RUN({ 0, WRITE, 0, "/local/domain/1/secret|1", "OK|" },
         { 2, READ, 0, "/local/domain/1/secret|", "EACCES|" },
-        { 2, READ, 0, "/local/domain/1/none|", "EACCES|" }, { 2, READ, 0, "/local/domain/9|", "EACCES|" },
-        { 2, DIR, 0, "/local/domain|", "EACCES|" }, { 2, PERMS, 0, "/local/domain/1/none|", "EACCES|" },
+        { 2, READ, 0, "/local/domain/1/none|", "EACCES|" },
+        { 2, READ, 0, "/local/domain/9|", "EACCES|" }, { 2, DIR, 0, "/local/domain|", "EACCES|" },
+        { 2, PERMS, 0, "/local/domain/1/none|", "EACCES|" },
         { 2, RM, 0, "/local/domain/1/none|", "EACCES|" },
         { 2, MKDIR, 0, "/local/domain/1/secret|", "EACCES|" },
         { 2, MKDIR, 0, "/local/domain/1/none|", "EACCES|" },
@@ -122,48 +132,56 @@ static void test_hidden(void **state) {
         { 2, EVENTS, 0, "", "/local/domain/1|t|@releaseDomain|t|" }, { 2, START, 1, "|", "ID|" },
         { 2, READ, 1, "/local/domain/1/secret|", "EACCES|" },
         { 2, READ, 1, "/local/domain/1/none|", "EACCES|" },
-        { 0, WRITE, 0, "/local/domain/1/secret|2", "OK|" }, { 0, WRITE, 0, "/local/domain/1/none|2", "OK|" },
-        { 0, RM, 0, "/local/domain/1|", "OK|" }, { 2, END, 1, "T|", "OK|" }, { 2, EVENTS, 0, "", "" },
+        { 0, WRITE, 0, "/local/domain/1/secret|2", "OK|" },
+        { 0, WRITE, 0, "/local/domain/1/none|2", "OK|" }, { 0, RM, 0, "/local/domain/1|", "OK|" },
+        { 2, END, 1, "T|", "OK|" }, { 2, EVENTS, 0, "", "" },
         /* where it may read the directory, it sees the name anyway */
         { 0, SET, 0, "/local/domain|r0|", "OK|" }, { 0, MKDIR, 0, "/local/domain/5|", "OK|" },
         { 0, SET, 0, "/local/domain/5|n0|", "OK|" }, { 2, DIR, 0, "/local/domain|", "5|" },
-        { 2, READ, 0, "/local/domain/5|", "EACCES|" }, { 2, READ, 0, "/local/domain/6|", "ENOENT|" });
+        { 2, READ, 0, "/local/domain/5|", "EACCES|" },
+        { 2, READ, 0, "/local/domain/6|", "ENOENT|" });
 }
 
 static void test_watches(void **state) {
     RUN({ 0, WRITE, 0, "/a/b|1", "OK|" }, { 0, WATCH, 0, "/a|t|", "OK|" },
         { 0, EVENTS, 0, "", "/a|t|" }, /* once at first */
-        { 0, WATCH, 0, "/a|t|", "EEXIST|" }, { 0, WATCH, 0, "/a|u|", "OK|" }, { 0, EVENTS, 0, "", "/a|u|" },
-        { 0, UNWATCH, 0, "/a|u|", "OK|" }, { 0, UNWATCH, 0, "/a|u|", "ENOENT|" },
-        { 0, UNWATCH, 0, "/none|t|", "ENOENT|" }, { 0, WRITE, 0, "/a|2", "OK|" },
-        { 0, EVENTS, 0, "", "/a|t|" }, { 0, WRITE, 0, "/a/b|2", "OK|" }, { 0, EVENTS, 0, "", "/a/b|t|" },
+        { 0, WATCH, 0, "/a|t|", "EEXIST|" }, { 0, WATCH, 0, "/a|u|", "OK|" },
+        { 0, EVENTS, 0, "", "/a|u|" }, { 0, UNWATCH, 0, "/a|u|", "OK|" },
+        { 0, UNWATCH, 0, "/a|u|", "ENOENT|" }, { 0, UNWATCH, 0, "/none|t|", "ENOENT|" },
+        { 0, WRITE, 0, "/a|2", "OK|" }, { 0, EVENTS, 0, "", "/a|t|" },
+        { 0, WRITE, 0, "/a/b|2", "OK|" }, { 0, EVENTS, 0, "", "/a/b|t|" },
         { 0, WRITE, 0, "/a/c/d|2", "OK|" }, { 0, EVENTS, 0, "", "/a/c/d|t|" },
         { 0, WRITE, 0, "/ab|2", "OK|" }, { 0, EVENTS, 0, "", "" }, { 0, READ, 0, "/a|", "2" },
-        { 0, EVENTS, 0, "", "" }, { 0, SET, 0, "/a/b|n0|r1|", "OK|" }, { 0, EVENTS, 0, "", "/a/b|t|" },
-        { 0, RM, 0, "/a/b|", "OK|" }, { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, MKDIR, 0, "/a/b|", "OK|" },
+        { 0, EVENTS, 0, "", "" }, { 0, SET, 0, "/a/b|n0|r1|", "OK|" },
+        { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, RM, 0, "/a/b|", "OK|" },
+        { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, MKDIR, 0, "/a/b|", "OK|" },
         { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, MKDIR, 0, "/a/b|", "OK|" }, { 0, EVENTS, 0, "", "" },
         /* the same event waits but once */
-        { 0, WRITE, 0, "/a/b|3", "OK|" }, { 0, WRITE, 0, "/a/b|4", "OK|" }, { 0, EVENTS, 0, "", "/a/b|t|" },
+        { 0, WRITE, 0, "/a/b|3", "OK|" }, { 0, WRITE, 0, "/a/b|4", "OK|" },
+        { 0, EVENTS, 0, "", "/a/b|t|" },
         /* a removal tells those who watch below, each its own path */
         { 0, WATCH, 0, "/a/c/d|v|", "OK|" }, { 0, WATCH, 0, "/a/c/none|w|", "OK|" },
         { 0, WATCH, 0, "/|x|", "OK|" }, { 0, EVENTS, 0, "", "/a/c/d|v|/a/c/none|w|/|x|" },
         { 0, RM, 0, "/a|", "OK|" }, { 0, EVENTS, 0, "", "/a/c/d|v|/a|t|/a|x|" },
-        { 0, WRITE, 0, "/a/c/none|1", "OK|" }, { 0, EVENTS, 0, "", "/a/c/none|w|/a/c/none|t|/a/c/none|x|" },
-        { 0, XS_RESET_WATCHES, 0, "|", "OK|" }, { 0, WRITE, 0, "/a|2", "OK|" }, { 0, EVENTS, 0, "", "" },
-        { 0, WATCH, 0, "/a/|t|", "EINVAL|" }, { 0, WATCH, 0, "/a|t", "EINVAL|" },
-        { 0, WATCH, 0, "/a|", "EINVAL|" }, { 0, WATCH, 0, "/a|t|1|", "EINVAL|" },
-        { 0, UNWATCH, 0, "/a|", "EINVAL|" }, { 0, WATCH, 0, "/a||", "OK|" }, { 0, EVENTS, 0, "", "/a||" });
+        { 0, WRITE, 0, "/a/c/none|1", "OK|" },
+        { 0, EVENTS, 0, "", "/a/c/none|w|/a/c/none|t|/a/c/none|x|" },
+        { 0, XS_RESET_WATCHES, 0, "|", "OK|" }, { 0, WRITE, 0, "/a|2", "OK|" },
+        { 0, EVENTS, 0, "", "" }, { 0, WATCH, 0, "/a/|t|", "EINVAL|" },
+        { 0, WATCH, 0, "/a|t", "EINVAL|" }, { 0, WATCH, 0, "/a|", "EINVAL|" },
+        { 0, WATCH, 0, "/a|t|1|", "EINVAL|" }, { 0, UNWATCH, 0, "/a|", "EINVAL|" },
+        { 0, WATCH, 0, "/a||", "OK|" }, { 0, EVENTS, 0, "", "/a||" });
 }
 
 static void test_watch_rights(void **state) {
-    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, SET, 0, "/a|n0|r1|", "OK|" }, { 1, WATCH, 0, "/|t|", "OK|" },
-        { 2, WATCH, 0, "/a|t|", "OK|" }, { 1, EVENTS, 0, "", "/|t|" }, { 2, EVENTS, 0, "", "/a|t|" },
-        { 0, WRITE, 0, "/a|2", "OK|" }, { 0, WRITE, 0, "/b|2", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" },
-        { 2, EVENTS, 0, "", "" },
+    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, SET, 0, "/a|n0|r1|", "OK|" },
+        { 1, WATCH, 0, "/|t|", "OK|" }, { 2, WATCH, 0, "/a|t|", "OK|" },
+        { 1, EVENTS, 0, "", "/|t|" }, { 2, EVENTS, 0, "", "/a|t|" }, { 0, WRITE, 0, "/a|2", "OK|" },
+        { 0, WRITE, 0, "/b|2", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" }, { 2, EVENTS, 0, "", "" },
         /* whoever loses or gains the right hears of that */
-        { 0, SET, 0, "/a|n0|r2|", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" }, { 2, EVENTS, 0, "", "/a|t|" },
-        { 0, WRITE, 0, "/a|3", "OK|" }, { 1, EVENTS, 0, "", "" }, { 2, EVENTS, 0, "", "/a|t|" },
-        { 0, RM, 0, "/a|", "OK|" }, { 2, EVENTS, 0, "", "/a|t|" }, { 1, EVENTS, 0, "", "" },
+        { 0, SET, 0, "/a|n0|r2|", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" },
+        { 2, EVENTS, 0, "", "/a|t|" }, { 0, WRITE, 0, "/a|3", "OK|" }, { 1, EVENTS, 0, "", "" },
+        { 2, EVENTS, 0, "", "/a|t|" }, { 0, RM, 0, "/a|", "OK|" }, { 2, EVENTS, 0, "", "/a|t|" },
+        { 1, EVENTS, 0, "", "" },
         /* relative paths come back relative */
         { 0, MKDIR, 0, "/local/domain/1|", "OK|" }, { 0, SET, 0, "/local/domain/1|b1|", "OK|" },
         { 1, XS_RESET_WATCHES, 0, "|", "OK|" }, { 1, WATCH, 0, "x|t|", "OK|" },
@@ -174,15 +192,17 @@ static void test_watch_rights(void **state) {
 }
 
 static void test_transactions(void **state) {
-    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, WRITE, 0, "/d/x|1", "OK|" }, { 0, WATCH, 0, "/|t|", "OK|" },
-        { 0, EVENTS, 0, "", "/|t|" }, { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/a|2", "OK|" },
-        { 0, READ, 1, "/a|", "2" }, { 0, READ, 0, "/a|", "1" }, { 0, WRITE, 1, "/b/c|3", "OK|" },
-        { 0, READ, 0, "/b|", "ENOENT|" }, { 0, DIR, 1, "/|", "a|d|b|" }, { 0, DIR, 0, "/|", "a|d|" },
-        { 0, RM, 1, "/d|", "OK|" }, { 0, READ, 1, "/d/x|", "ENOENT|" }, { 0, READ, 0, "/d/x|", "1" },
-        { 0, DIR, 1, "/|", "a|b|" }, { 0, SET, 1, "/a|n0|r1|", "OK|" }, { 0, PERMS, 1, "/a|", "n0|r1|" },
-        { 0, PERMS, 0, "/a|", "n0|" }, { 0, EVENTS, 0, "", "" }, { 0, END, 1, "T|", "OK|" },
-        { 0, EVENTS, 0, "", "/a|t|/b/c|t|/d|t|" }, { 0, READ, 0, "/a|", "2" }, { 0, READ, 0, "/b/c|", "3" },
-        { 0, READ, 0, "/d|", "ENOENT|" }, { 0, PERMS, 0, "/a|", "n0|r1|" }, { 0, END, 1, "T|", "ENOENT|" },
+    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, WRITE, 0, "/d/x|1", "OK|" },
+        { 0, WATCH, 0, "/|t|", "OK|" }, { 0, EVENTS, 0, "", "/|t|" }, { 0, START, 1, "|", "ID|" },
+        { 0, WRITE, 1, "/a|2", "OK|" }, { 0, READ, 1, "/a|", "2" }, { 0, READ, 0, "/a|", "1" },
+        { 0, WRITE, 1, "/b/c|3", "OK|" }, { 0, READ, 0, "/b|", "ENOENT|" },
+        { 0, DIR, 1, "/|", "a|d|b|" }, { 0, DIR, 0, "/|", "a|d|" }, { 0, RM, 1, "/d|", "OK|" },
+        { 0, READ, 1, "/d/x|", "ENOENT|" }, { 0, READ, 0, "/d/x|", "1" },
+        { 0, DIR, 1, "/|", "a|b|" }, { 0, SET, 1, "/a|n0|r1|", "OK|" },
+        { 0, PERMS, 1, "/a|", "n0|r1|" }, { 0, PERMS, 0, "/a|", "n0|" }, { 0, EVENTS, 0, "", "" },
+        { 0, END, 1, "T|", "OK|" }, { 0, EVENTS, 0, "", "/a|t|/b/c|t|/d|t|" },
+        { 0, READ, 0, "/a|", "2" }, { 0, READ, 0, "/b/c|", "3" }, { 0, READ, 0, "/d|", "ENOENT|" },
+        { 0, PERMS, 0, "/a|", "n0|r1|" }, { 0, END, 1, "T|", "ENOENT|" },
         { 0, READ, 1, "/a|", "ENOENT|" },
         /* given up */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/a|9", "OK|" }, { 0, WRITE, 1, "/z|9", "OK|" },
@@ -190,17 +210,18 @@ static void test_transactions(void **state) {
         { 0, EVENTS, 0, "", "" }, { 0, END, 0, "T|", "ENOENT|" },
         /* made, removed, made again in one */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/b/n|1", "OK|" }, { 0, RM, 1, "/b|", "OK|" },
-        { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, WRITE, 1, "/b/m|2", "OK|" }, { 0, DIR, 1, "/b|", "m|" },
-        { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, READ, 1, "/b/n|", "ENOENT|" },
-        { 0, WRITE, 1, "/b/c|7", "OK|" }, { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" },
-        { 0, READ, 0, "/b/c|", "7" },
+        { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, WRITE, 1, "/b/m|2", "OK|" },
+        { 0, DIR, 1, "/b|", "m|" }, { 0, READ, 1, "/b/c|", "ENOENT|" },
+        { 0, READ, 1, "/b/n|", "ENOENT|" }, { 0, WRITE, 1, "/b/c|7", "OK|" },
+        { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" }, { 0, READ, 0, "/b/c|", "7" },
         /* what comes again as the way to another node is empty, whatever it was */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|old", "OK|" }, { 0, RM, 1, "/v|", "OK|" },
         { 0, WRITE, 1, "/v/w|1", "OK|" }, { 0, READ, 1, "/v|", "" }, { 0, END, 1, "T|", "OK|" },
         { 0, READ, 0, "/v|", "" }, { 0, READ, 0, "/v/w|", "1" },
         /* a reset ends it, be it asked for in its name */
-        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|2", "OK|" }, { 0, XS_RESET_WATCHES, 1, "|", "OK|" },
-        { 0, END, 1, "T|", "ENOENT|" }, { 0, READ, 0, "/v|", "" });
+        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|2", "OK|" },
+        { 0, XS_RESET_WATCHES, 1, "|", "OK|" }, { 0, END, 1, "T|", "ENOENT|" },
+        { 0, READ, 0, "/v|", "" });
 }
 
 static void test_nested_transaction(void **state) {
@@ -219,7 +240,8 @@ static void test_nested_transaction(void **state) {
 }
 
 static void test_conflicts(void **state) {
-    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, WRITE, 0, "/b|1", "OK|" }, { 0, WRITE, 0, "/d/x|1", "OK|" },
+    RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, WRITE, 0, "/b|1", "OK|" },
+        { 0, WRITE, 0, "/d/x|1", "OK|" },
         /* what was read has changed */
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/a|", "1" }, { 0, WRITE, 1, "/b|2", "OK|" },
         { 0, WRITE, 0, "/a|2", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/b|", "1" },
@@ -229,12 +251,15 @@ static void test_conflicts(void **state) {
         { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/a|", "4" },
         /* nothing that it has seen */
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/a|", "4" }, { 0, WRITE, 0, "/b|5", "OK|" },
-        { 0, WRITE, 0, "/d/y|1", "OK|" }, { 0, WRITE, 0, "/a/sub|1", "OK|" }, { 0, END, 1, "T|", "OK|" },
+        { 0, WRITE, 0, "/d/y|1", "OK|" }, { 0, WRITE, 0, "/a/sub|1", "OK|" },
+        { 0, END, 1, "T|", "OK|" },
         /* a name that was not there is; one that was there is gone */
-        { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "ENOENT|" }, { 0, WRITE, 0, "/d/z|1", "OK|" },
-        { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "1" },
-        { 0, RM, 0, "/d|", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" },
-        { 0, READ, 1, "/q/r|", "ENOENT|" }, { 0, MKDIR, 0, "/q|", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" },
+        { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "ENOENT|" },
+        { 0, WRITE, 0, "/d/z|1", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" },
+        { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "1" }, { 0, RM, 0, "/d|", "OK|" },
+        { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" },
+        { 0, READ, 1, "/q/r|", "ENOENT|" }, { 0, MKDIR, 0, "/q|", "OK|" },
+        { 0, END, 1, "T|", "EAGAIN|" },
         /* a list that was looked at */
         { 0, START, 1, "|", "ID|" }, { 0, DIR, 1, "/q|", "" }, { 0, MKDIR, 0, "/q/n|", "OK|" },
         { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" }, { 0, DIR, 1, "/q|", "n|" },
@@ -244,15 +269,17 @@ static void test_conflicts(void **state) {
         { 0, WRITE, 1, "/b|6", "OK|" }, { 0, READ, 2, "/b|", "5" }, { 0, WRITE, 2, "/a|6", "OK|" },
         { 0, END, 1, "T|", "OK|" }, { 0, END, 2, "T|", "EAGAIN|" }, { 0, READ, 0, "/a|", "4" },
         /* one that is lost goes on until its end, with what there is */
-        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/q/mine|1", "OK|" }, { 0, RM, 0, "/q|", "OK|" },
-        { 0, READ, 1, "/q/mine|", "ENOENT|" }, { 0, WRITE, 1, "/q/mine/more|2", "OK|" },
-        { 0, RM, 1, "/q|", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/q|", "ENOENT|" });
+        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/q/mine|1", "OK|" },
+        { 0, RM, 0, "/q|", "OK|" }, { 0, READ, 1, "/q/mine|", "ENOENT|" },
+        { 0, WRITE, 1, "/q/mine/more|2", "OK|" }, { 0, RM, 1, "/q|", "OK|" },
+        { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/q|", "ENOENT|" });
 }
 
 static void test_domains(void **state) {
     RUN({ 0, HOME, 0, "3|", "/local/domain/3|" }, { 1, HOME, 0, "007|", "/local/domain/7|" },
         { 1, HOME, 0, "x|", "EINVAL|" }, { 1, HOME, 0, "40000|", "EINVAL|" },
-        { 0, XS_IS_DOMAIN_INTRODUCED, 0, "1|", "T|" }, { 0, XS_IS_DOMAIN_INTRODUCED, 0, "9|", "F|" },
+        { 0, XS_IS_DOMAIN_INTRODUCED, 0, "1|", "T|" },
+        { 0, XS_IS_DOMAIN_INTRODUCED, 0, "9|", "F|" },
         { 0, WATCH, 0, "@introduceDomain|i|", "OK|" }, { 0, WATCH, 0, "@releaseDomain|r|", "OK|" },
         { 0, EVENTS, 0, "", "@introduceDomain|i|@releaseDomain|r|" },
         { 0, PERMS, 0, "@releaseDomain|", "n0|" }, { 0, SET, 0, "@releaseDomain|n0|r2|", "OK|" },
@@ -299,20 +326,22 @@ static void test_types(void **state) {
 
 /* An id that is used again inherits nothing. */
 static void test_gone(void **state) {
-    RUN({ 0, WRITE, 0, "/local/domain/1/mine|1", "OK|" }, { 0, SET, 0, "/local/domain/1|n0|b1|", "OK|" },
-        { 0, WRITE, 0, "/s/x|1", "OK|" }, { 0, SET, 0, "/s|n0|b1|b2|", "OK|" },
-        { 0, SET, 0, "/s/x|n0|r2|r1|", "OK|" }, { 1, WRITE, 0, "/s/one|1", "OK|" },
-        { 1, WRITE, 0, "/s/one/below|1", "OK|" }, { 2, WRITE, 0, "/s/two|1", "OK|" },
-        { 0, WRITE, 0, "/s/one/zero|1", "OK|" }, { 0, SET, 0, "/s/one/zero|n0|", "OK|" },
-        { 0, SET, 0, "@introduceDomain|n0|r1|", "OK|" }, { 1, WATCH, 0, "/s|t|", "OK|" },
-        { 1, START, 1, "|", "ID|" }, { 0, START, 1, "|", "ID|" }, { 0, SET, 1, "/s/x|n0|r1|", "OK|" },
-        { 2, WATCH, 0, "/s|t|", "OK|" }, { 2, EVENTS, 0, "", "/s|t|" });
+    RUN({ 0, WRITE, 0, "/local/domain/1/mine|1", "OK|" },
+        { 0, SET, 0, "/local/domain/1|n0|b1|", "OK|" }, { 0, WRITE, 0, "/s/x|1", "OK|" },
+        { 0, SET, 0, "/s|n0|b1|b2|", "OK|" }, { 0, SET, 0, "/s/x|n0|r2|r1|", "OK|" },
+        { 1, WRITE, 0, "/s/one|1", "OK|" }, { 1, WRITE, 0, "/s/one/below|1", "OK|" },
+        { 2, WRITE, 0, "/s/two|1", "OK|" }, { 0, WRITE, 0, "/s/one/zero|1", "OK|" },
+        { 0, SET, 0, "/s/one/zero|n0|", "OK|" }, { 0, SET, 0, "@introduceDomain|n0|r1|", "OK|" },
+        { 1, WATCH, 0, "/s|t|", "OK|" }, { 1, START, 1, "|", "ID|" }, { 0, START, 1, "|", "ID|" },
+        { 0, SET, 1, "/s/x|n0|r1|", "OK|" }, { 2, WATCH, 0, "/s|t|", "OK|" },
+        { 2, EVENTS, 0, "", "/s|t|" });
     rig_close(1);
     rig_open(1);
     RUN({ 1, EVENTS, 0, "", "" }, { 0, READ, 0, "/local/domain/1|", "ENOENT|" },
-        { 0, DIR, 0, "/s|", "x|two|" }, { 0, PERMS, 0, "/s|", "n0|b2|" }, { 0, PERMS, 0, "/s/x|", "n0|r2|" },
-        { 0, PERMS, 0, "@introduceDomain|", "n0|" }, { 1, READ, 0, "/s/x|", "EACCES|" },
-        { 1, END, 1, "T|", "ENOENT|" }, { 0, END, 1, "T|", "EAGAIN|" }, { 2, READ, 0, "/s/two|", "1" });
+        { 0, DIR, 0, "/s|", "x|two|" }, { 0, PERMS, 0, "/s|", "n0|b2|" },
+        { 0, PERMS, 0, "/s/x|", "n0|r2|" }, { 0, PERMS, 0, "@introduceDomain|", "n0|" },
+        { 1, READ, 0, "/s/x|", "EACCES|" }, { 1, END, 1, "T|", "ENOENT|" },
+        { 0, END, 1, "T|", "EAGAIN|" }, { 2, READ, 0, "/s/two|", "1" });
 }
 
 static void test_quotas(void **state) {
@@ -361,7 +390,8 @@ static void test_quotas(void **state) {
     for (u32 i = 0; i < 1000; i++) {
         snprintf(path, sizeof(path), "/s/%u", i);
         memory = c->memory;
-        if (store_write(c, 0, path, value, 2048) == -ENOSPC && c->memory + 2048 > c->quota.memory) break;
+        if (store_write(c, 0, path, value, 2048) == -ENOSPC && c->memory + 2048 > c->quota.memory)
+            break;
         rig_settle();
         assert_in_range(c->memory, memory, c->quota.memory);
         assert_in_range(i, 0, 998);
@@ -420,8 +450,8 @@ static void test_unread_events(void **state) {
     char buf[XS_PAYLOAD_MAX];
     u32 n = 0;
 
-    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|r0|", "OK|" }, { 1, WATCH, 0, "/s|t|", "OK|" },
-        { 1, EVENTS, 0, "", "/s|t|" });
+    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|r0|", "OK|" },
+        { 1, WATCH, 0, "/s|t|", "OK|" }, { 1, EVENTS, 0, "", "/s|t|" });
     rig_notified[1] = 0;
     assert_int_equal(fill(&rig_client[0], "/s/%u", 200), 200);
     assert_int_equal(c->nr_events, 64);
@@ -473,9 +503,11 @@ static void test_directory_part(void **state) {
                  "0",
                  5);
     assert_string_not_equal(rig_string(r), generation);
-    RUN({ 0, XS_DIRECTORY_PART, 0, "/d|", "EINVAL|" }, { 0, XS_DIRECTORY_PART, 0, "/d|x|", "EINVAL|" },
-        { 0, XS_DIRECTORY_PART, 0, "/d|0", "EINVAL|" }, { 1, XS_DIRECTORY_PART, 0, "/d|0|", "EACCES|" },
-        { 0, WRITE, 0, "/e/f|", "OK|" }, { 0, XS_DIRECTORY_PART, 0, "/none|0|", "ENOENT|" });
+    RUN({ 0, XS_DIRECTORY_PART, 0, "/d|", "EINVAL|" },
+        { 0, XS_DIRECTORY_PART, 0, "/d|x|", "EINVAL|" },
+        { 0, XS_DIRECTORY_PART, 0, "/d|0", "EINVAL|" },
+        { 1, XS_DIRECTORY_PART, 0, "/d|0|", "EACCES|" }, { 0, WRITE, 0, "/e/f|", "OK|" },
+        { 0, XS_DIRECTORY_PART, 0, "/none|0|", "ENOENT|" });
 }
 
 static int bound_writes;
@@ -502,23 +534,26 @@ static void test_bound(void **state) {
     rig_settle();
     assert_int_equal(store_bind("/takt/fixed", &fixed, NULL, &readable), 0);
     rig_settle();
-    RUN({ 0, READ, 0, "/local/domain/1/sched/weight|", "256" }, { 1, READ, 0, "sched/weight|", "256" },
-        { 1, WRITE, 0, "sched/weight|512", "EACCES|" }, { 0, WATCH, 0, "/local|t|", "OK|" },
-        { 1, WATCH, 0, "sched|t|", "OK|" }, { 0, EVENTS, 0, "", "/local|t|" },
-        { 1, EVENTS, 0, "", "sched|t|" }, { 0, WRITE, 0, "/local/domain/1/sched/weight|512", "OK|" },
+    RUN({ 0, READ, 0, "/local/domain/1/sched/weight|", "256" },
+        { 1, READ, 0, "sched/weight|", "256" }, { 1, WRITE, 0, "sched/weight|512", "EACCES|" },
+        { 0, WATCH, 0, "/local|t|", "OK|" }, { 1, WATCH, 0, "sched|t|", "OK|" },
+        { 0, EVENTS, 0, "", "/local|t|" }, { 1, EVENTS, 0, "", "sched|t|" },
+        { 0, WRITE, 0, "/local/domain/1/sched/weight|512", "OK|" },
         { 0, READ, 0, "/local/domain/1/sched/weight|", "512" },
-        { 0, EVENTS, 0, "", "/local/domain/1/sched/weight|t|" }, { 1, EVENTS, 0, "", "sched/weight|t|" },
+        { 0, EVENTS, 0, "", "/local/domain/1/sched/weight|t|" },
+        { 1, EVENTS, 0, "", "sched/weight|t|" },
         { 0, WRITE, 0, "/local/domain/1/sched/weight|x", "EINVAL|" }, { 0, EVENTS, 0, "", "" },
         { 0, READ, 0, "/local/domain/1/sched/weight|", "512" },
         { 0, WRITE, 0, "/local/domain/1/sched/weight/sub|1", "EROFS|" },
         { 0, RM, 0, "/local/domain/1/sched/weight|", "EROFS|" },
-        { 0, MKDIR, 0, "/local/domain/1/sched/weight|", "OK|" }, { 0, WRITE, 0, "/takt/fixed|1", "EROFS|" },
-        { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/local/domain/1/sched/weight|", "512" },
+        { 0, MKDIR, 0, "/local/domain/1/sched/weight|", "OK|" },
+        { 0, WRITE, 0, "/takt/fixed|1", "EROFS|" }, { 0, START, 1, "|", "ID|" },
+        { 0, READ, 1, "/local/domain/1/sched/weight|", "512" },
         { 0, WRITE, 1, "/local/domain/1/sched/weight|1", "EROFS|" },
         { 0, RM, 1, "/local/domain/1/sched/weight|", "EROFS|" },
         { 0, WRITE, 1, "/local/domain/1/sched/weight/sub|1", "EROFS|" },
-        { 0, SET, 1, "/local/domain/1/sched/weight|b0|", "EROFS|" }, { 0, WRITE, 1, "/ok|1", "OK|" },
-        { 0, END, 1, "T|", "OK|" }, { 0, START, 1, "|", "ID|" },
+        { 0, SET, 1, "/local/domain/1/sched/weight|b0|", "EROFS|" },
+        { 0, WRITE, 1, "/ok|1", "OK|" }, { 0, END, 1, "T|", "OK|" }, { 0, START, 1, "|", "ID|" },
         { 0, READ, 1, "/local/domain/1/sched/weight|", "512" });
     assert_int_equal(bound_writes, 1);
     /* changed by another road */
@@ -548,8 +583,8 @@ static void test_no_memory(void **state) {
     u32 tx, memory;
     int result, sites = 0;
 
-    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" }, { 1, WRITE, 0, "/s/x|old", "OK|" },
-        { 1, WRITE, 0, "/s/gone|", "OK|" });
+    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" },
+        { 1, WRITE, 0, "/s/x|old", "OK|" }, { 1, WRITE, 0, "/s/gone|", "OK|" });
     for (u32 op = 0; op < 9; op++) {
         for (at = 1;; at++) {
             tx = op >= 4 && op < 8 ? (u32)store_begin(c) : 0;
@@ -611,10 +646,11 @@ static void test_no_memory(void **state) {
     assert_int_equal(store_bind("/s/bind/this", NULL, NULL, NULL), 0);
     rig_settle();
     /* committing and events need none */
-    RUN({ 1, WATCH, 0, "/s|w|", "OK|" }, { 1, START, 1, "|", "ID|" }, { 1, WRITE, 1, "/s/k/l|1", "OK|" },
-        { 1, RM, 1, "/s/x|", "OK|" });
+    RUN({ 1, WATCH, 0, "/s|w|", "OK|" }, { 1, START, 1, "|", "ID|" },
+        { 1, WRITE, 1, "/s/k/l|1", "OK|" }, { 1, RM, 1, "/s/x|", "OK|" });
     model_fail_at = model_allocations + 1;
-    RUN({ 1, END, 1, "T|", "OK|" }, { 0, READ, 0, "/s/k/l|", "1" }, { 0, READ, 0, "/s/x|", "ENOENT|" });
+    RUN({ 1, END, 1, "T|", "OK|" }, { 0, READ, 0, "/s/k/l|", "1" },
+        { 0, READ, 0, "/s/x|", "ENOENT|" });
     model_fail_at = 0;
     while (store_event(c, packet)) at = 0;
     assert_int_equal(at, 0);

@@ -1,6 +1,6 @@
-/* What the store may cost: instructions of single calls and visits of the image's own code, counted one by
- * one, among few nodes and many, and with what clients can pile up; what takes longer goes in parts; what an
- * open transaction holds. */
+/* What the store may cost: instructions of single calls and visits of the image's own code,
+ * counted one by one, among few nodes and many, and with what clients can pile up; what takes
+ * longer goes in parts; what an open transaction holds. */
 #include "count.h"
 #define HEAP_MODEL_H /* but the image's own heap */
 #include "mm/frame.h"
@@ -60,15 +60,15 @@ static void test_growth(void **state) {
     write = instructions(call_write);
     assert_int_equal(fill(&rig_client[0], "/s/sibling-%u", 5000), 5000);
     assert_int_equal(fill(&rig_client[0], "/other/%u/x", 2500), 2500);
-    print_message("read: %u to %u, write: %u to %u instructions\n", read, instructions(call_read), write,
-                  instructions(call_write));
+    print_message("read: %u to %u, write: %u to %u instructions\n", read, instructions(call_read),
+                  write, instructions(call_write));
     assert_in_range(read, 100, 4000);
     assert_in_range(instructions(call_read), 100, 2 * read);
     assert_in_range(instructions(call_write), 100, 2 * write);
 }
 
-/* The most names that a reply holds, in a transaction that has removed as many as it can, while others have
- * looked at them. */
+/* The most names that a reply holds, in a transaction that has removed as many as it can, while
+ * others have looked at them. */
 static void test_list(void **state) {
     u32 n, plain, whole;
 
@@ -123,7 +123,8 @@ static void test_long_list(void **state) {
     path = "/d";
     from = 20000;
     assert_in_range(instructions(call_list_on), 5000, BOUND);
-    while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY) calls++;
+    while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
+        calls++;
     assert_in_range(calls, 1, 4);
     assert_string_equal(buf, "4222"); /* 10 of 2 bytes, 90 of 3, 900 of 4, the others of 5 */
     /* and the next part at once, as long as nothing changes there */
@@ -163,7 +164,8 @@ static void test_list_changes(void **state) {
         assert_int_equal(store_mkdir(&rig_client[1], tx, "/d/own2"), 0);
         from = i * 10;
         store_list(&rig_client[1], tx, "/d", buf, 20, &from, &(u64){ 0 });
-        if (i % 2) assert_int_equal(store_rm(&rig_client[1], tx, i % 8 < 4 ? "/d/own1" : "/d/c0"), 0);
+        if (i % 2)
+            assert_int_equal(store_rm(&rig_client[1], tx, i % 8 < 4 ? "/d/own1" : "/d/c0"), 0);
         if (i % 4 > 1) assert_int_equal(store_mkdir(&rig_client[1], tx, "/d/own3"), 0);
         store_list(&rig_client[1], tx, "/d", buf, 20, &from, &(u64){ 0 });
         if (i % 3) {
@@ -178,8 +180,8 @@ static void test_list_changes(void **state) {
     tx = 0;
 }
 
-/* What a client can pile up where others come by: ten transactions that have looked as often as they can, all
- * its watches and events. */
+/* What a client can pile up where others come by: ten transactions that have looked as often as
+ * they can, all its watches and events. */
 static void test_piled_up(void **state) {
     struct store_client *c = &rig_client[1];
     u32 n, held, others = rig_client[2].memory;
@@ -213,8 +215,8 @@ static void test_piled_up(void **state) {
     assert_in_range(instructions(call_reset), 100, BOUND);
     /* nobody else pays for it or waits for it */
     assert_int_equal(rig_client[2].memory, others);
-    RUN({ 2, WRITE, 0, "/s/two|1", "OK|" }, { 2, START, 1, "|", "ID|" }, { 2, WRITE, 1, "/s/x|2", "OK|" },
-        { 2, END, 1, "T|", "OK|" });
+    RUN({ 2, WRITE, 0, "/s/two|1", "OK|" }, { 2, START, 1, "|", "ID|" },
+        { 2, WRITE, 1, "/s/x|2", "OK|" }, { 2, END, 1, "T|", "OK|" });
     /* and it goes with the connection */
     assert_int_equal(store_reset(c), 0);
     rig_settle();
@@ -317,7 +319,8 @@ static void ask(u32 who, u32 type, const void *payload, u32 len) {
             visit();
             p->rsp_cons = p->rsp_prod;
         }
-        p->req[p->req_prod++ % XS_RING_SIZE] = i < sizeof(h) ? parts[0][i] : parts[1][i - sizeof(h)];
+        p->req[p->req_prod++ % XS_RING_SIZE] =
+            i < sizeof(h) ? parts[0][i] : parts[1][i - sizeof(h)];
     }
 }
 
@@ -384,7 +387,8 @@ static void test_commit_after_removal(void **state) {
     struct store_client *c = &rig_client[1];
     u32 id;
 
-    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b1|", "OK|" }, { 1, WRITE, 0, "/s/a/b|1", "OK|" });
+    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b1|", "OK|" },
+        { 1, WRITE, 0, "/s/a/b|1", "OK|" });
     assert_int_equal(c->nodes, 3);
     id = (u32)store_begin(c);
     assert_int_equal(store_rm(c, id, "/s/a"), 0);
@@ -403,9 +407,10 @@ static void test_commit_after_removal(void **state) {
 static void test_parts(void **state) {
     u32 parts = 0;
 
-    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" }, { 2, WATCH, 0, "/d|w|", "OK|" },
+    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" },
+        { 2, WATCH, 0, "/d|w|", "OK|" }, { 2, EVENTS, 0, "", "/d|w|" });
+    RUN({ 0, MKDIR, 0, "/d|", "OK|" }, { 0, SET, 0, "/d|r0|", "OK|" },
         { 2, EVENTS, 0, "", "/d|w|" });
-    RUN({ 0, MKDIR, 0, "/d|", "OK|" }, { 0, SET, 0, "/d|r0|", "OK|" }, { 2, EVENTS, 0, "", "/d|w|" });
     assert_int_equal(fill(&rig_client[0], "/d/%u", 5000), 5000);
     assert_int_equal(fill(&rig_client[1], "/s/%u", 900), 900);
     for (u32 t = 1; t < 4; t++) {
@@ -420,7 +425,8 @@ static void test_parts(void **state) {
         if (parts % 100 == 1) assert_in_range(instructions(call_work), 10, BOUND);
         if (!store_work()) break;
         assert_in_range(store_spent, 1, 25000);
-        assert_int_equal(store_read(&rig_client[2], 0, "/d", buf, 1), -EBUSY); /* nobody sees half of it */
+        /* nobody sees half of it */
+        assert_int_equal(store_read(&rig_client[2], 0, "/d", buf, 1), -EBUSY);
     }
     assert_true(parts > 50);
     while (store_event(&rig_client[2], buf)) parts = 0;

@@ -1,7 +1,7 @@
-/* The store against a plain model: random operations of an administrator and three VMs on a small tree, in
- * transactions and out of them, with watches, quotas, VMs that go and come again, and allocations that fail.
- * After each operation its result and every event are what the model says.
- * TAKT_SEED=n begins elsewhere; TAKT_STORE_OPS=1000000 is the long form. */
+/* The store against a plain model: random operations of an administrator and three VMs on a
+ * small tree, in transactions and out of them, with watches, quotas, VMs that go and come again,
+ * and allocations that fail. After each operation its result and every event are what the model
+ * says. TAKT_SEED=n begins elsewhere; TAKT_STORE_OPS=1000000 is the long form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +12,11 @@
 #include <takt/errno.h>
 #include "store_rig.h"
 
-#define NODES   121 /* the root, and three children of each to the fourth level: of i 3i + 1 ... 3i + 3 */
-#define WATCHES 12  /* a client */
-#define LOG     24  /* changes in a transaction */
-#define TXS     2   /* a client */
+/* the root, and three children of each to the fourth level: of i 3i + 1 ... 3i + 3 */
+#define NODES   121
+#define WATCHES 12 /* a client */
+#define LOG     24 /* changes in a transaction */
+#define TXS     2  /* a client */
 #define ROUND   20000
 
 enum op { READ, LIST, PERMS, WRITE, MKDIR, RM, SET, OPS };
@@ -37,7 +38,8 @@ struct change {
 struct mtx {
     u32 id; /* 0: none */
     u32 nr;
-    bool any;                                            /* may fail or not: memory was out while it looked */
+    /* may fail or not: memory was out while it looked */
+    bool any;
     u64 seen[NODES], seen_body[NODES], seen_list[NODES]; /* since when; 0: not */
     struct change log[LOG];
 };
@@ -79,7 +81,8 @@ static u32 rights(u32 who, const struct store_perms *p) {
 static void expect(u32 at, bool exact, const struct store_perms *a, const struct store_perms *b) {
     for (u32 c = 0; c < RIG_VMS; c++)
         for (u32 w = 0; w < WATCHES; w++)
-            if (watches[c][w].on && (exact ? watches[c][w].at == at : at_or_below(at, watches[c][w].at)) &&
+            if (watches[c][w].on &&
+                (exact ? watches[c][w].at == at : at_or_below(at, watches[c][w].at)) &&
                 ((rights(c, a) | rights(c, b)) & STORE_R))
                 expected[c][w][at] = true;
 }
@@ -136,7 +139,8 @@ static void apply(struct mnode *d, u32 who, const struct change *c, bool base) {
 
 static bool doomed(const struct mtx *t) {
     for (u32 i = 0; i < NODES; i++)
-        if ((t->seen[i] && life[i] > t->seen[i]) || (t->seen_body[i] && body[i] > t->seen_body[i]) ||
+        if ((t->seen[i] && life[i] > t->seen[i]) ||
+            (t->seen_body[i] && body[i] > t->seen_body[i]) ||
             (t->seen_list[i] && list[i] > t->seen_list[i]))
             return true;
     return false;
@@ -193,7 +197,8 @@ static void commit(u32 who, struct mtx *t) {
 
 /* ---- events ---- */
 
-/* What came is what was expected. After an allocation failed an event may name the watch's path instead. */
+/* What came is what was expected. After an allocation failed an event may name the watch's path
+ * instead. */
 static void check_events(bool failed) {
     static char buf[XS_PAYLOAD_MAX];
     bool late[RIG_VMS][WATCHES] = { { false } };
@@ -209,7 +214,8 @@ static void check_events(bool failed) {
             stats[0]++;
             late[c][w] |= failed && at == watches[c][w].at;
             if (!expected[c][w][at] && !late[c][w])
-                fail_msg("client %u hears of %s by its watch of %s", c, buf, paths[watches[c][w].at]);
+                fail_msg("client %u hears of %s by its watch of %s", c, buf,
+                         paths[watches[c][w].at]);
             expected[c][w][at] = false;
         }
         assert_int_equal(rig_client[c].nr_events, 0);
@@ -232,7 +238,8 @@ static struct store_perms random_perms(u32 owner) {
     return p;
 }
 
-static int call(struct store_client *c, u32 tx, const struct change *o, char *buf, struct store_perms *p) {
+static int call(struct store_client *c, u32 tx, const struct change *o, char *buf,
+                struct store_perms *p) {
     const char *path = paths[o->at];
 
     switch (o->op) {
@@ -248,14 +255,17 @@ static int call(struct store_client *c, u32 tx, const struct change *o, char *bu
 
 /* What `o` must come to, by the tree `d` that client `who` sees. */
 static int predict(const struct mnode *d, u32 who, const struct change *o) {
-    static const u32 need[OPS] = { STORE_R, STORE_R, STORE_R, STORE_W, STORE_W, STORE_W, STORE_OWN };
+    static const u32 need[OPS] = {
+        STORE_R, STORE_R, STORE_R, STORE_W, STORE_W, STORE_W, STORE_OWN
+    };
     struct store_client *c = &rig_client[who];
     u32 near = nearest(d, o->at), missing = 0;
     int len = 0;
 
     for (u32 i = o->at; i != near; i = parent_of(i)) missing++;
     if (!(rights(who, &d[near].perms) & need[o->op])) return -EACCES;
-    if (missing && o->op != WRITE && o->op != MKDIR) return o->op == RM && missing == 1 ? 0 : -ENOENT;
+    if (missing && o->op != WRITE && o->op != MKDIR)
+        return o->op == RM && missing == 1 ? 0 : -ENOENT;
     switch (o->op) {
     case READ: return (int)d[o->at].len;
     case LIST:
@@ -280,7 +290,8 @@ static void check_answer(const struct mnode *d, const struct change *o, const ch
         for (u32 i = 3 * o->at + 1; i <= 3 * o->at + 3 && i < NODES; i++) {
             u32 there = 0;
 
-            for (u32 k = 0; buf[k]; k += 2) there += buf[k] == paths[i][strlen(paths[i]) - 1] && !buf[k + 1];
+            for (u32 k = 0; buf[k]; k += 2)
+                there += buf[k] == paths[i][strlen(paths[i]) - 1] && !buf[k + 1];
             assert_int_equal(there, d[i].exists);
         }
     }
@@ -302,7 +313,9 @@ static void operate(u32 who, bool failing) {
     if (t) d = view(who, t);
     lost = t && doomed(t);
     memcpy(o.value, &rng, 4);
-    o.perms = random_perms(!who && !rnd(3) ? rnd(RIG_VMS) : d[o.at].exists ? d[o.at].perms.of[0].id : 0);
+    o.perms = random_perms(!who && !rnd(3)  ? rnd(RIG_VMS)
+                           : d[o.at].exists ? d[o.at].perms.of[0].id
+                                            : 0);
     want = predict(d, who, &o);
     got = call(c, t ? t->id : 0, &o, buf, &p);
     if (failing && model_fail_at && model_allocations >= model_fail_at) stats[1]++;
@@ -435,7 +448,8 @@ static void check_counts(void) {
 
 static void run_round(u64 seed, u32 ops) {
     unsigned objects = model_objects;
-    struct store_perms open = { .nr = 1, .of = { { 0, 3 } } }, closed = { .nr = 1, .of = { { 0, 0 } } };
+    struct store_perms open = { .nr = 1, .of = { { 0, 3 } } },
+                       closed = { .nr = 1, .of = { { 0, 0 } } };
 
     rng = seed * 0x9e3779b97f4a7c15ull + 1;
     rig_start();
@@ -474,7 +488,8 @@ static void run_round(u64 seed, u32 ops) {
     rig_settle();
     assert_int_equal(store_write(&rig_client[0], 0, "/", "", 0), 0);
     rig_end();
-    for (u32 i = 0; i < RIG_VMS; i++) assert_int_equal(rig_client[i].memory | rig_client[i].nodes, 0);
+    for (u32 i = 0; i < RIG_VMS; i++)
+        assert_int_equal(rig_client[i].memory | rig_client[i].nodes, 0);
     assert_int_equal(model_objects, objects);
 }
 
@@ -489,9 +504,11 @@ static void test_model(void **state) {
     strcpy(paths[0], "/");
     rig_start();
     rig_end();
-    for (u32 done = 0; done < ops; done += ROUND) run_round(first + done / ROUND, MIN(ROUND, ops - done));
+    for (u32 done = 0; done < ops; done += ROUND)
+        run_round(first + done / ROUND, MIN(ROUND, ops - done));
     print_message(
-        "%u operations, seeds from %llu: %llu events, %llu allocations failed, %llu changes in transactions, "
+        "%u operations, seeds from %llu: %llu events, %llu allocations failed, %llu changes in "
+        "transactions, "
         "%llu outside; %llu transactions lost, %llu committed, %llu given up; %llu VMs replaced\n",
         ops, (unsigned long long)first, (unsigned long long)stats[0], (unsigned long long)stats[1],
         (unsigned long long)stats[2], (unsigned long long)stats[3], (unsigned long long)stats[4],

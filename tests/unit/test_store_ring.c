@@ -42,9 +42,9 @@ static struct store_packet *ring_call(u32 who, u32 type, const void *payload, u3
     for (u32 tries = 0; tries < 100; tries++) {
         sent += ring_put(who, (u8 *)&in + sent, size - sent);
         serve(who);
-        got +=
-            ring_get(who, (u8 *)&out + got,
-                     got < sizeof(out.head) ? sizeof(out.head) - got : sizeof(out.head) + out.head.len - got);
+        got += ring_get(who, (u8 *)&out + got,
+                        got < sizeof(out.head) ? sizeof(out.head) - got
+                                               : sizeof(out.head) + out.head.len - got);
         if (got >= sizeof(out.head) && got == sizeof(out.head) + out.head.len) return &out;
     }
     fail_msg("no reply to %u", type);
@@ -55,7 +55,8 @@ static void connect_all(void) {
     for (u32 i = 1; i < RIG_VMS; i++) {
         memset(&page[i], 0xff, sizeof(page[i]));
         store_connect(&rig_client[i], &page[i]);
-        assert_int_equal(page[i].req_prod | page[i].rsp_cons | page[i].error | page[i].connection, 0);
+        assert_int_equal(page[i].req_prod | page[i].rsp_cons | page[i].error | page[i].connection,
+                         0);
         assert_int_equal(page[i].features, 3);
     }
 }
@@ -196,8 +197,8 @@ static void test_ring_turns(void **state) {
     assert_int_equal(store_pump(&rig_client[1], true), 0);
 }
 
-/* F1: the same number twice is the client's affair: each request has its reply. F2: what changes in the
- * page after it was read changes nothing. */
+/* F1: the same number twice is the client's affair: each request has its reply. F2: what changes
+ * in the page after it was read changes nothing. */
 static void test_ring_changed(void **state) {
     struct xs_header h = { .type = XS_GET_DOMAIN_PATH, .req_id = 5, .len = 2 }, back;
     char home[16];
@@ -242,7 +243,8 @@ static void test_ring_waits(void **state) {
              9);
     ring_put(1, &(struct xs_header){ .type = XS_GET_DOMAIN_PATH, .req_id = 2, .len = 2 }, 16);
     ring_put(1, "7", 2);
-    for (u32 n = 0; n < 2; n++) { /* it is told each time that there is more, and then comes to its end */
+    /* it is told each time that there is more, and then comes to its end */
+    for (u32 n = 0; n < 2; n++) {
         assert_true(store_pump(&rig_client[1], true) & STORE_MORE);
         assert_int_equal(page[1].rsp_prod, 0);
     }
@@ -266,14 +268,16 @@ static void test_ring_waits(void **state) {
     assert_string_equal(rig_string(&got), "/local/domain/7");
 }
 
-/* In somebody else's exit a guest gets what waits for it, and what it asks for stays in its ring. */
+/* In somebody else's exit a guest gets what waits for it, and what it asks for stays in its
+ * ring. */
 static void test_ring_hand_over(void **state) {
     struct store_client *c = &rig_client[1];
     struct store_packet got;
 
     connect_all();
-    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|r0|", "OK|" }, { 1, WATCH, 0, "/s|t|", "OK|" },
-        { 1, EVENTS, 0, "", "/s|t|" }, { 0, WRITE, 0, "/s|1", "OK|" });
+    RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|r0|", "OK|" },
+        { 1, WATCH, 0, "/s|t|", "OK|" }, { 1, EVENTS, 0, "", "/s|t|" },
+        { 0, WRITE, 0, "/s|1", "OK|" });
     assert_int_equal(store_pump(c, false), STORE_TELL);
     assert_int_equal(ring_get(1, &got, 100), 16 + 5);
     assert_int_equal(store_pump(c, false), 0);
@@ -294,8 +298,8 @@ static void test_ring_hand_over(void **state) {
     assert_true(c->bad);
 }
 
-/* F13: in whatever state a client is, it can be reset, connect anew and be gone; and is then as good as
- * new, or nothing is left of it. */
+/* F13: in whatever state a client is, it can be reset, connect anew and be gone; and is then as
+ * good as new, or nothing is left of it. */
 enum {
     IDLE,
     HALF,
@@ -370,16 +374,19 @@ static void test_every_state(void **state) {
             }
             for (u32 i = 0; i < 100; i++) serve(1);
             rig_settle();
-            assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
+            assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)),
+                                "/local/domain/3");
             if (!c->left) {
                 assert_int_equal(store_reset(c), 0);
                 rig_settle();
                 assert_int_equal(c->nr_watches + c->nr_transactions + c->nr_events, 0);
                 store_connect(c, &page[1]);
-                assert_string_equal(rig_string(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
+                assert_string_equal(rig_string(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)),
+                                    "/local/domain/3");
             }
             rig_close(1);
-            assert_int_equal(c->memory + c->nodes + c->nr_watches + c->nr_transactions + c->nr_events, 0);
+            assert_int_equal(
+                c->memory + c->nodes + c->nr_watches + c->nr_transactions + c->nr_events, 0);
             rig_open(1);
             store_rm(&rig_client[0], 0, "/s");
             rig_settle();
@@ -389,8 +396,9 @@ static void test_every_state(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        TEST(test_ring),         TEST(test_ring_full),  TEST(test_ring_bad),       TEST(test_ring_turns),
-        TEST(test_ring_changed), TEST(test_ring_waits), TEST(test_ring_hand_over), TEST(test_every_state),
+        TEST(test_ring),           TEST(test_ring_full),    TEST(test_ring_bad),
+        TEST(test_ring_turns),     TEST(test_ring_changed), TEST(test_ring_waits),
+        TEST(test_ring_hand_over), TEST(test_every_state),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

@@ -1,5 +1,5 @@
-/* The timer queues with two real threads for pCPUs: one is the pCPU of a vCPU, which arms its LAPIC's timer
- * at the very time when the other, where it was armed before, lets it fire. */
+/* The timer queues with two real threads for pCPUs: one is the pCPU of a vCPU, which arms its
+ * LAPIC's timer at the very time when the other, where it was armed before, lets it fire. */
 #include <asm/prctl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,7 +21,8 @@ static struct percpu cpus[2];
 static struct cpu_timers queues[2];
 u32 nr_cpus = 2;
 struct percpu *percpu_of[TAKT_MAX_CPUS] = { &cpus[0], &cpus[1] };
-u64 tsc_khz = 1000000, tsc_boot, tsc_to_ns_mul = 1ull << 32, ns_to_tsc_mul = 1ull << 32; /* a tick is 1 ns */
+/* a tick is 1 ns */
+u64 tsc_khz = 1000000, tsc_boot, tsc_to_ns_mul = 1ull << 32, ns_to_tsc_mul = 1ull << 32;
 bool apic_tsc_deadline;
 u64 apic_timer_khz;
 
@@ -131,7 +132,8 @@ static void test_armed_while_it_fires(void **state) {
     alarm(0);
 }
 
-/* Stopped for good while it fires, as when its vCPU is destroyed: it must be in no queue afterwards. */
+/* Stopped for good while it fires, as when its vCPU is destroyed: it must be in no queue
+ * afterwards. */
 static void fini(u64 now) {
     vlapic_write(&lapic, 0x320, 0x20040, now); /* periodic */
     vlapic_write(&lapic, 0x3e0, 0xb, now);

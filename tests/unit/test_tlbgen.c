@@ -1,8 +1,8 @@
-/* The model TLB: pCPUs that cache every translation that they ever used, and forget only what they are told
- * to. vCPUs of several VMs are loaded, run and moved at random while mappings are taken away and frames are
- * freed by the generation protocol. Whatever a pCPU translates must be right, or be in use by somebody whom
- * the owner of the frame still waits for. The emulators flush at every transition, so only this test can show
- * a missing flush. */
+/* The model TLB: pCPUs that cache every translation that they ever used, and forget only what
+ * they are told to. vCPUs of several VMs are loaded, run and moved at random while mappings are
+ * taken away and frames are freed by the generation protocol. Whatever a pCPU translates must be
+ * right, or be in use by somebody whom the owner of the frame still waits for. The emulators
+ * flush at every transition, so only this test can show a missing flush. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,9 +33,10 @@ struct model_vm {
 struct model_cpu {
     struct tlb_tags tags;
     struct cached by_tag[TAGS][PAGES]; /* as ASIDs, and Intel's combined mappings */
-    struct cached by_root[VMS][PAGES]; /* as Intel's guest-physical mappings, which no VPID separates */
-    int vm, vcpu;                      /* loaded; -1 */
-    bool in_guest;                     /* between an entry and an exit: no check happens */
+    /* as Intel's guest-physical mappings, which no VPID separates */
+    struct cached by_root[VMS][PAGES];
+    int vm, vcpu;  /* loaded; -1 */
+    bool in_guest; /* between an entry and an exit: no check happens */
 };
 
 static struct model_vm vms[VMS];
@@ -90,7 +91,8 @@ static void enter(unsigned cpu) {
 
     if (c->vm < 0) return;
     u = &vms[c->vm].vcpu[c->vcpu].user;
-    if (tlb_stale(&vms[c->vm].npt.tlb, u)) tlb_prepare(&vms[c->vm].npt.tlb, &c->tags, u, cpu, flush, &ctx);
+    if (tlb_stale(&vms[c->vm].npt.tlb, u))
+        tlb_prepare(&vms[c->vm].npt.tlb, &c->tags, u, cpu, flush, &ctx);
     assert_in_range(u->tag, 1, TAGS - 1);
     c->in_guest = true;
 }
@@ -127,7 +129,8 @@ static void map_or_unmap(struct model_vm *vm) {
     if (vm->dying[page] != HPA_NONE) return;
     if (vm->frame[page] == HPA_NONE) {
         vm->frame[page] = frame_alloc(0);
-        assert_int_equal(npt_map(&vm->npt, page * PAGE_SIZE, vm->frame[page], PAGE_SIZE, NPT_RW, NPT_WB), 0);
+        assert_int_equal(
+            npt_map(&vm->npt, page * PAGE_SIZE, vm->frame[page], PAGE_SIZE, NPT_RW, NPT_WB), 0);
         return;
     }
     npt_unmap(&vm->npt, page * PAGE_SIZE, PAGE_SIZE);
@@ -169,8 +172,8 @@ static void vm_start(struct model_vm *vm) {
     }
 }
 
-/* Destroys a VM and makes a new one, with the old one's root: what was cached of it must not be the new
- * one's. */
+/* Destroys a VM and makes a new one, with the old one's root: what was cached of it must not be
+ * the new one's. */
 static void vm_restart(unsigned n) {
     struct model_vm *vm = &vms[n];
 

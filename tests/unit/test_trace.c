@@ -85,8 +85,8 @@ static void *writer(void *arg) {
     return NULL;
 }
 
-/* Two writers of one ring (a pCPU and the NMI in its middle, at worst) and a reader: nothing is torn, each
- * writer's records stay in order, and what is not read is counted. */
+/* Two writers of one ring (a pCPU and the NMI in its middle, at worst) and a reader: nothing is
+ * torn, each writer's records stay in order, and what is not read is counted. */
 static void test_beside_writers(void **state) {
     pthread_t t[2];
     u32 next[2] = { 0, 0 };

@@ -36,7 +36,8 @@ static void test_leaf_15(void **state) {
     assert_string_equal(leaf, "CPUID 15h");
 }
 
-/* KVM's, with QEMU's invtsc: 2,394.230 MHz. Leaves of a hypervisor mean nothing where there is none. */
+/* KVM's, with QEMU's invtsc: 2,394.230 MHz. Leaves of a hypervisor mean nothing where there is
+ * none. */
 static void test_leaf_of_a_hypervisor(void **state) {
     const char *leaf;
 
@@ -57,7 +58,8 @@ static void test_confirmed(void **state) {
     assert_true(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2001900, 50 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2002100, 50 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 1997900, 50 }));
-    assert_true(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2009000, 5000 })); /* as good as it is */
+    /* as good as it is */
+    assert_true(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2009000, 5000 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2011000, 5000 }));
 }
 

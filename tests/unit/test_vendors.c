@@ -1,5 +1,5 @@
-/* vmx.c, svm.c and virt.c over a model of the CPU, which checks each entry by the rules of the manuals and of
- * KVM (fake_hw.h): what they write at creation, inject, decode, flush and switch. */
+/* vmx.c, svm.c and virt.c over a model of the CPU, which checks each entry by the rules of the
+ * manuals and of KVM (fake_hw.h): what they write at creation, inject, decode, flush and switch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,8 +67,8 @@ static const enum hw_kind kinds[] = { HW_INTEL, HW_KVM_INTEL, HW_AMD, HW_KVM_AMD
 
 static void ignore(struct guest_regs *regs) {}
 
-/* Nothing of the VMCS or VMCB of a new vCPU is what happened to lie there, whichever vCPU it is, and RIP, RSP
- * and RFLAGS are written though they are 0. */
+/* Nothing of the VMCS or VMCB of a new vCPU is what happened to lie there, whichever vCPU it is,
+ * and RIP, RSP and RFLAGS are written though they are 0. */
 static void test_first_entries(void **state) {
     for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
         start(kinds[i]);
@@ -90,7 +90,8 @@ static void test_first_entries(void **state) {
 #define SVM_LOCK BIT(3) /* of VM_CR: APM2 15.30.1 */
 #define SVMDIS   BIT(4)
 
-/* Firmware has switched SVM off on the second CPU alone: it is allowed there, unless that is locked. */
+/* Firmware has switched SVM off on the second CPU alone: it is allowed there, unless that is
+ * locked. */
 static void test_vm_cr_of_each_cpu(void **state) {
     struct virt_caps caps;
 
@@ -121,7 +122,9 @@ static void put_insn(const char *insn) {
     v->virt.regs.rip = CODE;
 }
 
-static void exit_cr0_selective(struct guest_regs *regs) { hw_vmcb()->exit_code = SVM_EXIT_CR0_SELECTIVE; }
+static void exit_cr0_selective(struct guest_regs *regs) {
+    hw_vmcb()->exit_code = SVM_EXIT_CR0_SELECTIVE;
+}
 static void exit_cr0_read(struct guest_regs *regs) { hw_vmcb()->exit_code = SVM_EXIT_CR_READ; }
 static void exit_cr0_write(struct guest_regs *regs) { hw_vmcb()->exit_code = SVM_EXIT_CR_WRITE; }
 
@@ -223,7 +226,8 @@ static void exit_np_of_icebp(struct guest_regs *regs) {
     hw_set(VMCS_IDT_EVENT, BIT(31) | 5 << 8 | EXC_DB);
 }
 
-/* ICEBP is injected as what it is, from its own RIP: if its gate is not present the CPU has to push that. */
+/* ICEBP is injected as what it is, from its own RIP: if its gate is not present the CPU has to
+ * push that. */
 static void test_vmx_icebp(void **state) {
     start(HW_KVM_INTEL);
     enter(NULL);
@@ -241,7 +245,8 @@ static void test_vmx_icebp(void **state) {
 
 /* ---- translations ---- */
 
-/* A right that one VM loses costs no other VM its translations: INVEPT of type 1, with its own tables. */
+/* A right that one VM loses costs no other VM its translations: INVEPT of type 1, with its own
+ * tables. */
 static void test_vmx_flush_of_one_vm(void **state) {
     u64 eptp;
     u32 singles, all;
@@ -274,8 +279,8 @@ static void test_vmx_flush_of_one_vm(void **state) {
 
 /* ---- x87 ---- */
 
-/* The guest's x87 unit is as after a reset but for one word, and is switched out and in again. Returns
- * whether XRSTOR loaded x87. */
+/* The guest's x87 unit is as after a reset but for one word, and is switched out and in again.
+ * Returns whether XRSTOR loaded x87. */
 static bool x87_loaded(unsigned word, u64 value) {
     struct hw_cpu *c = hw_cpu();
 
@@ -291,9 +296,9 @@ static bool x87_loaded(unsigned word, u64 value) {
     return c->loaded & XCR0_X87;
 }
 
-/* Where a guest does not use x87 it is not loaded, but initialised, as QEMU loads it unsafely. Word 0
- * holds FCW, FSW, tags and opcode, 1 and 2 the addresses of the last instruction and of its operand, 4
- * and 5 the first register, 18 and 19 the last one. */
+/* Where a guest does not use x87 it is not loaded, but initialised, as QEMU loads it unsafely.
+ * Word 0 holds FCW, FSW, tags and opcode, 1 and 2 the addresses of the last instruction and of
+ * its operand, 4 and 5 the first register, 18 and 19 the last one. */
 static void test_x87_is_loaded_if_used(void **state) {
     for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
         start(kinds[i]);
@@ -343,7 +348,8 @@ static void test_vmx_rules_of_kvm(void **state) {
         { VMCS_TPR_THRESHOLD, 1, "a TPR threshold above the virtual TPR" },
         { VMCS_EPTP, BIT(7), "reserved bits of the EPT pointer" },
         { VMCS_ENTRY_EVENT, EVENT_VALID | 7 << 8, "an injected event of a reserved type" },
-        { VMCS_ENTRY_EVENT, EVENT_VALID | EVENT_TYPE_NMI << 8, "an injected NMI with another vector than 2" },
+        { VMCS_ENTRY_EVENT, EVENT_VALID | EVENT_TYPE_NMI << 8,
+          "an injected NMI with another vector than 2" },
         { VMCS_ENTRY_EVENT, EVENT_VALID | EVENT_TYPE_INTR << 8 | 0x30,
           "an interrupt is injected with IF clear" },
         { VMCS_HOST_CR0, BIT(40), "the host's CR0" },
@@ -373,13 +379,15 @@ static void test_svm_rules_of_kvm(void **state) {
         { offsetof(struct vmcb, intercept[1]), BIT(0), "VMRUN is not intercepted" },
         { offsetof(struct vmcb, n_cr3), BIT(50), "the address of the nested tables" },
         { offsetof(struct vmcb, msrpm), BIT(50), "the MSR bitmap" },
-        { offsetof(struct vmcb, event_inj), EVENT_VALID | 1 << 8, "an injected event of a reserved type" },
+        { offsetof(struct vmcb, event_inj), EVENT_VALID | 1 << 8,
+          "an injected event of a reserved type" },
         { offsetof(struct vmcb, event_inj), EVENT_VALID | EVENT_TYPE_EXC << 8 | 15,
           "the vector of an injected exception" },
         { offsetof(struct vmcb, efer), EFER_SVME, "EFER.SVME is clear" },
         { offsetof(struct vmcb, efer), BIT(1), "reserved bits of EFER" },
         { offsetof(struct vmcb, cr0), CR0_NW, "CR0.NW without CR0.CD" },
-        { offsetof(struct vmcb, cr4), BIT(12), "bits of CR4 that this CPU does not have" }, /* LA57 */
+        /* LA57 */
+        { offsetof(struct vmcb, cr4), BIT(12), "bits of CR4 that this CPU does not have" },
         { offsetof(struct vmcb, dr6), BIT(32), "the upper half of DR6 or DR7" },
         { offsetof(struct vmcb, pat), 4, "the guest's PAT" },
     };
@@ -403,8 +411,8 @@ static void test_svm_rules_of_kvm(void **state) {
 
 static bool one_in(int n) { return rand() % n == 0; }
 
-/* Values that mean something as a control register, an MSR's number or an MSR's value; at times with one
- * more bit set, as most bits are reserved somewhere. */
+/* Values that mean something as a control register, an MSR's number or an MSR's value; at times
+ * with one more bit set, as most bits are reserved somewhere. */
 static u64 random_value(void) {
     static const u64 values[] = {
         0,
@@ -447,7 +455,8 @@ static u64 random_flags(void) {
     return RFLAGS_ONE | (one_in(2) ? RFLAGS_IF : 0) | (one_in(8) ? RFLAGS_TF : 0);
 }
 
-/* At times the exit has cut the delivery of an event short. Then the CPU tells which event it was. */
+/* At times the exit has cut the delivery of an event short. Then the CPU tells which event it
+ * was. */
 static u64 random_event(void) {
     static const u64 events[] = { EVENT_TYPE_INTR << 8 | 0x30,
                                   EVENT_TYPE_INTR << 8 | 0xfe,
@@ -462,15 +471,16 @@ static u64 random_event(void) {
 }
 
 /* An access to the local APIC, or to an address where nothing is. */
-static u64 random_gpa(void) { return one_in(2) ? TAKT_LAPIC_GPA + (u32)rand() % PAGE_SIZE : 0x70000000; }
+static u64 random_gpa(void) {
+    return one_in(2) ? TAKT_LAPIC_GPA + (u32)rand() % PAGE_SIZE : 0x70000000;
+}
 
-/* Reasons are those of SDM 3D appendix C: exception, interrupt, interrupt window, NMI window, CPUID, HLT,
- * VMCALL, control register (more often), I/O, RDMSR, WRMSR (more often), PAUSE, EPT violation, preemption
- * timer, WBINVD, XSETBV. */
+/* Reasons are those of SDM 3D appendix C: exception, interrupt, interrupt window, NMI window,
+ * CPUID, HLT, VMCALL, control register (more often), I/O, RDMSR, WRMSR (more often), PAUSE, EPT
+ * violation, preemption timer, WBINVD, XSETBV. */
 static void random_vmx_exit(struct guest_regs *regs) {
-    static const u8 reasons[] = {
-        0, 1, 7, 8, 10, 12, 18, 28, 28, 28, 30, 31, 32, 32, 32, 40, 48, 52, 54, 55
-    };
+    static const u8 reasons[] = { 0,  1,  7,  8,  10, 12, 18, 28, 28, 28,
+                                  30, 31, 32, 32, 32, 40, 48, 52, 54, 55 };
     static const u8 control_registers[] = { 0, 0, 3, 4, 4, 8 };
     u64 flags = random_flags(), shadow = 0, reason = PICK(reasons), event = random_event();
 
@@ -482,7 +492,8 @@ static void random_vmx_exit(struct guest_regs *regs) {
         hw_set(VMCS_QUALIFICATION,
                (u64)(rand() % 16) << 8 | (one_in(4) ? 1 << 4 : 0) | PICK(control_registers));
     hw_set(VMCS_GPA, random_gpa());
-    hw_set(VMCS_EXIT_EVENT, EVENT_VALID | (one_in(2) ? EVENT_TYPE_EXC : EVENT_TYPE_ICEBP) << 8 | EXC_DB);
+    hw_set(VMCS_EXIT_EVENT,
+           EVENT_VALID | (one_in(2) ? EVENT_TYPE_EXC : EVENT_TYPE_ICEBP) << 8 | EXC_DB);
     if (one_in(4) && !(flags & RFLAGS_TF)) shadow = flags & RFLAGS_IF ? SHADOW_STI : SHADOW_MOV_SS;
     if (one_in(8)) shadow |= SHADOW_NMI;
     if (event) { /* the CPU had begun to deliver it, so nothing can have held it back */
@@ -532,8 +543,8 @@ static void random_svm_exit(struct guest_regs *regs) {
     b->int_shadow = one_in(8);
 }
 
-/* Whatever a guest does, and whatever interrupts come meanwhile: the next entry is one that CPU and KVM
- * accept, or the VM was stopped before it. */
+/* Whatever a guest does, and whatever interrupts come meanwhile: the next entry is one that CPU
+ * and KVM accept, or the VM was stopped before it. */
 static void test_every_entry_is_valid(void **state) {
     srand(20); /* always the same */
     for (unsigned k = 0; k < ARRAY_SIZE(kinds); k++) {
@@ -548,9 +559,11 @@ static void test_every_entry_is_valid(void **state) {
                 v = vm->vcpu[0];
                 fake_cpu(v->sched.cpu);
             }
-            vlapic_write(&v->lapic, 0xf0, 0x1ff, 0); /* SVR: enabled, as the guest may have changed it */
+            /* SVR: enabled, as the guest may have changed it */
+            vlapic_write(&v->lapic, 0xf0, 0x1ff, 0);
             if (one_in(4)) vlapic_raise(&v->lapic, (u8)(0x20 + rand() % 0xe0));
-            if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0); /* NMI to vCPU 0 */
+            /* NMI to vCPU 0 */
+            if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0);
             v->halted = v->waiting_sipi = false;
             if (intel)
                 guest_once = random_vmx_exit;

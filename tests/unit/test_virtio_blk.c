@@ -1,5 +1,5 @@
-/* The driver of a virtio block device and its back end, a disk in memory with a model of its speed; in
- * virtual time. */
+/* The driver of a virtio block device and its back end, a disk in memory with a model of its
+ * speed; in virtual time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,9 @@ static struct virtio_blk_request *request(u32 i, enum virtio_blk_type type, u64 
     struct virtio_blk_request *q = &requests[i];
     u32 bytes = sectors * VIRTIO_BLK_SECTOR, at = 0;
 
-    *q = (struct virtio_blk_request){ .type = type, .sector = sector, .nr = parts, .done = done, .arg = q };
+    *q = (struct virtio_blk_request){
+        .type = type, .sector = sector, .nr = parts, .done = done, .arg = q
+    };
     for (u32 p = 0; p < MIN(parts, VIRTIO_BLK_PARTS); p++) {
         u32 n = p + 1 == parts ? bytes - at : bytes / parts;
 
@@ -102,8 +104,9 @@ static int one(struct virtio_blk_request *q) {
     return last_error;
 }
 
-/* Random reads, writes, discards and flushes, many at a time, against a copy of the disk. A request that
- * touches what another in flight touches waits for that one, as a file system would see to it. */
+/* Random reads, writes, discards and flushes, many at a time, against a copy of the disk. A
+ * request that touches what another in flight touches waits for that one, as a file system would
+ * see to it. */
 static void random_requests(const char *options, u64 hidden) {
     bool busy[64] = { false };
     u64 owner[SECTORS / 8] = { 0 }; /* of eight sectors: which request */
@@ -167,7 +170,9 @@ static void random_requests(const char *options, u64 hidden) {
 }
 
 static void random_instant(void **state) { random_requests("size=1M", 0); }
-static void random_modelled(void **state) { random_requests("size=1M bw=100M lat=100us depth=8", 0); }
+static void random_modelled(void **state) {
+    random_requests("size=1M bw=100M lat=100us depth=8", 0);
+}
 static void random_plain(void **state) {
     random_requests("size=1M lat=1ms", BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX));
 }
@@ -200,8 +205,8 @@ static void the_model(void **state) {
     virtio_blk_flush_ring(&blk);
     for (u64 next; (next = serve()) != ~0ull;) now = next;
     assert_int_equal(back.nr_most, 4);
-    /* Four rounds of latency, in each of them four transfers of 10,240 ns; those of a round overlap the next
-     * one's latency. */
+    /* Four rounds of latency, in each of them four transfers of 10,240 ns; those of a round
+     * overlap the next one's latency. */
     assert_true(now >= 4 * 100000 + 10240 && now <= 4 * (100000 + 4 * 10240));
     now = 0;
     ram.model.bus_free = 0;
@@ -285,7 +290,8 @@ static void back_end_judges(void **state) {
     q->sectors = 8;
     for (u32 i = 0; i < 3; i++) {
         assert_int_equal(virtio_blk_submit(&blk, q), 0);
-        q->range = (struct virtio_blk_range){ i == 0 ? SECTORS - 7 : 0, i == 1 ? 0xffffffff : 8, i == 2 };
+        q->range =
+            (struct virtio_blk_range){ i == 0 ? SECTORS - 7 : 0, i == 1 ? 0xffffffff : 8, i == 2 };
         virtio_blk_flush_ring(&blk);
         serve();
         virtio_blk_poll(&blk);
@@ -315,8 +321,8 @@ static void broken_chains(void **state) {
     }
 }
 
-/* A header in pieces, a status alone, data of one byte and the rest: what a chain is cut into does not
- * matter. */
+/* A header in pieces, a status alone, data of one byte and the rest: what a chain is cut into
+ * does not matter. */
 static void any_framing(void **state) {
     struct virtio_blk_hdr h = { VIRTIO_BLK_OUT, 0, 5 };
     struct vring_sg sg[8];
@@ -362,10 +368,11 @@ static void front_end_goes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_instant),  cmocka_unit_test(random_modelled), cmocka_unit_test(random_plain),
-        cmocka_unit_test(the_model),       cmocka_unit_test(batch),           cmocka_unit_test(refused),
-        cmocka_unit_test(back_end_judges), cmocka_unit_test(broken_chains),   cmocka_unit_test(any_framing),
-        cmocka_unit_test(front_end_goes),
+        cmocka_unit_test(random_instant),  cmocka_unit_test(random_modelled),
+        cmocka_unit_test(random_plain),    cmocka_unit_test(the_model),
+        cmocka_unit_test(batch),           cmocka_unit_test(refused),
+        cmocka_unit_test(back_end_judges), cmocka_unit_test(broken_chains),
+        cmocka_unit_test(any_framing),     cmocka_unit_test(front_end_goes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

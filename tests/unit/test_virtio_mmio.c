@@ -25,7 +25,9 @@ static unsigned put(u32 reg, u32 value) { return virtio_mmio_write(&dev, reg, 4,
 
 static void no_device(void) {
     dev = (struct virtio_mmio){ .mem = &mem, .type = VIRTIO_ID_BLOCK, .port = 5, .config_port = 6 };
-    offer = (struct takt_offer){ .features = FEATURES, .nr_queues = 2, .queue_max = 256, .config_len = 6 };
+    offer = (struct takt_offer){
+        .features = FEATURES, .nr_queues = 2, .queue_max = 256, .config_len = 6
+    };
     memcpy(offer.config, "abcdef", 6);
 }
 
@@ -114,7 +116,8 @@ static void test_what_is_offered(void **s) {
     assert_int_equal(get(VIRTIO_INTERRUPT_STATUS), VIRTIO_INT_CONFIG);
     put(VIRTIO_INTERRUPT_ACK, VIRTIO_INT_CONFIG);
     assert_int_equal(get(VIRTIO_INTERRUPT_STATUS), 0);
-    for (u32 reg = VIRTIO_SHM_LEN; reg < VIRTIO_SHM_END; reg += 4) assert_int_equal(get(reg), 0xffffffff);
+    for (u32 reg = VIRTIO_SHM_LEN; reg < VIRTIO_SHM_END; reg += 4)
+        assert_int_equal(get(reg), 0xffffffff);
     assert_int_equal(get(VIRTIO_SHM_END), 0);
 }
 
@@ -362,7 +365,8 @@ static void test_config(void **s) {
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 4), 0x64636261);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 4, 2), 0x6665);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 5, 1), 0x66);
-    assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 4, 4), 0x6665); /* zeros behind its end */
+    /* zeros behind its end */
+    assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 4, 4), 0x6665);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 6, 4), 0);
     assert_int_equal(virtio_mmio_read(&dev, 0xffc, 4), 0);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 8), 0);
@@ -379,8 +383,8 @@ static void test_dropped(void **s) {
     for (u32 reg = 0; reg < PAGE_SIZE; reg++)
         for (unsigned size = 1; size <= 8; size *= 2) {
             bool known = size == 4 && (reg == VIRTIO_STATUS || reg == VIRTIO_DEVICE_FEATURES_SEL ||
-                                       reg == VIRTIO_DRIVER_FEATURES_SEL || reg == VIRTIO_QUEUE_SEL ||
-                                       reg == VIRTIO_INTERRUPT_ACK);
+                                       reg == VIRTIO_DRIVER_FEATURES_SEL ||
+                                       reg == VIRTIO_QUEUE_SEL || reg == VIRTIO_INTERRUPT_ACK);
 
             if (known) continue;
             assert_int_equal(virtio_mmio_write(&dev, reg, size, 0x5a5a5a5a), 0);

@@ -73,7 +73,9 @@ static int send_csum(u32 from, u32 to, u32 len, u32 pieces, u16 start, u16 offse
     return virtio_net_send(&nic[from].net, seg, pieces, start, offset, copy);
 }
 
-static int send_to(u32 from, u32 to, u32 len, u32 pieces) { return send_csum(from, to, len, pieces, 0, 0); }
+static int send_to(u32 from, u32 to, u32 len, u32 pieces) {
+    return send_csum(from, to, len, pieces, 0, 0);
+}
 
 /* Takes a frame and compares it with the one that was sent last. */
 static bool receive(u32 at, struct virtio_net_frame *f, u32 len) {
@@ -111,7 +113,8 @@ static void start_and_config(void **state) {
 }
 
 static void all_lengths(void **state) {
-    static const u64 hide[] = { 0, VIRTIO_NET_F_MRG_RXBUF, BIT(VIRTIO_F_INDIRECT), BIT(VIRTIO_F_EVENT_IDX) };
+    static const u64 hide[] = { 0, VIRTIO_NET_F_MRG_RXBUF, BIT(VIRTIO_F_INDIRECT),
+                                BIT(VIRTIO_F_EVENT_IDX) };
     struct virtio_net_frame f;
 
     for (u32 i = 0; i < sizeof(frame); i++) frame[i] = (u8)(i * 13 + i / 256);
@@ -351,7 +354,8 @@ static u32 handed_back;
 
 static void hand_back(void *buffer) { handed_back += buffer != NULL; }
 
-/* Buffers of the caller's: it keeps the one that a frame came in, and posts another one; none is lost. */
+/* Buffers of the caller's: it keeps the one that a frame came in, and posts another one; none is
+ * lost. */
 static void own_buffers(void **state) {
     struct virtio_net_frame f;
     u8 *mine;
@@ -371,7 +375,8 @@ static void own_buffers(void **state) {
         assert_true(virtio_net_receive(&nic[1].net, &f));
         assert_true(f.nr == 1 && f.part[0].buffer == mine + i % 8 * 2048);
         assert_memory_equal(f.part[0].data, frame, 1514);
-        virtio_net_recycle(&nic[1].net, mine + (i + 7) % 8 * 2048); /* the one that was kept so far */
+        /* the one that was kept so far */
+        virtio_net_recycle(&nic[1].net, mine + (i + 7) % 8 * 2048);
         virtio_net_flush(&nic[1].net);
     }
     handed_back = 0;

@@ -81,7 +81,9 @@ static u64 tsc_to_ns(struct vlapic *l, u64 tsc) /* 2 GHz, offset 1000 */
     return tsc < 1000 ? 0 : (tsc - 1000) / 2;
 }
 
-static const struct vlapic_ops ops = { .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns };
+static const struct vlapic_ops ops = {
+    .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns
+};
 
 static u64 dropped(void) {
     u64 n = interrupts_dropped.value[0];
@@ -231,7 +233,8 @@ static void test_x2apic_map(void **state) {
                                    0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
                                    0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x30, 0x32,
                                    0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3e };
-    static const u8 writable[] = { 0x08, 0x0b, 0x0f, 0x28, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x3e };
+    static const u8 writable[] = { 0x08, 0x0b, 0x0f, 0x28, 0x32, 0x33,
+                                   0x34, 0x35, 0x36, 0x37, 0x38, 0x3e };
     u64 v;
 
     x2(0);
@@ -551,7 +554,9 @@ static void test_one_shot(void **state) {
 static void test_dividers(void **state) {
     static const struct {
         u32 dcr, by;
-    } t[] = { { 0, 2 }, { 1, 4 }, { 2, 8 }, { 3, 16 }, { 8, 32 }, { 9, 64 }, { 10, 128 }, { 11, 1 } };
+    } t[] = {
+        { 0, 2 }, { 1, 4 }, { 2, 8 }, { 3, 16 }, { 8, 32 }, { 9, 64 }, { 10, 128 }, { 11, 1 }
+    };
 
     wr(0, TIMER, 0x60);
     for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
@@ -601,7 +606,8 @@ static void test_periodic(void **state) {
     assert_int_equal(rd(0, TCCR), 0);
 }
 
-/* A tick that is not taken stops the timer until it is: a masked or descheduled vCPU costs nothing. */
+/* A tick that is not taken stops the timer until it is: a masked or descheduled vCPU costs
+ * nothing. */
 static void test_periodic_waits_for_the_guest(void **state) {
     unsigned before;
 
@@ -691,7 +697,8 @@ static void test_masking(void **state) {
     assert_int_equal(take(0), -1);
 }
 
-/* The timer is due but the service was late: whatever the guest does then, it gets its interrupt. */
+/* The timer is due but the service was late: whatever the guest does then, it gets its
+ * interrupt. */
 static void test_late_timer_is_not_lost(void **state) {
     static const u32 regs[] = { TIMER, TDCR, TICR };
 

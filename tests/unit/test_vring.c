@@ -1,4 +1,5 @@
-/* The two sides of a split ring against each other, and the back end's side against hostile memory. */
+/* The two sides of a split ring against each other, and the back end's side against hostile
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,8 @@ static struct token {
 } tokens[TOKENS];
 
 static struct vring_sg random_buffer(void) {
-    return (struct vring_sg){ ARENA_GPA + ARENA_SIZE / 2 + rig_rand(ARENA_SIZE / 4), 1 + rig_rand(3000) };
+    return (struct vring_sg){ ARENA_GPA + ARENA_SIZE / 2 + rig_rand(ARENA_SIZE / 4),
+                              1 + rig_rand(3000) };
 }
 
 static bool add_random(void) {
@@ -58,8 +60,8 @@ static u32 outstanding(void) {
     return n;
 }
 
-/* Random adding, publishing, taking and putting. No chain is lost, doubled or changed, each side that asks to
- * be told is told when there is something, and a batch tells at most once. */
+/* Random adding, publishing, taking and putting. No chain is lost, doubled or changed, each side
+ * that asks to be told is told when there is something, and a batch tells at most once. */
 static void random_run(u32 size, u64 features) {
     struct vring_chain c, held[8];
     u32 nr_held = 0, taken = 0, done = 0, kicks = 0, irqs = 0;
@@ -274,7 +276,8 @@ static void walk_is_bounded(void **state) {
     assert_int_equal(take(), -EINVAL);
     lay(0);
     for (u32 i = 0; i < SIZE; i++) /* as long as may be */
-        desc[i] = (struct vring_desc){ ARENA_GPA, 1, i < SIZE - 1 ? VRING_DESC_NEXT : 0, (u16)(i + 1) };
+        desc[i] =
+            (struct vring_desc){ ARENA_GPA, 1, i < SIZE - 1 ? VRING_DESC_NEXT : 0, (u16)(i + 1) };
     assert_int_equal(take(), 1);
     lay(0);
     desc[0] = (struct vring_desc){ ARENA_GPA, 1, VRING_DESC_NEXT, SIZE };
@@ -296,14 +299,16 @@ static void indirect_rules(void **state) {
     struct vring_desc good = { ARENA_GPA, 1, 0, 0 };
 
     for (u32 how = 0; how < 9; how++) {
-        static const int want[] = { 1, -EINVAL, -EINVAL, -EINVAL, -EINVAL, -EINVAL, -EINVAL, -EINVAL, 1 };
+        static const int want[] = { 1,       -EINVAL, -EINVAL, -EINVAL, -EINVAL,
+                                    -EINVAL, -EINVAL, -EINVAL, 1 };
 
         lay(how == 1 ? 0 : BIT(VIRTIO_F_INDIRECT));
         t[0] = t[1] = good;
         desc[0] = (struct vring_desc){ at, 2 * sizeof(*t), VRING_DESC_INDIRECT, 0 };
         if (how == 0 || how == 6) t[0].flags = VRING_DESC_NEXT;
         t[0].next = how == 6 ? 2 : 1;
-        if (how == 2) t[0] = (struct vring_desc){ at + sizeof(*t), sizeof(*t), VRING_DESC_INDIRECT, 0 };
+        if (how == 2)
+            t[0] = (struct vring_desc){ at + sizeof(*t), sizeof(*t), VRING_DESC_INDIRECT, 0 };
         if (how == 3) desc[0].flags |= VRING_DESC_NEXT;
         if (how == 4) desc[0].len = 2 * sizeof(*t) + 8;
         if (how == 5) desc[0].len = 0;
@@ -378,11 +383,14 @@ static void back_refuses_places(void **state) {
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a + 1, u), -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a, u + 2), -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, end - 16 * SIZE, a, u), 0);
-    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, end - 16 * SIZE + 16, a, u), -EINVAL);
+    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, end - 16 * SIZE + 16, a, u),
+                     -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, end - 6 - 2 * SIZE, u), 0);
-    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, end - 4 - 2 * SIZE, u), -EINVAL);
+    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, end - 4 - 2 * SIZE, u),
+                     -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a, end - 8 - 8 * SIZE), 0);
-    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a, end - 4 - 8 * SIZE), -EINVAL);
+    assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a, end - 4 - 8 * SIZE),
+                     -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, ~15ull, a, u), -EINVAL);
     assert_int_equal(vring_back_take(&b, NULL), -EINVAL); /* it is as good as broken */
 }

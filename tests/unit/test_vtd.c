@@ -1,5 +1,5 @@
-/* VT-d against a made-up unit: what devices reach, whom they interrupt, and what is said of those that go
- * wild. */
+/* VT-d against a made-up unit: what devices reach, whom they interrupt, and what is said of
+ * those that go wild. */
 #include "vtd_model.h"
 
 #include "fake_log.h"
@@ -157,7 +157,8 @@ static void test_blocked_from_the_start(void **state) {
     assert_true(on);
     assert_int_equal(model->status,
                      (u32)(TRANSLATE | REMAP | QUEUE | SET_ROOT | SET_INTERRUPTS) & model->status);
-    assert_true(model->status & TRANSLATE && model->status & REMAP && !(model->status & COMPATIBLE));
+    assert_true(model->status & TRANSLATE && model->status & REMAP &&
+                !(model->status & COMPATIBLE));
     assert_int_equal(model->table_now & 0xfff, 1 << 11 | 7);
     assert_false(reaches(NIC, 0x1000));
     forget_faults();
@@ -196,8 +197,9 @@ static void test_refusals(void **state) {
     assert_string_equal(why, "firmware's table of IOMMUs is malformed");
     assert_null(fake_vm(&config));
     assert_string_equal(
-        fake_why, "PCI device 00:03.0 reaches all memory, as firmware's table of IOMMUs is malformed: it"
-                  " needs unsafe_dma = yes");
+        fake_why,
+        "PCI device 00:03.0 reaches all memory, as firmware's table of IOMMUs is malformed: it"
+        " needs unsafe_dma = yes");
     qemu_table();
     model->stuck = true;
     boot();
@@ -315,7 +317,8 @@ static void test_windows_before(void **state) {
     vm = driver();
     vm->back.nr_windows = 1;
     assert_int_equal(iommu_prepare(vm, pci_find(NIC)), -EBUSY);
-    assert_string_equal(vm->why, "it has other VMs' RAM already, which its first device would not reach");
+    assert_string_equal(vm->why,
+                        "it has other VMs' RAM already, which its first device would not reach");
     assert_null(vm->dma);
     vm->back.nr_windows = 0;
     while ((r = iommu_prepare(vm, pci_find(NIC))) > 0) continue;
@@ -341,9 +344,9 @@ static void test_scopes(void **state) {
     add_unit_at(MODEL_BASE, false, 1, &(const u8[5]){ DMAR_ENDPOINT, 0, 0, 4, 0 });
     boot();
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why,
-                        "PCI device 01:00.0 reaches all memory, as no IOMMU is said to have it: it needs"
-                        " unsafe_dma = yes");
+    assert_string_equal(
+        fake_why, "PCI device 01:00.0 reaches all memory, as no IOMMU is said to have it: it needs"
+                  " unsafe_dma = yes");
 
     end = 48; /* the second has all but what the first names */
     add_unit_at(MODEL_BASE, false, 1, &(const u8[5]){ DMAR_ENDPOINT, 0, 0, 4, 0 });
@@ -358,7 +361,8 @@ static void test_scopes(void **state) {
 
 /* One entry of the table that is odd costs the devices that it names, and no others. */
 static void test_an_odd_entry(void **state) {
-    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 }, other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
+    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 },
+                    other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
     struct vm *vm;
 
     end = 48;
@@ -375,14 +379,16 @@ static void test_an_odd_entry(void **state) {
     config.nr_pci = 1;
     config.pci[0] = OTHER;
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why, "PCI device 00:04.0 reaches all memory, as firmware's table tells no"
-                                  " address of its IOMMU: it needs unsafe_dma = yes");
+    assert_string_equal(fake_why,
+                        "PCI device 00:04.0 reaches all memory, as firmware's table tells no"
+                        " address of its IOMMU: it needs unsafe_dma = yes");
     why = "done";
 }
 
 /* Where a path is not understood, it may lead to any device that no other entry names. */
 static void test_a_malformed_scope(void **state) {
-    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 }, other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
+    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 },
+                    other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
     struct vm *vm;
 
     end = 48;
@@ -398,8 +404,9 @@ static void test_a_malformed_scope(void **state) {
     for (u32 i = 0; i < 2; i++) {
         config.pci[0] = i ? CARD : OTHER;
         assert_null(fake_vm(&config));
-        assert_non_null(strstr(fake_why, "reaches all memory, as firmware's table of IOMMUs has a malformed"
-                                         " entry: it needs unsafe_dma = yes"));
+        assert_non_null(strstr(fake_why,
+                               "reaches all memory, as firmware's table of IOMMUs has a malformed"
+                               " entry: it needs unsafe_dma = yes"));
     }
     why = "done";
 }
@@ -424,7 +431,8 @@ static void test_segments(void **state) {
     assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 0, &m), 0);
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
     assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), -1);
-    assert_non_null(strstr(fake_log_last, "nobody's: PCI device 0001:00:03.0 may not interrupt by entry"));
+    assert_non_null(
+        strstr(fake_log_last, "nobody's: PCI device 0001:00:03.0 may not interrupt by entry"));
     fake_advance(2 * FAULT_PAUSE);
     assert_int_equal(model_dma(&model[1], NIC, 0x1000, true), HPA_NONE);
     assert_int_equal(vm->state, VM_RUNNING);
@@ -448,8 +456,9 @@ static void test_regions(void **state) {
     assert_false(reaches(NIC, 0x10000010));
     assert_null(fake_vm(&config));
     assert_string_equal(
-        fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR; relax_rmrr"
-                  " allows it)");
+        fake_why,
+        "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR; relax_rmrr"
+        " allows it)");
     config.unsafe_dma = true;
     assert_null(fake_vm(&config));
     forget_faults();
@@ -493,20 +502,22 @@ static void test_relaxed_regions(void **state) {
     boot();
     assert_null(fake_vm(&config));
     assert_string_equal(
-        fake_why, "memory that firmware reserves for PCI device 00:03.0 lies where this VM has its own");
+        fake_why,
+        "memory that firmware reserves for PCI device 00:03.0 lies where this VM has its own");
     setup(NULL);
     relaxed = true;
     add_region_of(0x50000000, 0x51000fff, NIC); /* a page too much */
     boot();
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware reserves more than"
-                                  " 16 MiB of memory for it (RMRR)");
+    assert_string_equal(fake_why,
+                        "PCI device 00:03.0 cannot be given to VMs, as firmware reserves more than"
+                        " 16 MiB of memory for it (RMRR)");
     forget_faults();
     why = "done";
 }
 
-/* At page 0, which RAM begins with or does not; with tables of three levels there is none for what lies so
- * low when nothing does. */
+/* At page 0, which RAM begins with or does not; with tables of three levels there is none for
+ * what lies so low when nothing does. */
 static void test_region_at_0(void **state) {
     for (u32 levels = 3; levels <= 4; levels++) {
         for (u32 is_ram = 0; is_ram < 2; is_ram++) {
@@ -520,10 +531,9 @@ static void test_region_at_0(void **state) {
             assert_false(reaches(NIC, 0x1000));
             forget_faults();
             assert_null(fake_vm(&config));
-            assert_string_equal(
-                fake_why,
-                "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR; relax_rmrr"
-                " allows it)");
+            assert_string_equal(fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware "
+                                          "goes on using it (RMRR; relax_rmrr"
+                                          " allows it)");
         }
     }
     why = "done";
@@ -544,18 +554,21 @@ static void test_interrupts(void **state) {
     assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 0, &m), 0);
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
     assert_int_equal(cpu, 0);
-    assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 1, &again), 0); /* to another pCPU, at once */
+    /* to another pCPU, at once */
+    assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 1, &again), 0);
     assert_memory_equal(&m, &again, sizeof(m));
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
     assert_int_equal(cpu, 1);
 
     assert_int_equal(model_message(model, OTHER, m.addr, m.data, &cpu), -1); /* another's entry */
-    assert_non_null(
-        strstr(fake_log_last, "PCI device 00:04.0 may not interrupt by entry 49: it is another device's"));
+    assert_non_null(strstr(
+        fake_log_last, "PCI device 00:04.0 may not interrupt by entry 49: it is another device's"));
     forget_faults();
-    assert_int_equal(model_message(model, NIC, 0xfee00000, (u32)vector, &cpu), -1); /* the old form */
+    /* the old form */
+    assert_int_equal(model_message(model, NIC, 0xfee00000, (u32)vector, &cpu), -1);
     forget_faults();
-    assert_int_equal(model_message(model, NIC, m.addr, m.data + 1, &cpu), -1); /* one that is not there */
+    /* one that is not there */
+    assert_int_equal(model_message(model, NIC, m.addr, m.data + 1, &cpu), -1);
     forget_faults();
     fake_destroy(vm);
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), -1);
@@ -666,8 +679,8 @@ static void test_a_flood(void **state) {
         fake_clock(fake_now);
     }
     assert_in_range(fake_log_lines - lines, 1, 2); /* in 0.3 s */
-    assert_non_null(
-        strstr(fake_log_last, "driver: PCI device 00:03.0 may not read from 30000000 (VT-d fault 6)"));
+    assert_non_null(strstr(fake_log_last,
+                           "driver: PCI device 00:03.0 may not read from 30000000 (VT-d fault 6)"));
     assert_in_range(assignment_of(pci_find(NIC))->faults, 200,
                     700); /* one or two a millisecond are looked at */
     assert_int_equal(vm->state, VM_RUNNING);
@@ -694,8 +707,9 @@ static void test_no_answer(void **state) {
     assert_string_equal(vm->why, "the IOMMU of its devices does not answer any more");
     fake_destroy(vm);
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why,
-                        "PCI device 00:03.0 cannot be given to VMs, as its IOMMU does not answer any more");
+    assert_string_equal(
+        fake_why,
+        "PCI device 00:03.0 cannot be given to VMs, as its IOMMU does not answer any more");
     config.unsafe_dma = true;
     assert_null(fake_vm(&config));
     why = "done";

@@ -36,7 +36,8 @@ static u64 in(unsigned reg, u8 size) {
 }
 
 static void outp(unsigned reg, u8 size, u64 v) {
-    vuart_access(&uart, &(struct bus_access){ .addr = TAKT_UART_PORT + reg, .size = size, .write = true },
+    vuart_access(&uart,
+                 &(struct bus_access){ .addr = TAKT_UART_PORT + reg, .size = size, .write = true },
                  &v);
 }
 
@@ -148,7 +149,8 @@ static void test_wide(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_ring), T(test_output), T(test_registers), T(test_loopback), T(test_causes), T(test_wide),
+        T(test_ring),     T(test_output), T(test_registers),
+        T(test_loopback), T(test_causes), T(test_wide),
     };
 
     fake_machine("null");

@@ -1,5 +1,5 @@
-/* The watchdog: the firmware's table WDAT, good ones and ones that lie, and the TCO timer of a model of
- * ICH9. Registers are the test's. */
+/* The watchdog: the firmware's table WDAT, good ones and ones that lie, and the TCO timer of a
+ * model of ICH9. Registers are the test's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,8 @@ static bool alive, tmr_dead;
 u32 model_in(u16 port, u32 bytes) {
     u32 v = 0;
 
-    if (port == 0xcfc) return (pci_address >> 8 & 0xffff) == 31 << 3 ? lpc[pci_address >> 2 & 63] : ~0u;
+    if (port == 0xcfc)
+        return (pci_address >> 8 & 0xffff) == 31 << 3 ? lpc[pci_address >> 2 & 63] : ~0u;
     if (port + bytes <= sizeof(io)) memcpy(&v, io + port, bytes);
     return v;
 }
@@ -141,7 +142,8 @@ static void test_machines_without_tco(void **state) {
 
 static u32 entries;
 
-static void entry(u8 action, u8 operation, u8 space, u8 access, u8 shift, u64 addr, u32 value, u32 mask) {
+static void entry(u8 action, u8 operation, u8 space, u8 access, u8 shift, u64 addr, u32 value,
+                  u32 mask) {
     u8 *p = table + 68 + 24 * entries++;
 
     p[0] = action;
@@ -158,8 +160,8 @@ static void entry(u8 action, u8 operation, u8 space, u8 access, u8 shift, u64 ad
     acpi.wdat_len = 68 + 24 * entries;
 }
 
-/* Registers at 0x100: byte 0 is reloaded by 0x5a, bits 4 to 13 of word 2 are the count, bit 7 of the byte
- * in memory starts it, bit 6 lets it reset. */
+/* Registers at 0x100: byte 0 is reloaded by 0x5a, bits 4 to 13 of word 2 are the count, bit 7 of
+ * the byte in memory starts it, bit 6 lets it reset. */
 static void wdat(void) {
     setup(NULL);
     entries = 0;
@@ -208,8 +210,9 @@ static void test_wdat_that_does_not_reset(void **state) {
     assert_int_equal(memory[0] & 0x80, 0);
 }
 
-/* Firmware also describes what Takt never does, as to ask whether the watchdog runs. Such an entry may have a
- * register that Takt cannot reach, and there may be many: the others are as good as without it. */
+/* Firmware also describes what Takt never does, as to ask whether the watchdog runs. Such an
+ * entry may have a register that Takt cannot reach, and there may be many: the others are as
+ * good as without it. */
 static void test_wdat_with_entries_that_are_not_used(void **state) {
     enum { QUERY_RUNNING = 0x08, GET_STATUS = 0x20 };
 
@@ -234,10 +237,13 @@ static void test_wdat_that_lies(void **state) {
         case 0: acpi.wdat_len -= 1; break;      /* cut within an entry */
         case 1: u32_at(64, entries + 1); break; /* more entries than there are */
         case 2: u32_at(64, ~0u); break;
-        case 3: table[60] = 0; break;                     /* not switched on */
-        case 4: u32_at(48, 0); break;                     /* counts of no time */
-        case 5: u32_at(52, 1); break;                     /* the most is less than the least */
-        case 6: table[68 + 4] = 2; break;                 /* a register in PCI's configuration space */
+        case 3: table[60] = 0; break; /* not switched on */
+        case 4: u32_at(48, 0); break; /* counts of no time */
+        case 5:
+            u32_at(52, 1);
+            break; /* the most is less than the least */
+        /* a register in PCI's configuration space */
+        case 6: table[68 + 4] = 2; break;
         case 7: table[68 + 7] = table[68 + 5] = 0; break; /* of no size */
         case 8: table[68] = 2; break;                     /* no way to give a sign of life */
         case 9: u32_at(68 + 24 * 2 + 12, 1); break;       /* a register that cannot be mapped */

@@ -85,7 +85,9 @@ static inline void model_type(const char *s) {
     model.next_at = fake_now + model_byte_ns();
 }
 
-static inline void model_stall(u64 ns) { model.stalled_to = ns == FOREVER ? FOREVER : fake_now + ns; }
+static inline void model_stall(u64 ns) {
+    model.stalled_to = ns == FOREVER ? FOREVER : fake_now + ns;
+}
 
 /* Does it interrupt? At its level, or when nothing has come for the time of four bytes (data sheet,
  * 8.4.1). */
@@ -95,7 +97,8 @@ static inline bool model_interrupts(void) {
     model_update();
     if (model.reg[REG_IER] & 2 && model.empty_pending) return true;
     if (!(model.reg[REG_IER] & 1) || !model.waiting) return false;
-    return model.waiting >= levels[model.fcr >> 6] || fake_now >= model.silent_since + 4 * model_byte_ns();
+    return model.waiting >= levels[model.fcr >> 6] ||
+           fake_now >= model.silent_since + 4 * model_byte_ns();
 }
 
 static u8 model_in(u16 port) {

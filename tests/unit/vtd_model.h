@@ -1,6 +1,6 @@
-/* A made-up VT-d unit, and the driver, which reaches its registers through the functions below. It caches
- * whatever it may, for ever, and sees of memory only what was written back: so what is not flushed shows. For
- * the one test that includes it. */
+/* A made-up VT-d unit, and the driver, which reaches its registers through the functions below.
+ * It caches whatever it may, for ever, and sees of memory only what was written back: so what is
+ * not flushed shows. For the one test that includes it. */
 #ifndef TESTS_VTD_MODEL_H
 #define TESTS_VTD_MODEL_H
 
@@ -31,8 +31,9 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #define MODEL_UNITS 3u
 #define MODEL_BASE  0xfed90000ull
 #define MODEL_RAM   (2ull << 20) /* fake_machine()'s begins here */
-#define MODEL_CAP   (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6) /* a fault record at 0x220 */
-#define MODEL_ECAP  (ECAP_QUEUE | ECAP_REMAPS | ECAP_X2APIC)
+/* a fault record at 0x220 */
+#define MODEL_CAP  (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6)
+#define MODEL_ECAP (ECAP_QUEUE | ECAP_REMAPS | ECAP_X2APIC)
 
 struct model_page {
     bool valid;
@@ -42,9 +43,10 @@ struct model_page {
 
 static struct model_unit {
     u64 cap, ecap;
-    bool silent, stuck;    /* its queue; its command register */
-    bool contexts_pending; /* a flush of contexts was asked for, and no wait has told that it is over */
-    u32 entry_flushes;     /* how many flushes of interrupt entries it has had */
+    bool silent, stuck; /* its queue; its command register */
+    /* a flush of contexts was asked for, and no wait has told that it is over */
+    bool contexts_pending;
+    u32 entry_flushes; /* how many flushes of interrupt entries it has had */
     u32 status, protected, faults, fault_control, queue_head, queue_tail;
     u64 root_asked, root_now, table_asked, table_now, queue;
     u64 record[2];
@@ -73,7 +75,8 @@ static void model_written_back(const void *p, u64 len) {
 
 static u64 model_get(const struct model_unit *m, hpa_t pa) {
     assert_true(pa >= MODEL_RAM && pa < MODEL_RAM + FAKE_RAM);
-    return *(const u64 *)(m->ecap & ECAP_COHERENT ? (u8 *)hpa_to_va(pa) : model_memory + pa - MODEL_RAM);
+    return *(const u64 *)(m->ecap & ECAP_COHERENT ? (u8 *)hpa_to_va(pa)
+                                                  : model_memory + pa - MODEL_RAM);
 }
 
 /* ---- the queue ---- */
@@ -100,7 +103,8 @@ static void model_descriptor(struct model_unit *m, u64 low, u64 high) {
         m->contexts_pending = true;
         break;
     case 2:
-        if (m->contexts_pending) fail_msg("the IOTLB is flushed before the flush of contexts is over");
+        if (m->contexts_pending)
+            fail_msg("the IOTLB is flushed before the flush of contexts is over");
         for (struct model_page *p = m->page; p < m->page + 64; p++)
             if ((low >> 4 & 3) == 1 || ((low >> 4 & 3) == 2 && p->domain == (low >> 16 & 0xffff)))
                 p->valid = false;
@@ -116,7 +120,8 @@ static void model_descriptor(struct model_unit *m, u64 low, u64 high) {
 }
 
 static void model_run_queue(struct model_unit *m) {
-    while (m->status & QUEUE && !m->silent && !(m->faults & FAULTS_QUEUE) && m->queue_head != m->queue_tail) {
+    while (m->status & QUEUE && !m->silent && !(m->faults & FAULTS_QUEUE) &&
+           m->queue_head != m->queue_tail) {
         hpa_t at = (m->queue & ~(PAGE_SIZE - 1)) + m->queue_head;
 
         model_descriptor(m, model_get(m, at), model_get(m, at + 8));
@@ -128,7 +133,8 @@ static void model_run_queue(struct model_unit *m) {
 
 static void model_command(struct model_unit *m, u32 v) {
     if (m->stuck) return;
-    if (v & SET_ROOT) assert_false(m->status & TRANSLATE); /* another's tables would be left half way */
+    /* another's tables would be left half way */
+    if (v & SET_ROOT) assert_false(m->status & TRANSLATE);
     if (v & SET_ROOT) m->root_now = m->root_asked;
     if (v & SET_INTERRUPTS) m->table_now = m->table_asked;
     if (v & QUEUE && !(m->status & QUEUE)) m->queue_head = 0;
@@ -178,7 +184,9 @@ static void model_write(volatile u8 *p, u32 v) {
     case REG_FAULT_CONTROL: m->fault_control = v; break;
     case REG_PROTECTED: m->protected = v ? m->protected : 0; break;
     case 0x220 + 12: m->record[1] &= ~((u64)v << 32 & BIT(63)); break;
-    default: assert_true(reg >= REG_FAULT_DATA && reg <= REG_FAULT_UPPER); fake_registers[reg] = (u8)v;
+    default:
+        assert_true(reg >= REG_FAULT_DATA && reg <= REG_FAULT_UPPER);
+        fake_registers[reg] = (u8)v;
     }
 }
 
@@ -209,7 +217,8 @@ static u32 model_walk(struct model_unit *m, u32 source, u64 gpa, struct model_pa
         if (!(e[0] & 1)) return 2;
         m->context[source].valid = true;
     }
-    if (e[0] & 0xffe || (e[1] & 7) < 1 || (e[1] & 7) > 2 || !(m->cap >> 8 >> (e[1] & 7) & 1)) return 3;
+    if (e[0] & 0xffe || (e[1] & 7) < 1 || (e[1] & 7) > 2 || !(m->cap >> 8 >> (e[1] & 7) & 1))
+        return 3;
     if ((e[1] & 7) == 1) shift = 30;
     if (gpa >> (shift + 9)) return 4;
     out->domain = (u32)(e[1] >> 8);
@@ -250,8 +259,8 @@ static hpa_t model_dma(struct model_unit *m, u32 source, u64 gpa, bool write) {
     return page.hpa + gpa % PAGE_SIZE;
 }
 
-/* What a message becomes: vector, and whom it reaches in *cpu; -1: nothing. `pin`: from an IOAPIC, whose data
- * has a vector. */
+/* What a message becomes: vector, and whom it reaches in *cpu; -1: nothing. `pin`: from an
+ * IOAPIC, whose data has a vector. */
 static int model_message(struct model_unit *m, u32 source, u64 addr, u32 data, u32 *cpu) {
     u32 index = (u32)(addr >> 5 & 0x7fff) + (addr & 8 ? data : 0), reason = 0;
     u64 *e = m->entry[index & 255].e;

@@ -1,5 +1,6 @@
-/* The source of the watchdog's driver, whose ports, work items and time are those of the one test that
- * includes this. The test defines model_in(), model_out(), mmio_map() and smp_all_alive(). */
+/* The source of the watchdog's driver, whose ports, work items and time are those of the one
+ * test that includes this. The test defines model_in(), model_out(), mmio_map() and
+ * smp_all_alive(). */
 #ifndef TESTS_WATCHDOG_RIG_H
 #define TESTS_WATCHDOG_RIG_H
 

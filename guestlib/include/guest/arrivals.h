@@ -29,11 +29,14 @@ static inline void arrivals_advance(struct arrivals *a) {
 
 /* The seed of the events that VM `server` gets, unless a command line names another one. It follows
  * from the machine's seed, which all VMs know, so that sender and receiver compute the same one. */
-static inline u64 arrivals_seed(u64 machine_seed, u64 server) { return seed_of(machine_seed, server); }
+static inline u64 arrivals_seed(u64 machine_seed, u64 server) {
+    return seed_of(machine_seed, server);
+}
 
 /* Arrivals at `rate` a second, of which the first comes after the time start_ns. */
 static inline struct arrivals arrivals_begin(u64 seed, u64 rate, u64 start_ns) {
-    struct arrivals a = { (seed + 1) * 0x9e3779b97f4a7c15ull | 1, NS_PER_S / MAX(rate, 1ull), start_ns };
+    struct arrivals a = { (seed + 1) * 0x9e3779b97f4a7c15ull | 1, NS_PER_S / MAX(rate, 1ull),
+                          start_ns };
 
     for (int i = 0; i < 8; i++)
         arrivals_advance(&a); /* so that seeds that differ little give other sequences */

@@ -20,7 +20,8 @@ void guest_exit(int code) __attribute__((noreturn));
  * this. */
 void guest_panic(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* The same, but Takt's report names the function of the instruction at `where`. */
-void guest_panic_at(u64 where, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+void guest_panic_at(u64 where, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
 /* If not NULL, guest_panic() calls it with the sentence before it ends the VM. */
 extern void (*guest_panic_hook)(const char *why);
 
@@ -61,7 +62,9 @@ i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
 static inline i64 hypercall0(u32 number) { return hypercall(number, 0, 0, 0, 0); }
 static inline i64 hypercall1(u32 number, u64 a) { return hypercall(number, a, 0, 0, 0); }
 static inline i64 hypercall2(u32 number, u64 a, u64 b) { return hypercall(number, a, b, 0, 0); }
-static inline i64 hypercall3(u32 number, u64 a, u64 b, u64 c) { return hypercall(number, a, b, c, 0); }
+static inline i64 hypercall3(u32 number, u64 a, u64 b, u64 c) {
+    return hypercall(number, a, b, c, 0);
+}
 
 struct hvm_start_info;
 void guest_start(const struct hvm_start_info *si) __attribute__((noreturn)); /* from start.asm */

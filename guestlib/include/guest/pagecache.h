@@ -23,7 +23,8 @@
 #include <takt/types.h>
 #include "drivers/virtio_blk.h"
 
-#define PAGECACHE_MIN   64               /* the least pages: more than there are threads that use the cache */
+/* the least pages: more than there are threads that use the cache */
+#define PAGECACHE_MIN   64
 #define PAGECACHE_RUN   VIRTIO_BLK_PARTS /* the most pages of a request */
 #define PAGECACHE_AHEAD 64               /* the most pages that are read ahead */
 
@@ -59,18 +60,20 @@ struct pagecache_host {
     /* Lets the bottom half call pagecache_run(). */
     void (*kick)(void *arg);
     /* Waits until ready(c, what). That may become true when wake() is called for `event`. */
-    void (*wait)(void *arg, enum pagecache_event event, pagecache_ready ready, const struct pagecache *c,
-                 const void *what);
+    void (*wait)(void *arg, enum pagecache_event event, pagecache_ready ready,
+                 const struct pagecache *c, const void *what);
 };
 
 struct pagecache_config {
-    u64 capacity;    /* bytes of the device; a rest at its end that does not fill a page is not used */
-    u32 pages;       /* pages of the cache, PAGECACHE_MIN or more */
-    u32 queue;       /* requests at a time, 4 or more; 0: 32 */
-    u32 max_parts;   /* pieces of memory of a request; 0: PAGECACHE_RUN */
-    bool can_flush;  /* the device has a cache, which a FLUSH request empties */
-    u32 background;  /* with more dirty pages than this per cent, the flusher writes; 0: 10 */
-    u32 dirty;       /* with so many dirty pages or pages being written, writers wait; 0: 20 per cent */
+    /* bytes of the device; a rest at its end that does not fill a page is not used */
+    u64 capacity;
+    u32 pages;      /* pages of the cache, PAGECACHE_MIN or more */
+    u32 queue;      /* requests at a time, 4 or more; 0: 32 */
+    u32 max_parts;  /* pieces of memory of a request; 0: PAGECACHE_RUN */
+    bool can_flush; /* the device has a cache, which a FLUSH request empties */
+    u32 background; /* with more dirty pages than this per cent, the flusher writes; 0: 10 */
+    /* with so many dirty pages or pages being written, writers wait; 0: 20 per cent */
+    u32 dirty;
     u64 expire_ns;   /* a page is written after it has been dirty for so long; 0: 30 s */
     u64 interval_ns; /* how often the flusher looks for such pages; 0: 5 s */
     u32 ahead;       /* the most pages that are read ahead; 0: 32 */
@@ -96,7 +99,8 @@ struct pagecache_stats {
 
 /* A page of the cache, and what is in it. */
 struct pagecache_frame {
-    u64 block; /* which page of the device; written under the lock, while only the writer refers to it */
+    /* which page of the device; written under the lock, while only the writer refers to it */
+    u64 block;
     u64 since; /* when it became dirty, or the device refused it, ns */
     u32 flags; /* atomic */
     u32 pins;  /* threads that use it; atomic; raised under the lock */
@@ -187,7 +191,8 @@ static inline struct pagecache_stream pagecache_stream(u64 offset, u64 len) {
 /* Reads. If `s` is NULL, nothing is read ahead. Returns 0, or
  *   -EINVAL  that is beyond the device
  *   -EIO     the device cannot read it */
-int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to, size_t len);
+int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to,
+                   size_t len);
 /* Writes to the cache; waits while too many pages are dirty. Returns 0, or
  *   -EINVAL  that is beyond the device
  *   -EIO     not all was written: the device refuses the pages that are dirty, or a page that is

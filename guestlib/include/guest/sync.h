@@ -13,7 +13,9 @@ static inline void spin_lock(struct spinlock *l) {
         while (l->locked) cpu_relax();
 }
 
-static inline void spin_unlock(struct spinlock *l) { __atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE); }
+static inline void spin_unlock(struct spinlock *l) {
+    __atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE);
+}
 
 static inline u64 spin_lock_irqsave(struct spinlock *l) {
     u64 f = irq_save();
@@ -34,7 +36,7 @@ struct semaphore {
     struct thread *first, *last; /* threads that wait, in order */
 };
 
-#define SEMAPHORE(n)                                                                                         \
+#define SEMAPHORE(n)                                                                               \
     { .count = (n) }
 #define FOREVER (~0ull)
 
@@ -52,7 +54,7 @@ struct mutex {
     struct thread *owner;
 };
 
-#define MUTEX                                                                                                \
+#define MUTEX                                                                                      \
     { .sem = SEMAPHORE(1) }
 
 void mutex_init(struct mutex *m);

@@ -33,9 +33,9 @@ void test_fatal(const char *fmt, ...) __attribute__((noreturn, format(printf, 1,
 /* For tests that Takt is meant to kill: fails, because the VM should not have come here. */
 void test_survived(void) __attribute__((noreturn));
 
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) test_fail(__VA_ARGS__);                                                                 \
+#define CHECK(cond, ...)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) test_fail(__VA_ARGS__);                                                       \
     } while (0)
 
 /* `got` must be the exception `want` (a vector, or EXC_NONE). */

@@ -54,16 +54,16 @@ struct exception exception_get(void);
 
 /* For inline assembly: FIXUP("rdmsr") is the instruction. If it faults, execution goes on after it,
  * and exception_get() returns the exception. */
-#define FIXUP(insn)                                                                                          \
-    "661: " insn "\n662:\n"                                                                                  \
+#define FIXUP(insn)                                                                                \
+    "661: " insn "\n662:\n"                                                                        \
     ".pushsection .fixup,\"a\"\n.balign 8\n.quad 661b, 662b\n.popsection\n"
 
 /* Executes `insn`, and is the vector that it faults with, or EXC_NONE. */
-#define FAULT_OF(insn, ...)                                                                                  \
-    ({                                                                                                       \
-        exception_clear();                                                                                   \
-        __asm__ volatile(FIXUP(insn) __VA_ARGS__);                                                           \
-        exception_get().vector;                                                                              \
+#define FAULT_OF(insn, ...)                                                                        \
+    ({                                                                                             \
+        exception_clear();                                                                         \
+        __asm__ volatile(FIXUP(insn) __VA_ARGS__);                                                 \
+        exception_get().vector;                                                                    \
     })
 
 /* Both return the vector that the instruction faults with, or EXC_NONE. *value is 0 after a

@@ -20,10 +20,11 @@ struct tss {
 
 struct vcpu {
     struct vcpu *self; /* GS:0 */
-    u64 user_sp;       /* GS:8: the stack pointer for the return from user_run(); 0: it does not run */
-    u64 try_sp;        /* GS:16: likewise for try_run() */
-    void *stack;       /* the stack that it was started with, which the idle thread keeps */
-    u32 id;            /* also its LAPIC id */
+    /* GS:8: the stack pointer for the return from user_run(); 0: it does not run */
+    u64 user_sp;
+    u64 try_sp;  /* GS:16: likewise for try_run() */
+    void *stack; /* the stack that it was started with, which the idle thread keeps */
+    u32 id;      /* also its LAPIC id */
     bool online;
     bool x2apic; /* the mode of its LAPIC */
     struct exception exc;

@@ -18,9 +18,13 @@ static inline bool cpumask_test(const struct cpumask *m, unsigned cpu) {
     return cpu < TAKT_MAX_CPUS && (m->word[cpu / 64] >> (cpu % 64) & 1);
 }
 
-static inline void cpumask_set(struct cpumask *m, unsigned cpu) { m->word[cpu / 64] |= BIT(cpu % 64); }
+static inline void cpumask_set(struct cpumask *m, unsigned cpu) {
+    m->word[cpu / 64] |= BIT(cpu % 64);
+}
 
-static inline void cpumask_clear(struct cpumask *m, unsigned cpu) { m->word[cpu / 64] &= ~BIT(cpu % 64); }
+static inline void cpumask_clear(struct cpumask *m, unsigned cpu) {
+    m->word[cpu / 64] &= ~BIT(cpu % 64);
+}
 
 static inline void cpumask_fill(struct cpumask *m) {
     for (unsigned w = 0; w < CPUMASK_WORDS; w++) m->word[w] = ~0ull;
@@ -74,7 +78,7 @@ static inline unsigned cpumask_cycle(const struct cpumask *m, unsigned cpu) {
     return n < TAKT_MAX_CPUS ? n : cpumask_next(m, 0);
 }
 
-#define cpumask_for_each(cpu, m)                                                                             \
+#define cpumask_for_each(cpu, m)                                                                   \
     for (unsigned cpu = cpumask_next(m, 0); cpu < TAKT_MAX_CPUS; cpu = cpumask_next(m, cpu + 1))
 
 #endif
