@@ -134,6 +134,7 @@ def test_exits_of_a_batch(boot, platform):
     batches_per_s = (count[1] - count[0]) / 0.31
     a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s
                for v in boot.results["under-load"]["vcpus"]}
+    print(f"of {batches_per_s:.0f} batches/s, exits of each: {a_batch}")
     assert batches_per_s > 100
     assert a_batch["answer"] < 3 and a_batch["many"] < 3.5 and a_batch["iodom"] < 4.5, a_batch
 

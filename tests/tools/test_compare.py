@@ -242,6 +242,38 @@ def test_an_image_is_told_to_measure_both_halves(tmp_path):
                                  "+0ms top -j=second -d 1.5"]
 
 
+def rows(**kinds):
+    """Rows of `vcpu-list` or `top`: a row for each vCPU of a VM, by its class."""
+    return [{"vm": vm, "vcpu": n, "class": kind} for vm, of_it in kinds.items()
+            for n, kind in enumerate(of_it)]
+
+
+def test_a_label_is_the_monitors():
+    """A turbo vCPU is of another class than the VM's others, which is not the monitor's doing."""
+    before = rows(mixed=["turbo", ""], other=["LS"])
+    assert compare.relabelled(before, before) == []
+    assert compare.relabelled(before, rows(mixed=["turbo", "io"], other=["LS"])) == ["mixed"]
+    assert compare.relabelled(rows(mixed=["turbo", "io"], other=["LS+io"]),
+                              rows(mixed=["turbo", ""], other=["NL"])) == ["mixed", "other"]
+    assert compare.relabelled(rows(mixed=["io"]), rows(mixed=["LS+io"])) == []
+
+
+def test_few_runs_are_measured_for_longer():
+    assert [compare.seconds_of("bochs", seeds) for seeds in (10, 5, 4, 1)] == [4, 4, 16, 16]
+    assert compare.seconds_of("sim", 1) == 30
+
+
+def test_a_short_measurement_of_one_run_does_not_settle_and_a_longer_one_does():
+    """Why few runs are measured for longer: the halves of 4 s differ, however long the warm-up."""
+    def why(seconds):
+        args = arguments(seeds=1, seconds=seconds)
+        looks = [compare.look(compare.run("faithful-4.1", 1, args, 8)[0])]
+        return experiment.unsettled(looks, compare.FLOORS)
+
+    assert "from one half to the other" in why(compare.SECONDS["bochs"])
+    assert why(compare.seconds_of("bochs", 1)) is None
+
+
 def test_a_policy_that_runs_away_is_told():
     """vSlicer's prototype and a VM that keeps time with the ticks: after a while it is always
     boosted, and the debts of the others grow for ever."""
