@@ -1,5 +1,5 @@
-; Start of the first vCPU (PVH: 32-bit, flat, paging off, EBX -> hvm_start_info) and of the others (real mode
-; at AP_PAGE).
+; Start of the first vCPU (PVH: 32-bit, flat, paging off, EBX -> hvm_start_info) and of the others
+; (real mode at AP_PAGE).
 
 AP_PAGE     equ 0x8000          ; also in vcpu.c
 SEL_CODE64  equ 0x08

@@ -1,6 +1,6 @@
-; World switches: SDM 3C 27 and 28, APM2 15.5. Of the general registers the hardware switches none but RSP,
-; and on AMD-V RAX. GPR n is at regs + 8 * n, in the order in which instructions number them; RDI, 7, points
-; there.
+; World switches: SDM 3C 27 and 28, APM2 15.5. Of the general registers the hardware switches none
+; but RSP, and on AMD-V RAX. GPR n is at regs + 8 * n, in the order in which instructions number
+; them; RDI, 7, points there.
 bits 64
 section .text
 
@@ -39,9 +39,9 @@ section .text
     ret
 %endmacro
 
-; int vmx_enter(struct guest_regs *regs, bool launched): 0 after an exit, 1 if the instruction itself failed.
-; RSP, RIP and RFLAGS are in the VMCS. Interrupts are off on both sides: in the guest they exit, whatever IF
-; is.
+; int vmx_enter(struct guest_regs *regs, bool launched): 0 after an exit, 1 if the instruction
+; itself failed. RSP, RIP and RFLAGS are in the VMCS. Interrupts are off on both sides: in the guest
+; they exit, whatever IF is.
 global vmx_enter, vmx_exit
 vmx_enter:
     ENTER
@@ -71,9 +71,9 @@ vmx_exit:
     LEAVE
 
 ; void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa)
-; RAX, RSP, RIP and RFLAGS are in the VMCB. Physical interrupts are taken by the guest's side of VMRUN only:
-; the global interrupt flag is off around it, and the host's IF is on while the guest runs so that they end
-; its stay.
+; RAX, RSP, RIP and RFLAGS are in the VMCB. Physical interrupts are taken by the guest's side of
+; VMRUN only: the global interrupt flag is off around it, and the host's IF is on while the guest
+; runs so that they end its stay.
 global svm_enter
 svm_enter:
     ENTER

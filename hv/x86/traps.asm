@@ -1,5 +1,5 @@
-; One stub of 16 bytes a vector. 8, 10-14, 17, 21, 29, 30 push an error code themselves (SDM 3A 6.15, APM2
-; 8.2).
+; One stub of 16 bytes a vector. 8, 10-14, 17, 21, 29, 30 push an error code themselves (SDM 3A
+; 6.15, APM2 8.2).
 bits 64
 section .text
 

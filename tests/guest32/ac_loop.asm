@@ -2,9 +2,10 @@
 ; vms: 2
 ; cpus: 0
 ; time: 800
-; Delivery of #AC that raises #AC again, without end (CVE-2015-5307): a handler at the privilege level of the
-; fault, on a stack that is not aligned. Takt sees each of them; the other VM on the same pCPU goes on. In
-; 64-bit mode the CPU aligns the stack itself, so this takes a 32-bit guest. QEMU's CPU raises no #AC.
+; Delivery of #AC that raises #AC again, without end (CVE-2015-5307): a handler at the privilege
+; level of the fault, on a stack that is not aligned. Takt sees each of them; the other VM on the
+; same pCPU goes on. In 64-bit mode the CPU aligns the stack itself, so this takes a 32-bit guest.
+; QEMU's CPU raises no #AC.
 
 AC      equ 1 << 18             ; in EFLAGS, and AM in CR0
 TICKS   equ 10000000            ; of the TSC: 100 ms on Bochs

@@ -1,6 +1,6 @@
 ; args: one word
-; A 32-bit multiboot1 kernel: is it started as the specification says (0.6.96, 3.2), with a memory map and its
-; command line, and do ports 0xe9 and 0xf4 work as in QEMU?
+; A 32-bit multiboot1 kernel: is it started as the specification says (0.6.96, 3.2), with a memory
+; map and its command line, and do ports 0xe9 and 0xf4 work as in QEMU?
 
 BOOTED  equ 0x2badb002
 
@@ -34,7 +34,8 @@ BOOTED  equ 0x2badb002
         mov     esi, start32.no_map
         jz      fail
 
-        ; An entry of the map: size, address, length, type. The sum of RAM must be mem_upper or more.
+        ; An entry of the map: size, address, length, type. The sum of RAM must be at least
+        ; mem_upper.
         mov     ecx, [ebx + 44]
         mov     edi, [ebx + 48]
         add     ecx, edi

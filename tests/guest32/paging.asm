@@ -1,7 +1,7 @@
 ; memory: 8
-; 32-bit paging and PAE paging: what Takt does by reading the guest's memory (the bytes of an instruction, the
-; data of string I/O, a device's registers) works under both, also at addresses that are not physical ones. A
-; reserved bit in a PDPTE is #GP.
+; 32-bit paging and PAE paging: what Takt does by reading the guest's memory (the bytes of an
+; instruction, the data of string I/O, a device's registers) works under both, also at addresses
+; that are not physical ones. A reserved bit in a PDPTE is #GP.
 
 ALIAS   equ 0x00800000          ; here the first 4 MiB appear once more, in 4 KiB pages
 LAPIC   equ 0xfee00000
@@ -92,7 +92,8 @@ PS      equ 0x80
         mov     eax, exits + ALIAS
         call    eax
 
-        ; ---- a reserved bit in a PDPTE (SDM 3A 4.4.1): MOV to CR3 is #GP. QEMU's CPU takes it. ----
+        ; ---- a reserved bit in a PDPTE (SDM 3A 4.4.1): MOV to CR3 is #GP. QEMU's CPU
+        ; takes it.
         cmp     dword [on_qemu], 0
         jne     .done
         mov     dword [pdpt + 8], P | W

@@ -15,7 +15,8 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("alone", "iodom", "12M", pool="io", cmdline=DEVICE),
     vm("manager", "iodom", "12M", pool="io", cmdline=DEVICE + " collab collab_ms=20", start="no"),
     vm("plain", "bursts", "8M", vcpus=2, cmdline=BURSTS, disk="alone on=ssd0 size=1M", start="no"),
-    vm("flush", "bursts", "8M", vcpus=2, cmdline=BURSTS + " collab", disk="manager on=ssd0 size=1M", start="no"),
+    vm("flush", "bursts", "8M", vcpus=2, cmdline=BURSTS + " collab",
+       disk="manager on=ssd0 size=1M", start="no"),
 ])
 SCRIPT = """\
 @400ms list
@@ -39,12 +40,13 @@ def bursts(boot, name):
     assert boot.said(rf"{name}: ends with code 0\b"), boot.log[-3000:]
     (line,) = boot.said(rf"{name}: bursts: wrote .*")
     took, writing = re.search(r"in (\d+) us, of that writing (\d+) us", line).groups()
-    return {"took": int(took), "writing": int(writing)} | {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", line)}
+    counts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)}
+    return {"took": int(took), "writing": int(writing)} | counts
 
 
 def test_flush_raises_write_throughput(boot, platform):
-    """The device is idle between bursts. With the manager the guest's dirty pages are written then, so no burst waits for them;
-    by itself the guest keeps nearly as many as it may."""
+    """The device is idle between bursts. With the manager the guest's dirty pages are written then,
+    so no burst waits for them; by itself the guest keeps nearly as many as it may."""
     plain, flush = bursts(boot, "plain"), bursts(boot, "flush")
     assert plain["wrong"] == flush["wrong"] == 0
     assert plain["flush_asked"] == 0 and flush["flush_asked"] >= 4, flush
