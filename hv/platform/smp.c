@@ -216,6 +216,8 @@ void cpu_kick(unsigned cpu) {
     if (!self->kick_timer.queued) timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
 }
 
+void cpu_interrupt_self(void) { apic_send(this_cpu()->apic_id, APIC_FIXED, VEC_KICK); }
+
 void smp_stop_others(void) {
     cpus_stop = true;
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)

@@ -26,6 +26,9 @@ void smp_watch(void);
 bool smp_all_alive(void);
 /* Makes `cpu` leave its guest or its halt and pass through its loop, soon. Harmless on itself. */
 void cpu_kick(unsigned cpu);
+/* Makes an interrupt pending on this CPU, on which interrupts are off. So the next guest that it
+ * enters exits before its first instruction, but after the injected event was delivered. */
+void cpu_interrupt_self(void);
 /* Halts all other CPUs, for ever. */
 void smp_stop_others(void);
 /* Opens a window in which pending interrupts of this CPU are taken, then closes it again. */

@@ -2,6 +2,7 @@
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "platform/smp.h"
 #include "platform/timer.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
@@ -331,6 +332,13 @@ static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struc
     return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
 }
 
+/* An interrupt is to be injected although virtual_irqs is on: its delivery was cut short, and
+ * another one waits already, which needs a window. The guest exits after the delivery and before
+ * the handler's first instruction. So QEMU forgets the vector before it would deliver it again. */
+static void forget_injected_irq(const struct virt_vcpu *v) {
+    if (virtual_irqs && v->pending.type == EVENT_IRQ) cpu_interrupt_self();
+}
+
 static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
     b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
     v->pending.type = EVENT_NONE;
@@ -347,6 +355,7 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
     if (v->pending.type != EVENT_NONE) {
         s->cr0_free = false; /* the event comes first; afterwards the instruction exits once more */
         if (v->pending.type == EVENT_NMI) s->nmi_masked = true;
+        forget_injected_irq(v);
         svm_inject(v, b);
     }
     watch_iret(b, s->nmi_masked);

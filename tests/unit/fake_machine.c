@@ -44,6 +44,10 @@ void fake_clock(u64 ns) {
 
 void cpu_kick(unsigned cpu) { fake_kicks[cpu]++; }
 
+bool fake_interrupted_self;
+
+void cpu_interrupt_self(void) { fake_interrupted_self = true; }
+
 void irq_window(void) {}
 
 void (*fake_meanwhile)(void);

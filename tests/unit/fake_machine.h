@@ -41,6 +41,8 @@ extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 extern bool fake_kick_may_stay;
 /* What the others do while a pCPU halts. NULL: nothing. */
 extern void (*fake_meanwhile)(void);
+/* cpu_interrupt_self() was called. A test clears it. */
+extern bool fake_interrupted_self;
 extern u32 fake_kicks[FAKE_CPUS], fake_halts, fake_steps; /* steps of work items */
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 

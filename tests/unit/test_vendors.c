@@ -185,6 +185,67 @@ static void test_svm_lmsw_is_let_through(void **state) {
     stop();
 }
 
+/* ---- AMD-V: interrupts on a QEMU with -icount ---- */
+
+#define GIVEN_MOST 8
+
+static u8 given[GIVEN_MOST]; /* the vectors that were delivered, in this order */
+static u32 nr_given;
+
+static void give(u8 vector) {
+    if (nr_given < GIVEN_MOST) given[nr_given++] = vector;
+}
+
+/* An interrupt of the host comes before the guest's first instruction. A virtual interrupt is then
+ * not delivered yet. */
+static void exit_before_virtual_irq(struct guest_regs *regs) {
+    const struct vmcb *b = hw_vmcb();
+
+    assert_true(b->int_ctl & INT_CTL_IRQ);
+    assert_false(b->event_inj & EVENT_VALID);
+}
+
+/* What QEMU with -icount delivers (docs/virt.md): a virtual interrupt once. An injected one is
+ * delivered again when the loop of QEMU ends, unless an interrupt that is already pending makes the
+ * guest exit first. */
+static void deliver_as_icount(struct guest_regs *regs) {
+    struct vmcb *b = hw_vmcb();
+    bool window = b->intercept[0] & SVM_INTERCEPT(SVM_EXIT_VINTR);
+
+    if (b->event_inj & EVENT_VALID) {
+        give((u8)b->event_inj);
+        if (!fake_interrupted_self) give((u8)b->event_inj);
+    } else if (window && b->int_ctl & INT_CTL_IRQ) {
+        b->exit_code = SVM_EXIT_VINTR;
+    } else if (b->int_ctl & INT_CTL_IRQ) {
+        give((u8)(b->int_ctl >> INT_CTL_VECTOR));
+        b->int_ctl &= ~(u64)INT_CTL_IRQ;
+    }
+    fake_interrupted_self = false;
+}
+
+/* The host's interrupt comes before the first of two interrupts is delivered, and the second one is
+ * raised meanwhile. So the next entry has both an interrupt and a window. */
+static void test_svm_interrupts_come_once_under_icount(void **state) {
+    start(HW_KVM_AMD);
+    svm_use_virtual_irqs(true);
+    nr_given = 0;
+    enter(NULL);
+    v->virt.regs.rflags |= RFLAGS_IF;
+    vlapic_write(&v->lapic, 0xf0, 0x1ff, 0); /* SVR: enabled */
+    vlapic_raise(&v->lapic, 0x30);
+    enter(exit_before_virtual_irq);
+    vlapic_raise(&v->lapic, 0x50);
+    enter(deliver_as_icount); /* the first interrupt */
+    enter(deliver_as_icount); /* the window */
+    enter(deliver_as_icount); /* the second interrupt */
+    assert_int_equal(nr_given, 2);
+    assert_int_equal(given[0], 0x30);
+    assert_int_equal(given[1], 0x50);
+    svm_use_virtual_irqs(false);
+    stop();
+}
+
 /* ---- events ---- */
 
 /* The event that the entry injects, and RFLAGS, seen by the guest. */
@@ -586,6 +647,7 @@ int main(void) {
         cmocka_unit_test(test_vm_cr_of_each_cpu),
         cmocka_unit_test(test_svm_guest_cannot_switch_caches_off),
         cmocka_unit_test(test_svm_lmsw_is_let_through),
+        cmocka_unit_test(test_svm_interrupts_come_once_under_icount),
         cmocka_unit_test(test_vmx_fault_has_rf),
         cmocka_unit_test(test_vmx_icebp),
         cmocka_unit_test(test_vmx_flush_of_one_vm),
