@@ -266,6 +266,8 @@ def summarise(runs, warm_ups=WARM_UPS[:1]):
         if key not in NOT_MEASURED
     }
     row["of_line_rate"] = round(mean(row["goodput_mbps"]) * 1e6 / LINE[row["experiment"]], 3)
+    each = [r["goodput_mbps"] for r in runs]
+    row["all_warm_ups"] = {"n": len(each), "min": min(each), "max": max(each)}
     return row
 
 
@@ -280,6 +282,27 @@ def mean(e):
     return sum(g["mean"] * g["n"] for g in e["groups"]) / e["n"]
 
 
+def gain(row, base):
+    """How many times the goodput of the baseline a set-up has. If one of the two has not settled,
+    its mean is a matter of luck: then the least and the most that the runs of both leave room
+    for."""
+    if row is base:
+        return 1.0
+    if all(r["unsettled"] in (None, QUICK) for r in (row, base)):
+        return round(mean(row["goodput_mbps"]) / mean(base["goodput_mbps"]), 2)
+    mine, other = row["all_warm_ups"], base["all_warm_ups"]
+    return {"least": round(mine["min"] / other["max"], 2),
+            "most": round(mine["max"] / other["min"], 2)}
+
+
+def gain_text(found):
+    if found is None:
+        return "-"
+    if isinstance(found, dict):
+        return f"{found['least']:.1f} to {found['most']:.1f}x"
+    return f"{found:.2f}x"
+
+
 def add_gains(rows, runs):
     """How many times the goodput of the baseline each set-up has, and by how much it is better for
     the seeds that both have."""
@@ -288,7 +311,7 @@ def add_gains(rows, runs):
                      all(r[key] == row[key] for key in ("experiment", "vms"))), None)
         if not base:
             continue
-        row["of_baseline"] = round(mean(row["goodput_mbps"]) / mean(base["goodput_mbps"]), 2)
+        row["of_baseline"] = gain(row, base)
         row["more_than_baseline"] = experiment.paired(*(
             {r["seed"]: r["goodput_mbps"] for r in runs
              if all(r[key] == wanted[key] for key in ("experiment", "setup", "vms", "warm_up_s"))}
@@ -297,17 +320,16 @@ def add_gains(rows, runs):
 
 def table(rows):
     told = ("experiment", "setup", "vms", "runs", "unsettled", "of_line_rate", "of_baseline",
-            "more_than_baseline",
-            "warm_up_s", "goodput_mbps")
+            "more_than_baseline", "all_warm_ups", "warm_up_s", "goodput_mbps")
     columns = [key for key in rows[0] if key not in told]
-    lines = [["set-up", "VMs", "Mb/s", "of line", "of 4.1", "warm-up",
+    lines = [["set-up", "VMs", "Mb/s", "all warm-ups", "of line", "of 4.1", "warm-up",
               *(key.replace("_", " ") for key in columns)]]
     digits = {key: 2 if key.startswith("ms_per_mb") else 0 for key in columns}
     for r in rows:
-        gain = f"{r['of_baseline']:.2f}x" if "of_baseline" in r else "-"
         lines.append([r["setup"], str(r["vms"]), experiment.text(r["goodput_mbps"], 2),
-                      f"{r['of_line_rate']:.0%}",
-                      gain, f"{r['warm_up_s']:g} s",
+                      "{min:.2f} to {max:.2f}".format(**r["all_warm_ups"]),
+                      f"{r['of_line_rate']:.0%}", gain_text(r.get("of_baseline")),
+                      f"{r['warm_up_s']:g} s",
                       *(experiment.text(r[key], digits[key]) for key in columns)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     found = [

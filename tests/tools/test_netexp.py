@@ -137,6 +137,20 @@ def test_gains_are_of_the_baseline_that_the_paper_had():
                                              "why": "all 3 runs gave the same value"}
 
 
+def test_a_gain_over_what_has_not_settled_is_a_range():
+    """One lucky run of a baseline would make any number of it."""
+    base = [made(1, at, w, setup="faithful-4.1")
+            for w, at in zip(netexp.WARM_UPS, (1.0, 0.5, 0.25))]
+    turbo = [made(1, 9.0, w, setup="turbo") for w in netexp.WARM_UPS]
+    rows = [netexp.summarise(runs, netexp.WARM_UPS) for runs in (base, turbo)]
+    netexp.add_gains(rows, base + turbo)
+    assert rows[0]["unsettled"] and rows[1]["unsettled"] is None
+    assert rows[0]["of_baseline"] == 1.0
+    assert rows[1]["of_baseline"] == {"least": 9.0, "most": 36.0}
+    lines = netexp.table(rows)
+    assert "0.25 to 1.00" in lines[1] and "9.0 to 36.0x" in lines[2] and "36.00x" not in lines[2]
+
+
 def test_runs_do_not_overwrite_each_other(monkeypatch, tmp_path):
     names = []
     monkeypatch.setattr(machine, "BUILD", str(tmp_path))
