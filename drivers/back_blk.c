@@ -80,6 +80,18 @@ static void request_count(struct back_blk *b, const struct disk_request *q) {
     }
 }
 
+/* Tells the monitor that the disk has ended a request. */
+static void request_monitor(struct back_blk *b, const struct disk_request *q, u64 now) {
+    enum monitor_kind kind = MONITOR_OTHER;
+    u64 bytes = 0;
+
+    if (!b->monitor) return;
+    if (q->type == VIRTIO_BLK_IN) kind = MONITOR_READ;
+    if (q->type == VIRTIO_BLK_OUT) kind = MONITOR_WRITE;
+    if (kind != MONITOR_OTHER && q->status == VIRTIO_BLK_OK) bytes = q->bytes;
+    monitor_end(b->monitor, kind, bytes, q->begun, now);
+}
+
 /* Gives the request back to the driver, with its status. */
 static void request_end(struct back_blk *b, struct disk_request *q) {
     bool read = q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_GET_ID;
@@ -125,10 +137,13 @@ static int request_begin(struct back_blk *b, u64 now) {
     q->status = judge(b, q);
     if (q->status == VIRTIO_BLK_OK && q->type == VIRTIO_BLK_GET_ID)
         disk_give(q, 0, b->disk->id, q->bytes);
-    if (q->status == VIRTIO_BLK_OK && needs_disk(q))
-        b->disk->ops->begin(b->disk, q, now);
-    else
+    if (q->status != VIRTIO_BLK_OK || !needs_disk(q)) {
         request_end(b, q);
+        return 1;
+    }
+    q->begun = now;
+    monitor_begin(b->monitor, now);
+    b->disk->ops->begin(b->disk, q, now);
     return 1;
 }
 
@@ -137,7 +152,10 @@ u64 back_blk_serve(struct back_blk *b, u64 now) {
     struct disk_request *q;
 
     for (b->done = 0; b->dev.live && b->done < BACK_BLK_BATCH;) {
-        while (b->done < BACK_BLK_BATCH && (q = d->ended(b->disk, now))) request_end(b, q);
+        while (b->done < BACK_BLK_BATCH && (q = d->ended(b->disk, now))) {
+            request_monitor(b, q, now);
+            request_end(b, q);
+        }
         if (b->done == BACK_BLK_BATCH) break;
         if (!d->room(b->disk)) return d->due(b->disk); /* further requests wait in the ring */
         if (request_begin(b, now) || !b->dev.live) continue;

@@ -4,6 +4,7 @@
 #define DRIVERS_BACK_BLK_H
 
 #include "drivers/back_dev.h"
+#include "drivers/collab/monitor.h"
 #include "drivers/disk.h"
 
 #define BACK_BLK_BATCH 32 /* requests that may end in one turn, before other devices have theirs */
@@ -20,6 +21,7 @@ struct back_blk {
     u32 done;     /* how many have ended in this turn */
     size_t pages; /* that `requests` take */
     u64 reads, writes, flushes, discards, errors, bytes;
+    struct monitor *monitor; /* is told of what the disk does; NULL: nobody wants to know */
 };
 
 /* Sets the back end up for the device that `info` describes, and fills in what the front end is to

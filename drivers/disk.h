@@ -19,6 +19,7 @@ struct disk_request {
     struct virtio_blk_range range[DISK_RANGES];
     struct vring_chain c;
     u8 status; /* VIRTIO_BLK_*: set by the disk when the request ends */
+    u64 begun; /* when the disk began it, ns; set by the back end */
     u64 due;   /* for the disk's own use */
 };
 

@@ -6,48 +6,71 @@
 #include <guest/thread.h>
 #include "drivers/collab/flush.h"
 
-#define KEY 80 /* bytes of a path */
+#define KEY_MAX  80  /* bytes of a path, with its terminator */
+#define LINE_MAX 240 /* bytes of what the monitor says of a period */
 
-/* A device, and what it did. Written by the loop, read by the thread. */
+/* What the monitor found in one period. The loop writes it, and the thread publishes it. */
+struct news {
+    bool fresh; /* not published yet */
+    struct monitor_period period;
+};
+
+/* A device under disks of VMs. Written by the loop and read by the thread. */
 struct device {
     const char *name;
     struct disk_model *model; /* NULL: free */
     u64 bytes;                /* begun until the last period ended */
     u64 used;                 /* bytes a second in the last period */
-    u64 told;                 /* what the store has */
+    bool quiet;               /* the last news said that nothing was done */
+    struct monitor monitor;
+    struct news news;
 };
 
 enum { DISK_FREE, DISK_NEW, DISK_WATCHED, DISK_LEAVING };
 
 struct disk {
-    u32 state; /* the loop makes it NEW from FREE, and LEAVING; the thread the rest */
+    u32 state; /* atomic: the loop makes it NEW from FREE, and LEAVING; the thread the rest */
     u32 vm, number;
     struct device *device;
-    struct flush_disk seen; /* the thread's */
     u32 look;               /* atomic: its watch has fired */
+    struct flush_disk seen; /* used by the thread alone */
+    struct monitor monitor; /* used by the loop alone */
+    struct news news;
 };
 
 static struct device devices[MANAGER_DEVICES];
 static struct disk disks[MANAGER_DISKS];
-static struct semaphore wanted = SEMAPHORE(0);
-static u64 period, period_end;
+static struct semaphore wanted = SEMAPHORE(0); /* there is something to do for the thread */
+static struct manager_config config;
+static u64 period_end;     /* 0: no period has begun */
+static u64 monitor_end_of; /* when the monitors' period ends */
 static bool running;
 
-/* ---- the thread ---- */
+/* What can be switched while the manager runs: io/collab/NAME is 1 or 0. */
+static struct function {
+    const char *name;
+    bool on;
+} flush = { "flush", false };
+static u32 switched; /* atomic: the watch of io/collab has fired */
+
+/* ---- keys; the rest of the thread ---- */
+
+static u32 disk_state(const struct disk *d) { return __atomic_load_n(&d->state, __ATOMIC_ACQUIRE); }
 
 static void key_of(const struct disk *d, const char *name, char *path) {
     const char *slash = *name ? "/" : "";
 
-    snprintf(path, KEY, "/local/domain/%u/io/disk/%u%s%s", d->vm, d->number, slash, name);
+    snprintf(path, KEY_MAX, "/local/domain/%u/io/disk/%u%s%s", d->vm, d->number, slash, name);
 }
 
 /* A key that is not there, or that is no number, is 0. */
 static u64 read_key(const struct disk *d, const char *name) {
-    char path[KEY];
+    char path[KEY_MAX];
     u64 value;
 
     key_of(d, name, path);
-    return store_read_u64(0, path, &value) == 0 ? value : 0;
+    if (store_read_u64(0, path, &value)) return 0;
+    return value;
 }
 
 /* In the interrupt handler. */
@@ -56,10 +79,15 @@ static void on_change(void *ctx, const char *path) {
     sem_up(&wanted);
 }
 
+/* The path of what the monitor says of a disk. */
+static void news_path(const struct disk *d, char *path) {
+    snprintf(path, KEY_MAX, "io/device/%s/%u-%u", d->device->name, d->vm, d->number);
+}
+
 /* The state goes first, so that a slot that the loop takes again meanwhile is not freed twice. */
 static void follow(struct disk *d) {
-    char path[KEY];
-    u32 state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE), expected = DISK_NEW;
+    char path[KEY_MAX];
+    u32 state = disk_state(d), expected = DISK_NEW;
 
     key_of(d, "", path);
     if (state == DISK_NEW) {
@@ -69,6 +97,8 @@ static void follow(struct disk *d) {
                                     __ATOMIC_RELAXED);
     } else if (state == DISK_LEAVING) {
         store_unwatch(path, on_change, d);
+        news_path(d, path);
+        store_rm(0, path);
         __atomic_store_n(&d->state, DISK_FREE, __ATOMIC_RELEASE);
     }
 }
@@ -83,22 +113,59 @@ static void look_at(struct disk *d) {
     if (d->seen.flush_now && !asked) d->seen.asked = time_ns();
 }
 
-/* Has one VM of that device flush, if it is idle. True: other disks have dirty pages as well, and
- * wait for their turn. */
-static bool decide(const struct device *dev) {
+/* ---- switches ---- */
+
+static void on_switch(void *ctx, const char *path) {
+    __atomic_store_n(&switched, 1, __ATOMIC_RELEASE);
+    sem_up(&wanted);
+}
+
+static void switch_path(const struct function *f, char *path) {
+    snprintf(path, KEY_MAX, "io/collab/%s", f->name);
+}
+
+/* What is neither 0 nor 1, or not there, leaves the function as it is, and is told. */
+static void switch_look(struct function *f) {
+    char path[KEY_MAX];
+    u64 value = 2;
+
+    switch_path(f, path);
+    if (store_read_u64(0, path, &value) || value > 1) {
+        printf("manager: %s is neither 0 nor 1: %s stays %s\n", path, f->name,
+               f->on ? "on" : "off");
+        return;
+    }
+    if (f->on == (value == 1)) return;
+    f->on = value == 1;
+    printf("manager: %s is %s\n", f->name, f->on ? "on" : "off");
+}
+
+static void switches_begin(void) {
+    char path[KEY_MAX];
+
+    switch_path(&flush, path);
+    if (store_write_u64(0, path, flush.on) < 0 || store_watch("io/collab", on_switch, NULL) < 0)
+        printf("manager: io/collab cannot be used, so nothing can be switched\n");
+}
+
+/* ---- flush ---- */
+
+/* Has one VM of that device flush, if it is idle. Returns whether other disks have dirty pages as
+ * well, and wait for their turn. */
+static bool flush_decide(const struct device *dev) {
     struct flush_disk seen[MANAGER_DISKS];
     u32 which[MANAGER_DISKS], n = 0, chosen;
     bool idle = flush_device_idle(dev->used, dev->model->bandwidth), waiting = false;
     u64 now = time_ns();
-    char path[KEY];
+    char path[KEY_MAX];
 
     for (u32 i = 0; i < MANAGER_DISKS; i++) {
         const struct flush_disk *s = &disks[i].seen;
 
-        if (disks[i].state != DISK_WATCHED || disks[i].device != dev) continue;
-        /* Once a period is enough for a guest that does as it is told, and all that one gets which
-         * clears flush_now and writes nothing. */
-        if (s->has_dirty_pages && !s->flush_now && s->asked && now - s->asked < period) {
+        if (disk_state(&disks[i]) != DISK_WATCHED || disks[i].device != dev) continue;
+        /* Once a period is enough for a guest that does as it is told, and it is all that one gets
+         * which clears flush_now and writes nothing. */
+        if (s->has_dirty_pages && !s->flush_now && s->asked && now - s->asked < config.period_ns) {
             waiting = true;
             continue;
         }
@@ -116,38 +183,79 @@ static bool decide(const struct device *dev) {
     return waiting;
 }
 
-static void tell(struct device *dev) {
-    u64 used = dev->used;
-    char path[KEY];
+/* ---- news ---- */
 
-    if (used == dev->told) return;
-    snprintf(path, sizeof(path), "io/device/%s/bytes_per_s", dev->name);
-    if (store_write_u64(0, path, used) == 0) dev->told = used;
+static u64 us_of(u64 ns) { return (ns + NS_PER_US / 2) / NS_PER_US; }
+
+/* Writes the period to a node, if it was not yet. */
+static void tell(struct news *n, const char *path) {
+    struct monitor_period p;
+    char line[LINE_MAX];
+    int len;
+    bool fresh;
+
+    preempt_disable(); /* the loop must not write it meanwhile */
+    p = n->period;
+    fresh = n->fresh;
+    n->fresh = false;
+    preempt_enable();
+    if (!fresh) return;
+    len =
+        snprintf(line, sizeof(line),
+                 "read_bytes_per_s=%lu write_bytes_per_s=%lu reads=%lu writes=%lu others=%lu "
+                 "mean_us=%lu p99_us=%lu p999_us=%lu depth_milli=%u busy_permille=%u period_ms=%lu",
+                 p.bytes_per_s[MONITOR_READ], p.bytes_per_s[MONITOR_WRITE],
+                 p.requests[MONITOR_READ], p.requests[MONITOR_WRITE], p.requests[MONITOR_OTHER],
+                 us_of(p.latency_mean), us_of(p.latency_p99), us_of(p.latency_p999), p.depth_milli,
+                 p.busy_permille, us_of(p.ns) / 1000);
+    store_write(0, path, line, (u32)MIN(len, LINE_MAX - 1));
 }
 
-static void manage(void *arg) {
-    for (bool waiting = false;;) {
-        sem_down_until(&wanted, waiting ? time_ns() + period : FOREVER);
-        while (sem_try(&wanted))
-            ;
-        for (u32 i = 0; i < MANAGER_DISKS; i++) {
-            follow(&disks[i]);
-            if (disks[i].state == DISK_WATCHED) look_at(&disks[i]);
-        }
-        waiting = false;
-        for (u32 i = 0; i < MANAGER_DEVICES; i++) {
-            if (!devices[i].model) continue;
-            tell(&devices[i]);
-            waiting |= decide(&devices[i]);
-        }
+static void tell_all(void) {
+    char path[KEY_MAX];
+
+    for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++) {
+        snprintf(path, sizeof(path), "io/device/%s/all", d->name);
+        tell(&d->news, path);
+    }
+    for (struct disk *d = disks; d < disks + MANAGER_DISKS; d++) {
+        if (disk_state(d) != DISK_WATCHED) continue;
+        news_path(d, path);
+        tell(&d->news, path);
     }
 }
 
-int manager_start(u64 period_ns) {
+/* ---- the thread ---- */
+
+static void manage(void *arg) {
+    bool waiting = false;
+
+    switches_begin();
+    for (;;) {
+        u64 until = FOREVER;
+
+        if (waiting) until = time_ns() + config.period_ns;
+        sem_down_until(&wanted, until);
+        while (sem_try(&wanted)) { /* one look is enough for all that happened until now */
+        }
+        if (__atomic_exchange_n(&switched, 0, __ATOMIC_ACQ_REL)) switch_look(&flush);
+        for (u32 i = 0; i < MANAGER_DISKS; i++) {
+            follow(&disks[i]);
+            if (disk_state(&disks[i]) == DISK_WATCHED) look_at(&disks[i]);
+        }
+        waiting = false;
+        for (u32 i = 0; i < MANAGER_DEVICES; i++)
+            if (devices[i].model && flush.on) waiting |= flush_decide(&devices[i]);
+        tell_all();
+    }
+}
+
+int manager_start(const struct manager_config *c) {
     int error = store_start();
 
     if (error) return error;
-    period = period_ns;
+    config = *c;
+    flush.on = c->flush;
     if (!thread_start(0, "manager", manage, NULL)) return -ENOMEM;
     running = true;
     return 0;
@@ -159,53 +267,92 @@ static struct device *device_for(struct disk_model *model, const char *name) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES; d++) {
         if (d->model == model) return d;
         if (d->model) continue;
-        *d = (struct device){ .name = name, .bytes = model->bytes, .told = ~0ull };
+        *d = (struct device){ .name = name, .bytes = model->bytes, .quiet = true };
+        monitor_init(&d->monitor, NULL, time_ns());
         __atomic_store_n(&d->model, model, __ATOMIC_RELEASE);
         return d;
     }
     return NULL;
 }
 
-void manager_add(u32 vm, u32 number, struct disk_model *model, const char *name) {
-    struct device *device = running ? device_for(model, name) : NULL;
+struct monitor *manager_add(u32 vm, u32 number, struct disk_model *model, const char *name) {
+    struct device *device = NULL;
     struct disk *d = disks;
 
-    while (d < disks + MANAGER_DISKS && d->state != DISK_FREE) d++;
-    if (!device || d == disks + MANAGER_DISKS) return;
+    if (running) device = device_for(model, name);
+    while (d < disks + MANAGER_DISKS && disk_state(d) != DISK_FREE) d++;
+    if (!device || d == disks + MANAGER_DISKS) return NULL;
     d->vm = vm;
     d->number = number;
     d->device = device;
+    d->news.fresh = false;
+    monitor_init(&d->monitor, &device->monitor, time_ns());
     __atomic_store_n(&d->state, DISK_NEW, __ATOMIC_RELEASE);
     sem_up(&wanted);
+    return &d->monitor;
 }
 
 void manager_remove(u32 vm, u32 number) {
     for (struct disk *d = disks; d < disks + MANAGER_DISKS; d++) {
-        if (d->state == DISK_FREE || d->vm != vm || d->number != number) continue;
+        if (disk_state(d) == DISK_FREE || d->vm != vm || d->number != number) continue;
         __atomic_store_n(&d->state, DISK_LEAVING, __ATOMIC_RELEASE);
         sem_up(&wanted);
     }
 }
 
-/* A device that moves nothing any more has one more period, which says so. */
-u64 manager_run(u64 now) {
-    bool moves = false;
+static void cut(struct monitor *m, struct news *n, u64 now) {
+    monitor_cut(m, now, &n->period);
+    n->fresh = true;
+}
 
+/* Ends the monitors' period. A disk that did nothing has news as well, so that its node says so. */
+static void cut_all(u64 now) {
+    for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++) {
+        bool used = monitor_is_used(&d->monitor);
+
+        if (!used && d->quiet) continue;
+        preempt_disable();
+        cut(&d->monitor, &d->news, now);
+        for (struct disk *k = disks; k < disks + MANAGER_DISKS; k++)
+            if (k->device == d && disk_state(k) != DISK_FREE) cut(&k->monitor, &k->news, now);
+        preempt_enable();
+        d->quiet = !used;
+    }
+}
+
+static void end_period(u64 now) {
+    u64 ns = MAX(config.period_ns + now - period_end, 1ull);
+
+    for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++) {
+        d->used = (d->model->bytes - d->bytes) * NS_PER_MS / MAX(ns / NS_PER_US, 1ull);
+        d->bytes = d->model->bytes;
+    }
+    if (now >= monitor_end_of) {
+        cut_all(now);
+        monitor_end_of = now + config.monitor_ns;
+    }
+}
+
+/* Whether a device has something to do, or did, and the store does not say yet that it is over. */
+static bool is_active(void) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++)
-        moves |= d->model->bytes != d->bytes || d->used;
-    if (!running || !moves) {
+        if (d->model->bytes != d->bytes || d->used || !d->quiet || monitor_is_used(&d->monitor))
+            return true;
+    return false;
+}
+
+u64 manager_run(u64 now) {
+    if (!running || !is_active()) {
         period_end = 0;
         return ~0ull;
     }
-    if (!period_end) period_end = now + period;
-    if (now < period_end) return period_end;
-    for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++) {
-        u64 ns = MAX(period + now - period_end, 1ull);
-
-        d->used = (d->model->bytes - d->bytes) * NS_PER_MS / MAX(ns / 1000, 1ull);
-        d->bytes = d->model->bytes;
+    if (!period_end) {
+        period_end = now + config.period_ns;
+        monitor_end_of = now + config.monitor_ns;
     }
-    period_end = now + period;
+    if (now < period_end) return period_end;
+    end_period(now);
+    period_end = now + config.period_ns;
     sem_up(&wanted);
     thread_yield();
     return period_end;

@@ -6,8 +6,7 @@
  * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none):
  * what each device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a
  * modelled device that disks with on=NAME share (drivers/disk_model.h has the words); collab:
- * manage them together with their guests (docs/collab.md), judging a device by its last
- * collab_ms=T (100). */
+ * manage them together with their guests (docs/collab.md, which has further words). */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -320,16 +319,21 @@ static void add(struct served **slot, const struct takt_back *info) {
     }
     s->port = (u32)error;
     *slot = s;
-    if (s->on) manager_add(info->vm, info->number, &s->on->model, s->on->name);
+    if (s->on) s->blk.monitor = manager_add(info->vm, info->number, &s->on->model, s->on->name);
     printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
            is_net(s) ? "network" : "disk", info->options);
+}
+
+static void stop_disk(struct back_blk *b) {
+    monitor_give_up(b->monitor, b->nr, time_ns());
+    back_blk_stop(b);
 }
 
 static void stop(struct served *s) {
     if (is_net(s))
         back_net_stop(&s->net);
     else
-        back_blk_stop(&s->blk);
+        stop_disk(&s->blk);
     s->started = false;
     s->next = ~0ull;
 }
@@ -533,6 +537,14 @@ static u64 turn(u64 now) {
     return MIN(MIN(next, due), nvme_due(&store.nvme));
 }
 
+static void start_manager(void) {
+    const struct manager_config c = { .period_ns = cmdline_u64("collab_ms", 100) * NS_PER_MS,
+                                      .monitor_ns = cmdline_u64("monitor_ms", 1000) * NS_PER_MS,
+                                      .flush = cmdline_u64("flush", 1) };
+
+    if (cmdline_has("collab") && manager_start(&c)) printf("iodom: no store, so no manager\n");
+}
+
 int main(void) {
     i64 port = hypercall0(
         TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */
@@ -546,8 +558,7 @@ int main(void) {
     next_report = time_ns() + report_ns;
     bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
     find_devices();
-    if (cmdline_has("collab") && manager_start(cmdline_u64("collab_ms", 100) * NS_PER_MS))
-        printf("iodom: no store, so no manager\n");
+    start_manager();
     look_around();
     for (;;) {
         u64 next, now;

@@ -13,7 +13,8 @@ BURSTS = "kib=400 bursts=5 pause_ms=200 cache=256 background=35 dirty=40"
 DEVICE = "report_s=1 ssd0=bw=4M,lat=100us,depth=8"
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("alone", "iodom", "12M", pool="io", cmdline=DEVICE),
-    vm("manager", "iodom", "12M", pool="io", cmdline=DEVICE + " collab collab_ms=20", start="no"),
+    vm("manager", "iodom", "12M", pool="io", start="no",
+       cmdline=DEVICE + " collab collab_ms=20 monitor_ms=100"),
     vm("plain", "bursts", "8M", vcpus=2, cmdline=BURSTS, disk="alone on=ssd0 size=1M", start="no"),
     vm("flush", "bursts", "8M", vcpus=2, cmdline=BURSTS + " collab",
        disk="manager on=ssd0 size=1M", start="no"),
@@ -23,9 +24,14 @@ SCRIPT = """\
 +0ms create flush
 +0ms create manager
 +0ms create plain
++300ms store -j=busy ls /local/domain/3/io/device/ssd0
++0ms store -j=nonsense write /local/domain/3/io/collab/flush perhaps
 +0ms wait flush 20s
 +0ms wait plain 20s
-+0ms store -j=used read /local/domain/3/io/device/ssd0/bytes_per_s
++400ms store -j=idle ls /local/domain/3/io/device/ssd0
++0ms store -j=off write /local/domain/3/io/collab/flush 0
++0ms create flush
++0ms wait flush 20s
 +300ms poweroff
 """
 
@@ -35,10 +41,10 @@ def boot(platform):
     return Boot("collab", CONFIG, SCRIPT, platform)
 
 
-def bursts(boot, name):
+def bursts(boot, name, run=0):
     """{"took": us, "writing": us, "throttled": n ...} of what that VM says at its end."""
-    assert boot.said(rf"{name}: ends with code 0\b"), boot.log[-3000:]
-    (line,) = boot.said(rf"{name}: bursts: wrote .*")
+    assert len(boot.said(rf"{name}: ends with code 0\b")) > run, boot.log[-3000:]
+    line = boot.said(rf"{name}: bursts: wrote .*")[run]
     took, writing = re.search(r"in (\d+) us, of that writing (\d+) us", line).groups()
     counts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)}
     return {"took": int(took), "writing": int(writing)} | counts
@@ -53,3 +59,33 @@ def test_flush_raises_write_throughput(boot, platform):
     assert plain["throttled"] > 0 and flush["throttled"] == 0, (plain, flush)
     if platform == "bochs":
         assert flush["took"] < plain["took"] * 0.85, (plain, flush)
+
+
+def monitored(boot, tag):
+    """{name: {"reads": n, ...}} of the nodes in which the monitor says what a device did: `all` and
+    one for each disk."""
+    return {row["name"]: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", row["value"])}
+            for row in boot.results[tag]}
+
+
+def test_monitor(boot, platform):
+    """While the guest writes, its disk's numbers and the device's are alike, as nobody else uses
+    that device. When it is gone, so is its node, and the device has done nothing."""
+    busy, idle = monitored(boot, "busy"), monitored(boot, "idle")
+    assert set(idle) == {"all"} and set(busy) == {"all", "2-0"}
+    assert idle["all"]["writes"] == idle["all"]["busy_permille"] == 0
+    if platform == "bochs":
+        device = busy["all"]
+        assert device["writes"] > 0 and device == busy["2-0"]
+        assert 100 <= device["mean_us"] <= device["p99_us"] <= device["p999_us"]
+        assert 0 < device["busy_permille"] <= 1000
+        assert 100 <= device["period_ms"] <= 120
+        # 4 MB/s is what the device can do
+        assert 0 < device["write_bytes_per_s"] <= 4000000
+
+
+def test_flush_can_be_switched_off(boot):
+    assert boot.said(r"manager: manager: io/collab/flush is neither 0 nor 1: flush stays on")
+    assert boot.said(r"manager: manager: flush is off")
+    off = bursts(boot, "flush", 1)
+    assert off["flush_asked"] == 0 and off["throttled"] > 0 and off["wrong"] == 0, off

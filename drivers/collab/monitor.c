@@ -1,0 +1,64 @@
+#include "drivers/collab/monitor.h"
+
+void monitor_init(struct monitor *m, struct monitor *device, u64 now) {
+    *m = (struct monitor){ .device = device, .at = now, .began = now };
+}
+
+/* Counts the time since the number of requests last changed. */
+static void count_time(struct monitor *m, u64 now) {
+    u64 ns = now - m->at;
+
+    if (m->under_way) m->busy += ns;
+    m->queue += m->under_way * ns;
+    m->at = now;
+}
+
+void monitor_begin(struct monitor *m, u64 now) {
+    for (; m; m = m->device) {
+        count_time(m, now);
+        m->under_way++;
+    }
+}
+
+void monitor_end(struct monitor *m, enum monitor_kind kind, u64 bytes, u64 begun, u64 now) {
+    for (; m; m = m->device) {
+        count_time(m, now);
+        m->under_way--;
+        m->requests[kind]++;
+        m->bytes[kind] += bytes;
+        hist_add(&m->latency, now - begun);
+    }
+}
+
+void monitor_give_up(struct monitor *m, u32 nr, u64 now) {
+    for (; m; m = m->device) {
+        count_time(m, now);
+        m->under_way -= nr;
+    }
+}
+
+/* `n` a second, where that many happened in `ns`. Computes in units of 1 us, so that nothing
+ * overflows below 2^44 bytes. */
+static u64 per_second(u64 n, u64 ns) {
+    return n * (NS_PER_S / NS_PER_US) / MAX(ns / NS_PER_US, 1ull);
+}
+
+void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p) {
+    u64 ns = MAX(now - m->began, 1ull), us = MAX(ns / NS_PER_US, 1ull);
+    struct monitor next = {
+        .device = m->device, .under_way = m->under_way, .at = now, .began = now
+    };
+
+    count_time(m, now);
+    *p = (struct monitor_period){ .ns = ns };
+    for (u32 k = 0; k < MONITOR_KINDS; k++) {
+        p->requests[k] = m->requests[k];
+        p->bytes_per_s[k] = per_second(m->bytes[k], ns);
+    }
+    if (m->latency.count) p->latency_mean = m->latency.sum / m->latency.count;
+    p->latency_p99 = hist_percentile(&m->latency, 990);
+    p->latency_p999 = hist_percentile(&m->latency, 999);
+    p->depth_milli = (u32)(m->queue / us);
+    p->busy_permille = (u32)(m->busy / us);
+    *m = next;
+}
