@@ -1,4 +1,4 @@
-/* build/sim [OPTIONS] FILE   runs a VM file (docs/scheduler.md has the options)
+/* build/sim [OPTIONS] FILE   runs a VM file (docs/simulation.md has the options)
  * build/sim replay FILE      replays a recording of the image or of -r */
 #include <getopt.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What a scenario prints: a table for people, or JSON (docs/scheduler.md has its fields). */
+/* What a scenario prints: a table for people, or JSON (docs/simulation.md has its fields). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
