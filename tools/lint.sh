@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
-#   tools/lint.sh [CHECK]...      CHECK: warnings format headers width golf floors cppcheck scripts mutants words
+#   tools/lint.sh [CHECK]...      CHECK: warnings format headers width length golf floors
+#                               cppcheck scripts mutants words
 # All checks by default.
 set -u
 cd "$(dirname "$0")/.."
@@ -72,6 +73,15 @@ check_width() {
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
 }
 
+# A file of more lines has more than one subject, and a reader cannot keep it in mind.
+MAX_LINES=800
+
+check_length() {
+	out=$(sources '*.c' '*.h' '*.asm' '*.inc' | xargs awk -v max=$MAX_LINES '
+		FNR == max + 1 { print FILENAME ": more than " max " lines" }')
+	[ -z "$out" ] || fail "files that are too long, split them:"$'\n'"$out"
+}
+
 # How hard the sources are to read, by room. It fails only where a limit was reached once
 # (tools/golf.py).
 check_golf() { python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"; }
@@ -120,7 +130,7 @@ check_words() {
 	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
 }
 
-[ $# -gt 0 ] || set -- warnings format headers width golf floors cppcheck scripts mutants words
+[ $# -gt 0 ] || set -- warnings format headers width length golf floors cppcheck scripts mutants words
 for what in "$@"; do shown "lint: $what"; "check_$what"; done
 shown
 [ $bad = 0 ] && echo "lint: clean ($*)"
