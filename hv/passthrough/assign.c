@@ -6,7 +6,7 @@
 #include "nodes/nodes.h"
 
 struct assignment *assignments;
-/* of devices that are not known, or that there is no memory for */
+/* Stands for each device that is not known, or for whose assignment there was no memory. */
 static struct assignment stranger;
 
 void assign_init(void) {
@@ -31,10 +31,12 @@ void assign_init(void) {
 }
 
 struct assignment *assignment_of(const struct pci_device *d) {
-    return d && d->assignment ? d->assignment : &stranger;
+    if (!d || !d->assignment) return &stranger;
+    return d->assignment;
 }
 
-/* Of the virtual functions of `pf`: number `vf`, or with `any` the first that nobody has. */
+/* Returns virtual function number `vf` of `pf`, or, if `any`, the first one that nobody has. NULL:
+ * there is none. */
 static struct pci_device *find_vf(const struct pci_device *pf, bool any, u32 vf) {
     for (u32 i = 0; i < pci_count(); i++) {
         struct pci_device *d = pci_at(i);
@@ -54,7 +56,8 @@ struct pci_device *assign_asked(u64 request) {
         pf = sriov_named((u32)request);
     else
         pf = pci_find((u32)request);
-    return pf ? find_vf(pf, request & CONFIG_VF_ANY, CONFIG_VF_NUMBER(request)) : NULL;
+    if (!pf) return NULL;
+    return find_vf(pf, request & CONFIG_VF_ANY, CONFIG_VF_NUMBER(request));
 }
 
 int assign_refuse(struct vm *vm, int error, const char *fmt, ...) {

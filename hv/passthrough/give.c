@@ -54,6 +54,14 @@ static bool bar_can_be(hpa_t first, hpa_t last) {
 
 static bool ports_can_be(u64 first, u64 last) { return first >= FIXED_PORTS && last <= LAST_PORT; }
 
+/* Can this BAR, which has a size, be where its register says? */
+static bool place_can_be(const struct pci_bar *b) {
+    u64 last = b->addr + b->size - 1;
+
+    if (b->io) return ports_can_be(b->addr, last);
+    return bar_can_be(b->addr, last);
+}
+
 const char *give_refused(const struct pci_device *d) {
     if (!d->assignment) return "there was no memory to keep account of it";
     if (d->lost) return "it did not come back from its reset";
@@ -64,13 +72,11 @@ const char *give_refused(const struct pci_device *d) {
     if (console_is_pci(d->bdf)) return "it is the console";
     for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
         const struct pci_bar *b = &d->bar[i];
-        hpa_t last = b->addr + b->size - 1;
 
         if (!b->size) continue;
         if (!b->addr) return "firmware gave a BAR of it no address";
         if (b->size > BAR_MAX) return "a BAR of it is larger than 1 GiB";
-        if (b->io ? !ports_can_be(b->addr, last) : !bar_can_be(b->addr, last))
-            return "a BAR of it lies where none can be";
+        if (!place_can_be(b)) return "a BAR of it lies where none can be";
     }
     return NULL;
 }
@@ -106,9 +112,10 @@ static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
 _Static_assert(TAKT_BAR_GPA + CONFIG_MAX_PCI * BAR_SPACE <= TAKT_FOREIGN_GPA,
                "they end before windows");
 
-/* Returns another device with registers in a page of memory BAR `bar` of d, or NULL: a VM that has
- * d would reach these registers too. A BAR that was not sized is taken to end with its page. If it
- * is larger than that, it begins with a page of its own. */
+/* Returns another device with registers in a page of memory BAR `bar` of d, or NULL if there is
+ * none. A VM that has d would reach these registers too. We take a BAR that was not sized to be one
+ * byte long: if it ends within its first page, only that page matters; if it is longer, it is also
+ * aligned to more than a page, so that it begins with a page of its own. */
 static const struct pci_device *page_shared(const struct pci_device *d, const struct pci_bar *bar) {
     hpa_t from = ALIGN_DOWN(bar->addr, PAGE_SIZE), to = ALIGN_UP(bar->addr + bar->size, PAGE_SIZE);
 
@@ -118,8 +125,9 @@ static const struct pci_device *page_shared(const struct pci_device *d, const st
         if (other == d) continue;
         for (u32 k = 0; k < ARRAY_SIZE(other->bar); k++) {
             const struct pci_bar *b = &other->bar[k];
-            u64 size = other->unsized && b->addr ? 1 : b->size;
+            u64 size = b->size;
 
+            if (other->unsized && b->addr) size = 1;
             if (size && !b->io && from < b->addr + size && b->addr < to) return other;
         }
     }
@@ -177,7 +185,9 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     if (other)
         return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s",
                              d->name, other->name);
-    other = part ? NULL : group_shared(vm, d);
+    /* The group of a device does not depend on the BAR, so it is looked at once. */
+    other = NULL;
+    if (part == 0) other = group_shared(vm, d);
     if (other)
         return assign_refuse(vm, -EPERM,
                              "PCI device %s could reach %s unseen: one VM gets both, or it needs"
@@ -277,7 +287,7 @@ static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
     const struct pci_device *d = a->pci;
     const struct pci_bar *b = &d->bar[i];
     hpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
-    hpa_t from = first + a->offset, to, table, end;
+    hpa_t from = first + a->offset, to, limit = last, table, end;
     u64 away; /* how far the VM sees it from where it is */
 
     if (place_bar(vm, a, i))
@@ -292,7 +302,8 @@ static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
         bus_add(&vm->mmio, table + away, end - table, msix_access, a);
         from = end;
     }
-    to = part_end(from, from < table ? table : last);
+    if (from < table) limit = table;
+    to = part_end(from, limit);
     a->offset = to - first;
     if (from < to && npt_map(&vm->virt.npt, from + away, from, to - from, NPT_RW, NPT_UC))
         return -ENOMEM;
@@ -313,17 +324,26 @@ static int attach_bar(struct vm *vm, struct assignment *a, u32 i) {
 
 /* ---- making and destroying ---- */
 
+/* Returns the time, in ns, of a step that has to come `wait` ns from now; 0, which means soon, if
+ * it need not wait. */
+static u64 time_after(u64 wait) {
+    if (!wait) return 0;
+    return now_ns() + wait;
+}
+
 /* Does one phase of the reset of all devices of the VM. 1: some are not done. */
 static int reset_all(struct vm *vm) {
     u64 wait = 0;
 
     for (u32 i = 0; i < vm->nr_pci; i++) {
-        u64 ns = vm->pci[i] ? assign_reset(vm->pci[i], vm->job.at) : 0;
+        u64 ns;
 
+        if (!vm->pci[i]) continue;
+        ns = assign_reset(vm->pci[i], vm->job.at);
         wait = MAX(wait, ns);
     }
     vm->job.at++;
-    vm->job.work.not_before = wait ? now_ns() + wait : 0;
+    vm->job.work.not_before = time_after(wait);
     return wait != 0;
 }
 
@@ -331,8 +351,15 @@ static int reset_all(struct vm *vm) {
 static u32 decoding(const struct pci_device *d) {
     u32 bits = 0;
 
-    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++)
-        if (d->bar[i].size) bits |= d->bar[i].io ? PCI_COMMAND_IO : PCI_COMMAND_MEMORY;
+    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
+        const struct pci_bar *b = &d->bar[i];
+
+        if (!b->size) continue;
+        if (b->io)
+            bits |= PCI_COMMAND_IO;
+        else
+            bits |= PCI_COMMAND_MEMORY;
+    }
     return bits;
 }
 
@@ -367,11 +394,13 @@ static int switch_device_on(struct vm *vm, struct assignment *a, u64 *at) {
  * more parts, then switching it on. 1: there is more. */
 static int attach_part(struct vm *vm, struct assignment *a, u64 *at) {
     const u32 bars = ARRAY_SIZE(a->gpa);
-    int r = a->confined ? iommu_prepare(vm, a->pci) : 0;
+    int r = 0;
 
-    if (!r && a->part < bars)
+    if (a->confined) r = iommu_prepare(vm, a->pci);
+    if (r) return r;
+    if (a->part < bars)
         r = attach_bar(vm, a, a->part);
-    else if (!r)
+    else
         r = switch_device_on(vm, a, at);
     if (r) return r;
     a->offset = 0;
@@ -429,17 +458,22 @@ static bool standing(const struct vm *vm) {
 }
 
 static int hot_start(struct vm *vm, struct assignment *a, u32 index) {
+    const char *what = "comes";
+
+    if (a->leaving) what = "is to be taken";
     hot = (struct hot){ .a = a, .index = index, .end = now_ns() + LET_GO_NS };
-    log_info("%s: PCI device %s %s", vm->name, a->pci->name,
-             a->leaving ? "is to be taken" : "comes");
+    log_info("%s: PCI device %s %s", vm->name, a->pci->name, what);
     return 1;
 }
 
 static int hot_reset(struct assignment *a, u64 *at) {
     u64 wait = assign_reset(a, hot.step);
 
-    *at = wait ? now_ns() + wait : 0;
-    hot.step = wait ? hot.step + 1 : PCI_RESET_PHASES;
+    *at = time_after(wait);
+    if (wait)
+        hot.step++;
+    else
+        hot.step = PCI_RESET_PHASES;
     return 1;
 }
 
@@ -551,7 +585,8 @@ void give_stop(void) { hot.a = NULL; }
 static const char *state_name(const struct assignment *a) {
     if (a->leaving) return "leaving";
     if (a->pci->lost) return "lost";
-    return a->held ? "reset" : "given";
+    if (a->held) return "reset";
+    return "given";
 }
 
 static void write_node(const struct vm *vm, u32 index, char *text, u32 size) {
@@ -592,11 +627,11 @@ i64 give_info(struct vm *vm, u32 index, gpa_t to) {
 
     if (!a) return -ENOENT;
     d = a->pci;
-    info.dma_offset = a->confined ? 0 : vm->mem.chunk[0];
+    if (!a->confined) info.dma_offset = vm->mem.chunk[0];
     info.bdf = d->bdf;
     info.id = d->vendor | (u32)d->device << 16;
     info.class_rev = d->class_rev;
-    info.port = a->irq ? a->entry[0].port : 0;
+    if (a->irq != PCI_NO_IRQ) info.port = a->entry[0].port;
     for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
         const struct pci_bar *b = &d->bar[i];
 
@@ -604,7 +639,7 @@ i64 give_info(struct vm *vm, u32 index, gpa_t to) {
             info.bar[i].io = (u32)b->addr;
             info.bar[i].io_size = (u32)b->size;
         } else {
-            info.bar[i].addr = a->gpa[i] == PCI_NOWHERE ? 0 : a->gpa[i];
+            if (a->gpa[i] != PCI_NOWHERE) info.bar[i].addr = a->gpa[i];
             info.bar[i].size = b->size;
         }
     }
@@ -614,13 +649,15 @@ i64 give_info(struct vm *vm, u32 index, gpa_t to) {
 i64 give_read(struct vm *vm, u32 index, u32 offset, u32 size) {
     struct assignment *a = device_of(vm, index);
 
-    return a ? mediate_read(a, offset, size) : -ENOENT;
+    if (!a) return -ENOENT;
+    return mediate_read(a, offset, size);
 }
 
 i64 give_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value) {
     struct assignment *a = device_of(vm, index);
 
-    return a ? mediate_write(a, offset, size, value) : -ENOENT;
+    if (!a) return -ENOENT;
+    return mediate_write(a, offset, size, value);
 }
 
 static i64 hc_pci_info(struct vcpu *v, const u64 *a) { return give_info(v->vm, (u32)a[0], a[1]); }

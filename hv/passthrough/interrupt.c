@@ -69,13 +69,15 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
      * it to its own pin (n + k) % 4: PCI-PCI Bridge 1.2, 9.1. */
     for (u32 up = 0; up < 8; up++) {
         const struct mp_route *r = mp_route(bus, device, pin);
-        const struct pci_device *bridge = r || !bus ? NULL : pci_bridge_of(bus);
+        const struct pci_device *bridge;
 
         if (r) {
             *gsi = r->gsi;
             *flags = line_flags(r->flags);
             return "the MP table";
         }
+        if (!bus) break; /* nothing is above the first bus */
+        bridge = pci_bridge_of(bus);
         if (!bridge) break;
         pin = (pin + device) % 4;
         bus = bridge->bdf >> 8;
@@ -148,14 +150,21 @@ static u32 cpu_for(const struct pci_vector *e) {
 /* PCI 3.0, 6.8.1: one message. */
 static void write_msi(const struct pci_device *d, struct irq_message m) {
     u32 control = pci_read(d->bdf, d->msi + PCI_MSI_CONTROL, 2) & ~MSI_MULTIPLE;
-    u32 wider = control & PCI_MSI_WIDE ? MSI_WIDER : 0;
+    u32 wider = 0;
 
+    if (control & PCI_MSI_WIDE) wider = MSI_WIDER;
     pci_write(d->bdf, d->msi + MSI_ADDRESS, 4, (u32)m.addr);
     if (wider) pci_write(d->bdf, d->msi + MSI_ADDRESS_UPPER, 4, (u32)(m.addr >> 32));
     pci_write(d->bdf, d->msi + MSI_DATA + wider, 2, m.data);
     pci_write(d->bdf, d->msi + PCI_MSI_CONTROL, 2, control);
     /* message 0 alone is unmasked */
     if (control & PCI_MSI_MASKS) pci_write(d->bdf, d->msi + MSI_MASK + wider, 4, ~1u);
+}
+
+/* Returns the control word of an entry of an MSI-X table. */
+static u32 msix_control(const struct pci_vector *e) {
+    if (e->masked) return MSIX_ENTRY_MASKED;
+    return 0;
 }
 
 /* An entry must be masked while it changes: PCI 3.0, 6.8.2. */
@@ -167,11 +176,11 @@ static void write_msix(const struct pci_vector *e, struct irq_message m) {
     mmio_write32(at + MSIX_ADDRESS, (u32)m.addr);
     mmio_write32(at + MSIX_UPPER, (u32)(m.addr >> 32));
     mmio_write32(at + MSIX_DATA, m.data);
-    mmio_write32(at + MSIX_CONTROL, e->masked ? MSIX_ENTRY_MASKED : 0);
+    mmio_write32(at + MSIX_CONTROL, msix_control(e));
 }
 
-/* Sends the messages of this entry to `cpu`. 0; or an error of iommu_irq(), and they go where they
- * went. */
+/* Sends the messages of this entry to `cpu`. Returns 0, or an error of iommu_irq(); then they still
+ * go where they went before. */
 static int direct(struct pci_vector *e, u32 cpu) {
     struct assignment *a = e->assignment;
     struct irq_message m;
@@ -278,7 +287,7 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
 static u64 msix_shown(const struct pci_vector *e, u64 offset) {
     switch (offset) {
     case MSIX_DATA: return e->port;
-    case MSIX_CONTROL: return e->masked ? MSIX_ENTRY_MASKED : 0;
+    case MSIX_CONTROL: return msix_control(e);
     default: return 0;
     }
 }
@@ -292,7 +301,7 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
     if (access->size == 4 && n < a->nr_vectors && a->irq == PCI_MSIX) {
         if (access->write && offset == MSIX_CONTROL) {
             e->masked = *value & MSIX_ENTRY_MASKED;
-            mmio_write32(a->pci->msix_table + at, e->masked ? MSIX_ENTRY_MASKED : 0);
+            mmio_write32(a->pci->msix_table + at, msix_control(e));
         } else if (!access->write) {
             *value = msix_shown(e, offset);
         }
@@ -304,9 +313,10 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
 
 static void log_line(const struct vm *vm, const struct assignment *a, u32 flags,
                      const char *source) {
-    const char *level = flags & IRQ_LOW ? "low" : "high";
-    const char *trigger = flags & IRQ_LEVEL ? "level" : "edge";
+    const char *level = "high", *trigger = "edge";
 
+    if (flags & IRQ_LOW) level = "low";
+    if (flags & IRQ_LEVEL) trigger = "level";
     log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, a->pci->name,
              a->gsi, level, trigger, source);
 }
@@ -362,19 +372,26 @@ static u64 rate_of(const struct vm *vm, const struct assignment *a) {
 
     if (own) return own;
     if (vm->config.irq_rate) return vm->config.irq_rate;
-    return a->pci->pf ? RATE_VF : RATE;
+    if (a->pci->pf) return RATE_VF;
+    return RATE;
 }
 
 static enum pci_irq best_irq(const struct pci_device *d) {
     if (d->msix_table) return PCI_MSIX;
-    return d->msi ? PCI_MSI : PCI_INTX;
+    if (d->msi) return PCI_MSI;
+    return PCI_INTX;
 }
+
+static const char *const irq_names[] = {
+    [PCI_NO_IRQ] = "nothing", [PCI_INTX] = "a pin", [PCI_MSI] = "MSI", [PCI_MSIX] = "MSI-X"
+};
 
 int interrupt_connect(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
-    u32 most = d->msix_table ? d->msix_size : 1;
+    u32 most = 1; /* vectors */
     int err = 0;
 
+    if (d->msix_table) most = d->msix_size;
     timer_init(&a->unmask, on_unmask);
     timer_init(&a->move, on_move);
     a->window = a->in_window = 0;
@@ -394,8 +411,7 @@ int interrupt_connect(struct vm *vm, struct assignment *a) {
                              d->name, most, plural(most));
     if (a->irq == PCI_INTX) return connect_line(vm, a);
     set_masked(a, false);
-    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name,
-             a->irq == PCI_MSIX ? "MSI-X" : "MSI");
+    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, irq_names[a->irq]);
     return 0;
 }
 

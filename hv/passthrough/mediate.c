@@ -60,10 +60,10 @@ i64 mediate_read(struct assignment *a, u32 offset, u32 size) {
 /* A VM may write COMMAND alone, and there only whether the device is master of the bus, and its
  * INTx if it interrupts by that. All else could hurt others, or the hypervisor does it itself. */
 i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value) {
-    u32 bdf = a->pci->bdf,
-        own = PCI_COMMAND_MASTER | (a->irq == PCI_INTX ? PCI_COMMAND_NO_INTX : 0);
+    u32 bdf = a->pci->bdf, own = PCI_COMMAND_MASTER; /* the bits that the VM may change */
     bool allowed;
 
+    if (a->irq == PCI_INTX) own |= PCI_COMMAND_NO_INTX;
     if (!pci_register_exists(offset, size)) return -EINVAL;
     if (pci_rule_of(a->pci, offset, size) != PCI_RULE_COMMAND) return mediate_refuse(a);
     if (offset != PCI_COMMAND || size != 2) return mediate_refuse(a);
@@ -71,5 +71,6 @@ i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value) {
     allowed = !a->off && !((value ^ pci_read(bdf, PCI_COMMAND, 2)) & ~own);
     if (allowed) pci_write(bdf, PCI_COMMAND, 2, value);
     spin_unlock(&a->lock);
-    return allowed ? 0 : mediate_refuse(a);
+    if (!allowed) return mediate_refuse(a);
+    return 0;
 }

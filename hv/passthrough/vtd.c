@@ -96,7 +96,8 @@ static struct timer fault_timer;
 /* ---- whose is a device? ---- */
 
 static u32 scope_segment(const struct dmar_scope *s) {
-    return s->of_region ? dmar.region[s->of].segment : dmar.unit[s->of].segment;
+    if (s->of_region) return dmar.region[s->of].segment;
+    return dmar.unit[s->of].segment;
 }
 
 #define NOWHERE (~0u)
@@ -124,10 +125,16 @@ static bool scope_covers(const struct dmar_scope *s, u32 bdf) {
            (bdf >> 8 & 0xff) <= pci_read(at, PCI_SUBORDINATE, 1);
 }
 
-/* Returns the scope that names a device, as one of a unit or of a region; NULL: there is none. A
- * virtual function counts as its physical one, as tables name no others. */
+/* Returns the bdf by which firmware's tables name a device. For a virtual function that is its
+ * physical function, as tables name no virtual ones. */
+static u32 table_bdf(const struct pci_device *d) {
+    if (d->pf) return d->pf->bdf;
+    return d->bdf;
+}
+
+/* Returns the scope that names a device, as one of a unit or of a region; NULL: there is none. */
 static const struct dmar_scope *scope_of(const struct pci_device *d, bool region) {
-    u32 bdf = d->pf ? d->pf->bdf : d->bdf;
+    u32 bdf = table_bdf(d);
 
     for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++)
         if (s->of_region == region && scope_covers(s, bdf)) return s;
@@ -156,7 +163,7 @@ static bool is_unsure(const struct pci_device *d) {
 
 /* Does firmware reserve region n for this device? */
 static bool has_region(const struct pci_device *d, u32 n) {
-    u32 bdf = d->pf ? d->pf->bdf : d->bdf;
+    u32 bdf = table_bdf(d);
 
     for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++)
         if (s->of_region && s->of == n && scope_covers(s, bdf)) return true;
@@ -178,15 +185,18 @@ static const char *region_refused(const struct pci_device *d) {
 }
 
 bool iommu_blocks(const struct pci_device *d) {
-    const struct iommu_unit *u = on ? unit_of(d) : NULL;
+    const struct iommu_unit *u;
 
+    if (!on) return false;
+    u = unit_of(d);
     return u && u->on && !is_unsure(d);
 }
 
 const char *iommu_refused(const struct pci_device *d) {
-    const struct iommu_unit *u = on ? unit_of(d) : NULL;
+    const struct iommu_unit *u;
 
     if (!on) return why_off;
+    u = unit_of(d);
     if (!u) return "no IOMMU is said to have it";
     if (is_unsure(d)) return "firmware's table of IOMMUs has a malformed entry";
     if (!u->why && scope_of(d, true)) return region_refused(d);
@@ -287,16 +297,22 @@ static void unmap_regions(const struct vm *vm, const struct pci_device *d) {
 }
 
 int iommu_prepare(struct vm *vm, const struct pci_device *d) {
-    u32 part = format.small ? 1 : CHUNKS_A_PART;
-    int err = vm->dma ? 0 : begin_domain(vm);
-    struct iommu_domain *m = vm->dma;
+    u32 part = CHUNKS_A_PART;
+    struct iommu_domain *m;
 
-    if (err) return err;
+    if (!vm->dma) {
+        int err = begin_domain(vm);
+
+        if (err) return err;
+    }
+    if (format.small) part = 1; /* a chunk then takes 512 entries instead of one */
+    m = vm->dma;
     for (u32 i = 0; i < part && m->chunks < vm->mem.grown; i++, m->chunks++)
         if (npt_map(&m->npt, guestmem_chunk_gpa(&vm->mem, m->chunks), vm->mem.chunk[m->chunks],
                     CHUNK_SIZE, NPT_RW, NPT_WB))
             return -ENOMEM;
-    return m->chunks < vm->mem.grown ? 1 : map_region(vm, d);
+    if (m->chunks < vm->mem.grown) return 1;
+    return map_region(vm, d);
 }
 
 void iommu_release(struct vm *vm) {
@@ -311,12 +327,15 @@ void iommu_release(struct vm *vm) {
 
 int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
     struct iommu_domain *m = vm->dma;
-    u64 before = m ? m->npt.tlb.current : 0;
+    u64 before;
     int err;
 
     if (!m) return 0;
-    err = hpa == HPA_NONE ? npt_unmap(&m->npt, gpa, len)
-                          : npt_map(&m->npt, gpa, hpa, len, NPT_RW, NPT_WB);
+    before = m->npt.tlb.current;
+    if (hpa == HPA_NONE)
+        err = npt_unmap(&m->npt, gpa, len);
+    else
+        err = npt_map(&m->npt, gpa, hpa, len, NPT_RW, NPT_WB);
     if (eager || m->npt.tlb.current != before) {
         FOR_UNITS(u) { vtd_flush(u, FLUSH_DOMAIN(m->id)); }
     }
@@ -357,16 +376,19 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 static int context_attach(struct assignment *a, struct iommu_unit *u,
                           const struct iommu_domain *m) {
     u64 *e = context_of(u, a->pci->bdf), *top = hpa_to_va(m->npt.root);
-    bool four = u->cap & CAP_LEVELS_4;
-    hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
+    u64 levels = CONTEXT_LEVELS_3;
+    hpa_t table = *top & ~(PAGE_SIZE - 1);
 
     if (!e) return -ENOMEM;
-    if (table)
-        entry_set(e, table | PRESENT,
-                  CONTEXT_DOMAIN(m->id) | (four ? CONTEXT_LEVELS_4 : CONTEXT_LEVELS_3));
+    if (u->cap & CAP_LEVELS_4) {
+        levels = CONTEXT_LEVELS_4;
+        table = m->npt.root;
+    }
+    if (table) entry_set(e, table | PRESENT, CONTEXT_DOMAIN(m->id) | levels);
     a->iommu = u;
     vtd_flush_context(u, m->id);
-    return u->why ? -EIO : 0;
+    if (u->why) return -EIO;
+    return 0;
 }
 
 int iommu_attach(struct assignment *a, struct vm *vm) {
@@ -399,10 +421,14 @@ void iommu_detach(struct assignment *a) {
  * -ENODEV: ids of 8 bits do not reach that pCPU. */
 static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, bool level) {
     u32 id = percpu_of[cpu]->apic_id;
-    u64 low = PRESENT | (level ? IRTE_LEVEL : 0) | IRTE_VECTOR(vector);
+    u64 low = PRESENT | IRTE_VECTOR(vector);
 
     if (!x2apic && id > XAPIC_MAX_ID) return -ENODEV;
-    low |= x2apic ? IRTE_X2APIC(id) : IRTE_XAPIC(id);
+    if (level) low |= IRTE_LEVEL;
+    if (x2apic)
+        low |= IRTE_X2APIC(id);
+    else
+        low |= IRTE_XAPIC(id);
     entry_set(u->tables->interrupts[vector], low, IRTE_SOURCE(source) | IRTE_VERIFY);
     unit_of_vector[vector] = u;
     vtd_flush(u, FLUSH_INTERRUPT(vector));
@@ -417,7 +443,8 @@ int iommu_irq(const struct assignment *a, u32 vector, u32 cpu, struct irq_messag
     m->addr = MESSAGE_BASE | MESSAGE_REMAPPED | MESSAGE_SUBHANDLE | MESSAGE_INDEX(vector);
     m->data = 0; /* the subhandle */
     if (err) return err;
-    return a->iommu->why ? -EIO : 0;
+    if (a->iommu->why) return -EIO;
+    return 0;
 }
 
 void iommu_irq_free(u32 vector) {
@@ -442,27 +469,32 @@ static int remap_pin(u32 id, u32 vector, bool level) {
 
 /* ---- faults, 7 ---- */
 
+/* Returns the end of the sentence about a fault: why the access was stopped, or "" if that is not
+ * known. */
+static const char *fault_reason(u32 reason) {
+    if (reason <= FAULT_CONTEXT_ABSENT) return ": it is blocked";
+    switch (reason) {
+    case FAULT_IRQ_INDEX: return ": there are not so many";
+    case FAULT_IRQ_ABSENT: return ": there is none";
+    case FAULT_IRQ_FORM: return ": it is not of the form that is remapped";
+    case FAULT_IRQ_SOURCE: return ": it is another device's";
+    default: return "";
+    }
+}
+
 /* Writes a sentence about a fault. */
 static void describe_fault(char *to, u32 size, u32 source, u32 reason, u64 info, bool read) {
-    static const char *const irq_reasons[] = {
-        [FAULT_IRQ_INDEX - FAULT_IRQ_FIRST] = ": there are not so many",
-        [FAULT_IRQ_ABSENT - FAULT_IRQ_FIRST] = ": there is none",
-        [FAULT_IRQ_FORM - FAULT_IRQ_FIRST] = ": it is not of the form that is remapped",
-        [FAULT_IRQ_SOURCE - FAULT_IRQ_FIRST] = ": it is another device's",
-    };
-    u32 n = reason - FAULT_IRQ_FIRST;
-    const char *known = n < ARRAY_SIZE(irq_reasons) ? irq_reasons[n] : NULL;
-    const char *blocked = reason <= FAULT_CONTEXT_ABSENT ? ": it is blocked" : "";
-    const char *access = read ? "read from" : "write to";
+    const char *why = fault_reason(reason), *access = "write to";
     char name[PCI_NAME];
 
+    if (read) access = "read from";
     pci_name(source, name);
     if (reason >= FAULT_IRQ_FIRST && reason <= FAULT_IRQ_LAST)
         hv_snprintf(to, size, "PCI device %s may not interrupt by entry %u%s (VT-d fault %x)", name,
-                    FAULT_IRQ_ENTRY(info), known ? known : "", reason);
+                    FAULT_IRQ_ENTRY(info), why, reason);
     else
         hv_snprintf(to, size, "PCI device %s may not %s %lx%s (VT-d fault %x)", name, access,
-                    (u64)ALIGN_DOWN(info, PAGE_SIZE), blocked, reason);
+                    (u64)ALIGN_DOWN(info, PAGE_SIZE), why, reason);
 }
 
 /* Handles one record of a fault: 7.3, 11.4.7.8. It ends the VM of the device, if that runs and its
@@ -471,9 +503,11 @@ static void on_fault(u32 segment, u64 info, u64 high) {
     u32 source = segment << 16 | RECORD_SOURCE(high);
     struct assignment *a = assignment_of(pci_find(source));
     struct vm *vm = a->owner;
+    const char *whose = "nobody's";
     u64 now = now_ns();
     char text[96];
 
+    if (vm) whose = vm->name;
     counter_inc(&dma_faults, this_cpu()->id);
     a->faults++;
     describe_fault(text, sizeof(text), source, RECORD_REASON(high), info, high & RECORD_READ);
@@ -483,7 +517,7 @@ static void on_fault(u32 segment, u64 info, u64 high) {
         vm_crash(vm, "%s", text);
     } else if (!a->fault_said || now - a->fault_said >= FAULT_SAYS) {
         a->fault_said = now;
-        log_warn("%s: %s; %lu so far", vm ? vm->name : "nobody's", text, a->faults);
+        log_warn("%s: %s; %lu so far", whose, text, a->faults);
     }
 }
 
@@ -559,7 +593,9 @@ static bool take_over_unit(struct iommu_unit *u) {
 static bool start_unit(struct iommu_unit *u) {
     hpa_t pages = frame_alloc_zeroed(1);
     struct irq_message m;
+    u64 form = INTERRUPTS_SIZE_256; /* of the table of interrupts */
 
+    if (x2apic) form |= INTERRUPTS_X2APIC;
     if (pages == HPA_NONE || irq_message(fault_vector, WORK_CPU, &m)) return false;
     u->queue = hpa_to_va(pages);
     u->done = hpa_to_va(pages + PAGE_SIZE);
@@ -571,9 +607,7 @@ static bool start_unit(struct iommu_unit *u) {
     if (!vtd_command(u, (u32)QUEUE, true)) return false;
     vtd_flush(u, FLUSH_CONTEXTS);
     vtd_flush(u, FLUSH_ALL);
-    vtd_write64(u, REG_INTERRUPTS,
-                va_to_hpa(u->tables->interrupts) | INTERRUPTS_SIZE_256 |
-                    (x2apic ? INTERRUPTS_X2APIC : 0));
+    vtd_write64(u, REG_INTERRUPTS, va_to_hpa(u->tables->interrupts) | form);
     if (!vtd_command(u, (u32)SET_INTERRUPTS, true)) return false;
     vtd_flush(u, FLUSH_INTERRUPTS);
     take_faults(u); /* old ones */
@@ -613,7 +647,8 @@ static struct tables *tables_of(u32 segment) {
     while (t && t->segment != segment) t = t->next;
     if (t) return t;
     t = heap_alloc(sizeof(*t));
-    pages = t ? frame_alloc_zeroed(1) : HPA_NONE;
+    if (!t) return NULL;
+    pages = frame_alloc_zeroed(1);
     if (pages == HPA_NONE) {
         heap_free(t);
         return NULL;
@@ -628,12 +663,14 @@ static struct tables *tables_of(u32 segment) {
  * them. A table may lie, so a region must consist of whole pages and must not be RAM. 0 or
  * -ENOMEM. */
 static int map_regions(const struct memmap *ram) {
-    struct iommu_domain *m = dmar.nr_regions ? make_domain() : NULL;
+    struct iommu_domain *m;
 
+    if (!dmar.nr_regions) return 0;
+    m = make_domain();
+    if (!m) return -ENOMEM;
     for (u32 i = 0; i < dmar.nr_regions; i++) {
         u64 first = dmar.region[i].first, len = dmar.region[i].last + 1 - first;
 
-        if (!m) return -ENOMEM;
         if (dmar.region[i].odd || dmar.region[i].last >= NPT_LIMIT)
             log_warn("firmware's table wants devices to reach %lx to %lx, which are no pages: they "
                      "do not",
@@ -645,7 +682,6 @@ static int map_regions(const struct memmap *ram) {
         else
             regions_believed |= 1u << i;
     }
-    if (!m) return 0;
     FOR_ASSIGNMENTS(a) {
         struct iommu_unit *u = unit_of(a->pci);
 
@@ -696,10 +732,11 @@ static const char *prepare_units(const struct acpi_info *a) {
 }
 
 static void log_unit(const struct iommu_unit *u) {
-    const char *pages = u->cap & CAP_2M ? "2 MiB" : "4 KiB";
-    const char *coherent = u->ecap & ECAP_COHERENT ? "coherent" : "not coherent";
-    const char *ids = x2apic ? "x2APIC" : "xAPIC";
+    const char *pages = "4 KiB", *coherent = "not coherent", *ids = "xAPIC";
 
+    if (u->cap & CAP_2M) pages = "2 MiB";
+    if (u->ecap & ECAP_COHERENT) coherent = "coherent";
+    if (x2apic) ids = "x2APIC";
     log_info("the IOMMU at %lx: %s pages, %s, %s ids", u->base, pages, coherent, ids);
 }
 
@@ -725,5 +762,6 @@ const char *iommu_init(const struct acpi_info *a, const struct memmap *ram) {
     }
     if (on) irq_remap_pin = remap_pin;
     if (why) why_off = why;
-    return on ? NULL : why_off;
+    if (on) return NULL;
+    return why_off;
 }

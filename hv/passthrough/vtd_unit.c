@@ -23,8 +23,9 @@ bool vtd_becomes(const struct iommu_unit *u, u32 reg, u32 bits, u32 value) {
 }
 
 bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
-    u32 others = vtd_read(u, REG_STATUS) & (u32)LASTING & ~bit, wanted = yes ? bit : 0;
+    u32 others = vtd_read(u, REG_STATUS) & (u32)LASTING & ~bit, wanted = 0;
 
+    if (yes) wanted = bit;
     vtd_write(u, REG_COMMAND, others | wanted);
     return vtd_becomes(u, REG_STATUS, bit, wanted);
 }
