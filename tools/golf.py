@@ -37,9 +37,11 @@ NEARLY_ALL = ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/", "too
 
 # The limits are not reached everywhere yet. Whoever reaches one in a room adds it to `strict`.
 MEASURES = {
-    "ternary": Measure("?/100", 0.99, ("hv/sched/", "hv/trace/", "tools/"),
+    "ternary": Measure("?/100", 0.99, ("hv/passthrough/", "hv/pci/",
+                                       "hv/sched/", "hv/trace/", "tools/"),
                        "conditional expressions per 100 lines of code"),
-    "nested": Measure("many ?", 0, ("hv/sched/", "hv/trace/", "hv/event/", "common/", "tools/"),
+    "nested": Measure("many ?", 0, ("hv/passthrough/", "hv/pci/",
+                                    "hv/sched/", "hv/trace/", "hv/event/", "common/", "tools/"),
                       "statements with more than one conditional expression"),
     "function": Measure("fn ?", 0, NEARLY_ALL,
                         "functions chosen by a conditional expression"),

@@ -15,7 +15,8 @@
 #define CLASS_SIGNAL  0x11u /* Intel's counters and registers beside the cores */
 
 /* Source validation, redirection of requests and completions, forwarding up: PCI Express 7.16.2. */
-#define ACS_ISOLATE 0x1du
+#define ACS_ISOLATE    0x1du
+#define ACS_CAPABILITY 4 /* register of that capability which says what the function can do */
 
 /* entries of the table of devices at first; it doubles when it is full */
 #define FIRST_ROOM     64u
@@ -73,7 +74,8 @@ static u32 lower_bound(u32 bdf) {
 struct pci_device *pci_find(u32 bdf) {
     u32 i = lower_bound(bdf);
 
-    return i < nr_devices && devices[i]->bdf == bdf ? devices[i] : NULL;
+    if (i == nr_devices || devices[i]->bdf != bdf) return NULL;
+    return devices[i];
 }
 
 #define SECONDARY(bridge) ((bridge)->saved[PCI_SECONDARY / 4] >> 8 * (PCI_SECONDARY % 4) & 0xff)
@@ -85,8 +87,9 @@ struct pci_device *pci_bridge_of(u32 bus) {
 }
 
 char *pci_name(u32 bdf, char name[PCI_NAME]) {
-    u32 n = bdf >> 16 ? (u32)hv_snprintf(name, PCI_NAME, "%04x:", bdf >> 16) : 0;
+    u32 n = 0;
 
+    if (bdf >> 16) n = (u32)hv_snprintf(name, PCI_NAME, "%04x:", bdf >> 16);
     hv_snprintf(name + n, PCI_NAME - n, "%02x:%02x.%x", bdf >> 8 & 0xff, bdf >> 3 & 31, bdf & 7);
     return name;
 }
@@ -119,8 +122,9 @@ static void find_capabilities(struct pci_device *d) {
 
 /* Finds the extended capabilities, PCI Express 7.9. The first one of a kind counts. */
 static void find_extended(struct pci_device *d) {
-    u32 at = d->express ? FIRST_EXTENDED : 0;
+    u32 at = FIRST_EXTENDED;
 
+    if (!d->express) return; /* PCI without Express has no space there */
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_EXTENDED; n++) {
         u32 head = pci_read(d->bdf, at, 4), id;
 
@@ -162,7 +166,8 @@ u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *
     }
     b->size = bits & -bits;
     if (!mask || mask == ~0u || b->addr & (b->size - 1)) b->size = 0;
-    return b->wide ? 2 : 1;
+    if (b->wide) return 2;
+    return 1;
 }
 
 bool pci_part_of_machine(const struct pci_device *d) {
@@ -180,7 +185,10 @@ static void read_bar(struct pci_device *d, u32 i) {
     if (i && d->bar[i - 1].wide) return; /* the upper half of the one before */
     b->io = low & BAR_IO;
     b->wide = !b->io && (low & BAR_TYPE) == BAR_TYPE_64 && i < 5;
-    b->addr = low & (b->io ? BAR_IO_ADDRESS : BAR_ADDRESS);
+    if (b->io)
+        b->addr = low & BAR_IO_ADDRESS;
+    else
+        b->addr = low & BAR_ADDRESS;
     if (b->wide) b->addr |= (u64)pci_read(d->bdf, PCI_BAR0 + 4 * i + 4, 4) << 32;
 }
 
@@ -188,11 +196,12 @@ static void read_bar(struct pci_device *d, u32 i) {
  * written to its BARs, or that it decodes nothing for a moment. So its BARs are only read. Other
  * devices do not decode meanwhile, as they would answer at the addresses that sizing writes. */
 static void size_bars(struct pci_device *d) {
-    u32 command = pci_read(d->bdf, PCI_COMMAND, 2);
+    u32 command = pci_read(d->bdf, PCI_COMMAND, 2), nr = ARRAY_SIZE(d->bar);
 
+    if (d->header) nr = 2; /* a bridge has no more */
     d->unsized = d->header || pci_part_of_machine(d) || d->class_rev >> 24 == PCI_CLASS_DISPLAY;
     if (d->unsized) {
-        for (u32 i = 0; i < (d->header ? 2 : 6); i++) read_bar(d, i);
+        for (u32 i = 0; i < nr; i++) read_bar(d, i);
         return;
     }
     pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)(PCI_COMMAND_IO | PCI_COMMAND_MEMORY));
@@ -200,19 +209,29 @@ static void size_bars(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, command);
 }
 
-/* Maps registers that the hypervisor writes itself: later no mapping can be made. */
-static void map_device_registers(struct pci_device *d) {
-    u32 table = d->msix ? pci_read(d->bdf, d->msix + MSIX_TABLE, 4) : MSIX_BAR;
-    const struct pci_bar *b =
-        (table & MSIX_BAR) < ARRAY_SIZE(d->bar) ? &d->bar[table & MSIX_BAR] : NULL;
-    u32 offset = table & ~MSIX_BAR;
-    u32 size = d->msix ? (pci_read(d->bdf, d->msix + PCI_MSI_CONTROL, 2) & PCI_MSIX_SIZE) + 1 : 0;
+/* Finds the MSI-X table and maps it. d->msix_table stays NULL if the device has none, or says that
+ * it is where none can be. */
+static void map_msix_table(struct pci_device *d) {
+    const struct pci_bar *b;
+    u32 table, offset, size;
 
+    if (!d->msix) return;
+    table = pci_read(d->bdf, d->msix + MSIX_TABLE, 4);
+    size = (pci_read(d->bdf, d->msix + PCI_MSI_CONTROL, 2) & PCI_MSIX_SIZE) + 1;
     d->msix_size = MIN(size, (u32)PCI_MAX_VECTORS);
-    d->msix_addr = b ? b->addr + offset : 0;
-    if (b && b->addr && !b->io && offset + (u64)MSIX_ENTRY_SIZE * size <= b->size)
+    if ((table & MSIX_BAR) >= ARRAY_SIZE(d->bar)) return;
+    b = &d->bar[table & MSIX_BAR];
+    offset = table & ~MSIX_BAR;
+    d->msix_addr = b->addr + offset;
+    if (b->addr && !b->io && offset + (u64)MSIX_ENTRY_SIZE * size <= b->size)
         d->msix_table = mmio_map(d->msix_addr, MSIX_ENTRY_SIZE * d->msix_size);
-    /* Bochs' 8254x goes on writing to memory without the right to be master of the bus */
+}
+
+/* Maps the registers that the hypervisor writes itself. This must be done at boot, as no mapping
+ * can be made later. */
+static void map_device_registers(struct pci_device *d) {
+    map_msix_table(d);
+    /* Bochs' 8254x goes on writing to memory when it is no longer master of the bus. */
     if (d->vendor == INTEL && d->device == E1000 && d->bar[0].addr && d->bar[0].size >= PAGE_SIZE)
         d->quiet = mmio_map(d->bar[0].addr, PAGE_SIZE);
 }
@@ -221,21 +240,25 @@ static void map_device_registers(struct pci_device *d) {
 
 /* Makes requests go up towards the root rather than across to another device. */
 static void isolate(const struct pci_device *d) {
-    u32 control = d->acs + quirk_acs_control(d);
+    u32 can, control = d->acs + quirk_acs_control(d);
 
-    if (d->acs) pci_write(d->bdf, control, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
+    if (!d->acs) return;
+    can = pci_read(d->bdf, d->acs + (u32)ACS_CAPABILITY, 2);
+    pci_write(d->bdf, control, 2, can & ACS_ISOLATE);
 }
 
-/* Does everything that comes through this function go up to the root: from behind it if it is a
- * bridge, and to other functions of its device? An endpoint need not be kept from what it cannot do
- * by its capability. */
+/* Does all traffic through this function go up to the root? For a bridge that is what comes from
+ * behind it, for an endpoint what it sends to other functions of its device. A bridge has to have
+ * all of ACS_ISOLATE switched on. For an endpoint those bits suffice that its capability offers: it
+ * need not be kept from what it cannot do. */
 static bool isolates(const struct pci_device *d) {
-    u32 can = d->acs ? pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE : 0;
-    u32 does = d->acs ? pci_read(d->bdf, d->acs + quirk_acs_control(d), 2) : 0;
+    u32 wanted = ACS_ISOLATE, does;
 
     if (quirk_isolated(d)) return true;
     if (!d->acs || !d->express) return false;
-    return (does & ACS_ISOLATE) == (d->header ? ACS_ISOLATE : can);
+    if (!d->header) wanted &= pci_read(d->bdf, d->acs + (u32)ACS_CAPABILITY, 2);
+    does = pci_read(d->bdf, d->acs + quirk_acs_control(d), 2);
+    return (does & ACS_ISOLATE) == wanted;
 }
 
 /* Returns the group of a function. Functions of one group can reach each other without going
@@ -257,11 +280,12 @@ static u32 pci_group_of(const struct pci_device *d) {
 
 /* Is there room for one more device, perhaps in a table that is made twice as large? */
 static bool make_room(void) {
-    u32 more = room ? 2 * room : FIRST_ROOM;
+    u32 more = MAX(2 * room, FIRST_ROOM);
     struct pci_device **table;
 
     if (nr_devices < room) return true;
-    table = more <= PCI_MAX_DEVICES ? heap_alloc(more * sizeof(*table)) : NULL;
+    if (more > PCI_MAX_DEVICES) return false;
+    table = heap_alloc(more * sizeof(*table));
     if (!table) return false;
     if (room) memcpy(table, devices, nr_devices * sizeof(*table));
     heap_free(devices);
@@ -272,9 +296,10 @@ static bool make_room(void) {
 
 /* Adds a device in its place by bdf. NULL: there are too many, or there is no memory. */
 static struct pci_device *new_device(u32 bdf, u32 id) {
-    struct pci_device *d = make_room() ? heap_alloc(sizeof(*d)) : NULL;
+    struct pci_device *d = NULL;
     u32 i = lower_bound(bdf);
 
+    if (make_room()) d = heap_alloc(sizeof(*d));
     if (!d) {
         left_out++;
         return NULL;
@@ -299,16 +324,21 @@ static void save_state(struct pci_device *d) {
 
 static void log_device(const struct pci_device *d) {
     static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
-    const char *kind = d->pf ? "virtual function" : kinds[MIN(d->header, 3)];
-    const char *msi = d->msi ? ", MSI" : "";
-    const char *msix = d->msix ? ", MSI-X" : "";
+    const char *kind = kinds[MIN(d->header, 3)], *msi = "", *msix = "";
 
+    if (d->pf) kind = "virtual function";
+    if (d->msi) msi = ", MSI";
+    if (d->msix) msix = ", MSI-X";
     log_at(LOG_DEBUG, "PCI %s: %04x:%04x, class %06x, %s%s%s", d->name, d->vendor, d->device,
            d->class_rev >> 8, kind, msi, msix);
-    for (u32 i = 0; i < 6; i++)
-        if (d->bar[i].size)
-            log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, d->bar[i].io ? "ports" : "memory",
-                   d->bar[i].addr, d->bar[i].size);
+    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
+        const struct pci_bar *b = &d->bar[i];
+        const char *of = "memory";
+
+        if (!b->size) continue;
+        if (b->io) of = "ports";
+        log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, of, b->addr, b->size);
+    }
 }
 
 static void add_function(u32 bdf, u32 id, u32 header) {
@@ -327,7 +357,8 @@ static void add_function(u32 bdf, u32 id, u32 header) {
         d->line = (u8)pci_read(bdf, PCI_LINE, 1);
         d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
         if (d->pin > 4) d->pin = 0;
-        /* nobody would serve its line, which a device of a VM may share */
+        /* Nobody would serve this device's interrupt line. A device that a VM has may share the
+         * line, which would then never become quiet. */
         if (!pci_part_of_machine(d))
             pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
     }
@@ -340,9 +371,10 @@ static void add_function(u32 bdf, u32 id, u32 header) {
 }
 
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
-    bool there = pci_read(bdf, PCI_CLASS_REV, 4) != ~0u;
-    struct pci_device *d = there ? new_device(bdf, id) : NULL;
+    struct pci_device *d;
 
+    if (pci_read(bdf, PCI_CLASS_REV, 4) == ~0u) return NULL; /* it does not answer */
+    d = new_device(bdf, id);
     if (!d) return NULL;
     d->pf = pf;
     d->vf = vf;
@@ -354,8 +386,8 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     }
     save_state(d);
     d->saved[PCI_ID / 4] = id;
-    /* the physical function switches memory on for all; QEMU's functions heed their own bit as
-     * well */
+    /* The physical function switches memory on for all its virtual ones. Those of QEMU look at
+     * their own bit as well, so it has to be set. */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
     d->group = pci_group_of(d);

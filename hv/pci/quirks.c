@@ -103,7 +103,7 @@ bool quirk_isolated(const struct pci_device *d) {
 }
 
 u32 quirk_acs_control(const struct pci_device *d) {
-    bool dwords = is_in(d, acs_of_dwords, ARRAY_SIZE(acs_of_dwords)) && is_type(d, ROOT_PORT);
-
-    return dwords ? ACS_CONTROL_OF_DWORD : ACS_CONTROL;
+    if (is_in(d, acs_of_dwords, ARRAY_SIZE(acs_of_dwords)) && is_type(d, ROOT_PORT))
+        return ACS_CONTROL_OF_DWORD;
+    return ACS_CONTROL;
 }

@@ -61,9 +61,10 @@ static void keep_quiet(const struct pci_device *d) {
  * Express, the same by its advanced features, power off and on. False: it offers none. */
 static bool begin_reset(const struct pci_device *d) {
     const u32 af_needed = AF_CAP_TRANSACTION | AF_CAP_FLR;
-    u32 af = d->af ? pci_read(d->bdf, d->af + (u32)AF_CAP, 1) : 0;
-    u32 pm = d->pm ? pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) : (u32)PM_NO_RESET;
+    u32 af = 0, pm = (u32)PM_NO_RESET; /* what a device says that cannot do it */
 
+    if (d->af) af = pci_read(d->bdf, d->af + (u32)AF_CAP, 1);
+    if (d->pm) pm = pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2);
     if (d->express && pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCAP, 4) & DEVCAP_FLR)
         pci_write(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2,
                   d->saved_devctl | (u32)DEVCTL_FLR);
@@ -114,7 +115,8 @@ static u64 first_phase(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
     messages_off(d);
     d->in_reset = d->was_reset = begin_reset(d);
-    return d->in_reset ? RESET_NS : 0;
+    if (!d->in_reset) return 0;
+    return RESET_NS;
 }
 
 u64 pci_reset(struct pci_device *d, u32 phase) {

@@ -52,9 +52,10 @@ static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, 
         at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_CAPABILITY; n++) {
         u32 word = pci_read(d->bdf, at, 4);
-        enum pci_rule rule = offset >= at ? rule_at(word & 0xff, offset - at) : PCI_RULE_REFUSED;
+        enum pci_rule rule = PCI_RULE_REFUSED;
 
         if (word == ~0u) return PCI_RULE_REFUSED;
+        if (offset >= at) rule = rule_at(word & 0xff, offset - at);
         if (rule != PCI_RULE_REFUSED) return rule;
         if (offset >= at && offset + size <= at + 2) return PCI_RULE_AS_IT_IS; /* its head */
         at = word >> 8 & 0xfc;
@@ -64,8 +65,9 @@ static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, 
 
 /* The same from 0x100 on, where heads have another form: PCI Express 7.9.3. */
 static enum pci_rule rule_of_extended(const struct pci_device *d, u32 offset, u32 size) {
-    u32 at = d->express ? FIRST_EXTENDED : 0;
+    u32 at = FIRST_EXTENDED;
 
+    if (!d->express) return PCI_RULE_REFUSED; /* PCI without Express has no space there */
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_EXTENDED; n++) {
         u32 word = pci_read(d->bdf, at, 4);
         enum pci_rule rule = PCI_RULE_REFUSED;

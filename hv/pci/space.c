@@ -32,7 +32,8 @@ static volatile u8 *register_at(u32 bdf, u32 offset) {
 
 static u32 memory_read(volatile u8 *p, u32 size) {
     if (size == 1) return *p;
-    return size == 2 ? *(volatile u16 *)p : mmio_read32(p);
+    if (size == 2) return *(volatile u16 *)p;
+    return mmio_read32(p);
 }
 
 static u32 ports_read(u32 bdf, u32 offset, u32 size) {
@@ -56,7 +57,8 @@ u32 pci_read(u32 bdf, u32 offset, u32 size) {
     volatile u8 *p = register_at(bdf, offset);
 
     if (p) return memory_read(p, size);
-    return ports_reach(bdf, offset) ? ports_read(bdf, offset, size) : ~0u >> (32 - 8 * size);
+    if (ports_reach(bdf, offset)) return ports_read(bdf, offset, size);
+    return ~0u >> (32 - 8 * size); /* all ones */
 }
 
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
@@ -79,8 +81,9 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
 }
 
 u32 pci_next_bus(u32 bus) {
-    u32 next = bus < PORT_BUSES ? bus : PCI_NO_BUS;
+    u32 next = PCI_NO_BUS;
 
+    if (bus < PORT_BUSES) return bus; /* the ports reach it */
     for (const struct window *w = window; w < window + nr_windows; w++)
         if (w->last >= bus) next = MIN(next, MAX(w->first, bus));
     return next;
@@ -138,5 +141,6 @@ const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram) 
                      "used: %s",
                      e->segment, e->first, e->last, e->base, why);
     }
-    return nr_windows ? "ECAM" : "ports";
+    if (!nr_windows) return "ports";
+    return "ECAM";
 }

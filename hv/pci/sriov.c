@@ -24,6 +24,9 @@ enum {
 #define EXPRESS_CTL2   0x28
 #define ARI_FORWARDING BIT(5)
 
+#define INTEL          0x8086u
+#define CLASS_ETHERNET 0x0200u /* PCI Code and ID Assignment 1.11, 1.3 */
+
 #define WINDOW_BITS    0xfff0ull /* of a bridge's base and limit: address bits 20 to 31 */
 #define WINDOW_SHIFT   16
 #define WINDOW_LAST    0xfffff /* a window ends with a whole MiB: PCI-PCI Bridge 1.2, 3.2.5.6 */
@@ -41,7 +44,8 @@ static void sriov_set(const struct pci_device *pf, u32 reg, u32 v) {
 /* The most that a BAR can cover. One that was not sized covers at most what its address is aligned
  * to, as addresses are multiples of sizes. */
 static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
-    return d->unsized ? b->addr & -b->addr : b->size;
+    if (d->unsized) return b->addr & -b->addr; /* the lowest bit that is set */
+    return b->size;
 }
 
 static bool ranges_overlap(u64 at, u64 end, u64 first, u64 size) {
@@ -171,8 +175,9 @@ bool sriov_enable(u32 most) {
 
     for (u32 i = 0; i < pci_count() && most; i++) {
         struct pci_device *pf = pci_at(i);
-        const char *why = pf->sriov ? enable_vfs(pf, most) : NULL;
+        const char *why = NULL;
 
+        if (pf->sriov) why = enable_vfs(pf, most);
         if (why) {
             log_warn("PCI device %s has no virtual functions: %s", pf->name, why);
             pf->nr_vfs = 0;
@@ -216,15 +221,17 @@ void sriov_find(void) {
 
 /* ---- names ---- */
 
+static bool is_igb(const struct pci_device *d) {
+    return d->sriov && d->vendor == INTEL && d->class_rev >> 16 == CLASS_ETHERNET;
+}
+
 int sriov_number(const struct pci_device *pf) {
     int n = 0;
 
+    if (!is_igb(pf)) return -1;
     for (u32 i = 0; i < pci_count(); i++) {
-        const struct pci_device *d = pci_at(i);
-        bool igb = d->sriov && d->vendor == 0x8086 && d->class_rev >> 16 == 0x0200;
-
-        if (d == pf) return igb ? n : -1;
-        n += igb;
+        if (pci_at(i) == pf) return n;
+        if (is_igb(pci_at(i))) n++;
     }
     return -1;
 }
