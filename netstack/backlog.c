@@ -1,3 +1,5 @@
+/* The backlog of a TCP socket, and Algorithm 1 of vTurbo (section 3.2). "Lines" are those of the
+ * algorithm as the paper prints it. backlog.h says how it is used. */
 #include <netstack/backlog.h>
 #include <netstack/net.h>
 
@@ -26,9 +28,9 @@ void backlog_done(struct backlog *b) {
     __atomic_store_n(&b->count, b->count - 1, __ATOMIC_SEQ_CST);
 }
 
-/* Lines 4 to 13: what was acknowledged early has been taken over by TCP, so its rcv.nxt is where
- * to go on from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the
- * backlog: what a peer sends behind its FIN is refused by TCP, and must not have been
+/* Lines 4 to 13: TCP has taken over what was acknowledged early, so we go on from its rcv.nxt. Two
+ * things keep early acknowledgements off. One is a gap that TCP still waits to be closed. The other
+ * is a FIN in the backlog: TCP refuses what a peer sends after its FIN, so it must not have been
  * acknowledged. */
 static void resync(struct backlog *b, const struct rcv_view *rcv) {
     if (!b->first) b->may_end = false;
@@ -46,12 +48,14 @@ enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, 
     else
         b->online = false;
 
-    /* Lines 14 to 20. A segment without data is not in any order, and is never acknowledged. */
+    /* Lines 14 to 20. A segment without data has no place in the order, and is never acknowledged.
+     */
     in_order =
         nb->plain && nb->len && nb->seq == b->nxt && !seq_before(rcv->edge, nb->seq + nb->len);
     if (!in_order && (nb->len || !nb->plain)) b->online = false;
 
-    /* Lines 21 and 22; bl.nxt moves only over what is kept. */
+    /* Lines 21 and 22. bl.nxt moves only over segments that are kept; otherwise a segment that was
+     * dropped would be acknowledged together with the next one. */
     if (!room) return BACKLOG_DROPPED;
     append(b, nb);
     if (!nb->plain) b->may_end = true;

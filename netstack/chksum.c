@@ -1,13 +1,14 @@
-/* The sum of 16-bit words that lwIP's checksums are made of (RFC 1071): carries are added in
- * again, so words of 64 bits do as well, and in any byte order the sum is in that order. Not
- * inverted. */
+/* The sum of 16-bit words from which lwIP makes its checksums (RFC 1071). Carries are added to the
+ * sum again, so words of 64 bits give the same sum when it is folded at the end. The byte order of
+ * the sum is that of the data. The result is not inverted. */
 #include <string.h>
 #include <takt/types.h>
 #include "lwip/opt.h"
 
 #define BLOCK 64
 
-/* The carry goes from one word to the next, and the last one comes in again. */
+/* Adds `n` blocks. The carry of each addition goes into the next one, and the last carry is added
+ * at the end. */
 static u64 add_blocks(u64 sum, const u8 *p, u64 n) {
     for (; n; n--, p += BLOCK)
         __asm__("addq 0(%1), %0\n\tadcq 8(%1), %0\n\tadcq 16(%1), %0\n\tadcq 24(%1), %0\n\t"
@@ -19,6 +20,7 @@ static u64 add_blocks(u64 sum, const u8 *p, u64 n) {
     return sum;
 }
 
+/* Adds `v`, and the carry. */
 static u64 add(u64 sum, u64 v) {
     sum += v;
     return sum + (sum < v);
@@ -34,7 +36,7 @@ unsigned short net_chksum(const void *data, int len) {
         sum = add(sum, v);
     }
     v = 0;
-    memcpy(&v, p, n); /* as if zeros followed */
+    memcpy(&v, p, n); /* the missing bytes count as zeros */
     sum = add(sum, v);
     sum = (sum >> 32) + (u32)sum;
     sum = (sum >> 32) + (u32)sum;

@@ -1,3 +1,5 @@
+/* The network stack in a guest that uses the guest library: how threads and the bottom half call
+ * each other, and when the bottom half runs. guest.h explains why no lock is shared. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/string.h>
@@ -6,29 +8,29 @@
 #include <guest/x86.h>
 #include <netstack/guest.h>
 #include <netstack/sock.h>
-#include <stdlib.h> /* the guest library's */
+#include <stdlib.h> /* the guest library's own */
 
 #define EVENTS (2 * NET_SOCKETS)
 
 static struct net_guest guest;
 static struct timer timer;
 static struct semaphore waits[EVENTS];
-/* The vCPU of who waited for it last. At first any but the bottom half's, which so never takes
- * the lock of a thread on another one. */
+/* The vCPU of the thread that waited for the event last. At the start it is any vCPU but that of
+ * the bottom half. So the bottom half never takes the lock of a thread on another vCPU. */
 static u32 waiter[EVENTS];
 
-/* What one vCPU is told by others; atomic. */
+/* What the other vCPUs want of one vCPU. They set the bits atomically, then send VECTOR_NET. */
 static struct bell {
     u64 events[EVENTS / 64];
-    bool run; /* the bottom half */
+    bool run; /* the bottom half shall run */
 } bells[TAKT_MAX_VCPUS];
 
 void net_panic(const char *why) { guest_panic("net: %s", why); }
 
-/* netif_find() of lwIP wants it; nothing here calls that. */
+/* netif_find() of lwIP needs this function to link; nothing here calls netif_find(). */
 long strtol(const char *s, char **end, int base) { return 0; }
 
-/* The interrupt: what others want of this vCPU. */
+/* The handler of VECTOR_NET: does what other vCPUs want of this one. */
 static void on_bell(void *arg) {
     struct bell *b = &bells[this_vcpu()->id];
 
@@ -47,7 +49,8 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_o
     return guest.tx(guest.arg, piece, n, open);
 }
 
-/* A thread on the bottom half's own vCPU runs it itself: an interrupt would come at once anyway. */
+/* Calls the bottom half, for a thread. A thread on the bottom half's own vCPU runs the bottom half
+ * directly, because an interrupt would come at once anyway. */
 static void kick(void *arg) {
     u64 flags = irq_save();
 
@@ -66,7 +69,9 @@ static void wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
     u64 bit = BIT(event % 64);
 
-    if (vcpu == this_vcpu()->id) { /* the bottom half's: thread_preempt() follows */
+    /* This is the bottom half's own vCPU. The semaphore may be raised here; thread_preempt()
+     * follows. */
+    if (vcpu == this_vcpu()->id) {
         sem_up(&waits[event]);
         return;
     }
@@ -86,7 +91,8 @@ void net_guest_run(void) {
 
     if (guest.poll) guest.poll(guest.arg);
     next = net_poll();
-    /* after whatever else waits for this vCPU */
+    /* Called as the last thing, and by an interrupt, so that all other work of this vCPU gets its
+     * turn first. */
     if (guest.done && guest.done(guest.arg)) kick(NULL);
     timer_stop(&timer);
     if (next != NET_FOREVER)

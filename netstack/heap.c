@@ -1,5 +1,6 @@
-/* Blocks of powers of two, 64 to 2,048 bytes, a free list for each; what is freed stays in its
- * size. */
+/* The heap of lwIP. Blocks have a power of two of bytes, 64 to 2,048, and each size has a free
+ * list. A block that was freed is only used again for its own size: the heap never splits blocks
+ * and never joins them. */
 #include <netstack/heap.h>
 #include <string.h>
 #include "lwip/mem.h"
@@ -8,7 +9,7 @@
 #define SMALL   64u
 
 struct block {
-    struct block *next; /* while free */
+    struct block *next; /* in the list of free blocks */
     u32 class;
     u32 pad;
 };

@@ -1,3 +1,5 @@
+/* Connects the network stack of a guest to a virtual function of an Intel 82576 card
+ * (drivers/igbvf.h), which the VM was given. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -7,16 +9,17 @@
 #include <takt/errno.h>
 #include "drivers/igbvf.h"
 
-#define SHORTEST 60 /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
+/* Bytes of the shortest frame on a wire, without its check sequence (IEEE 802.3). */
+#define SHORTEST 60
 #define RETRY    (100 * NS_PER_MS)
-#define LOOK     NS_PER_S /* how often the physical function is looked after */
+#define LOOK     NS_PER_S /* how often we look whether the physical function is alive */
 
 static struct takt_pci pci;
 static struct igbvf nic;
 static void *memory;
-/* the bottom half alone */
+/* Only the bottom half uses these. */
 static bool up;
-static bool tx_full; /* frames had to wait */
+static bool tx_full; /* a frame could not be sent, because the ring was full */
 
 static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 
@@ -34,7 +37,8 @@ static bool present(void) {
 _Static_assert(NIC_FRAME <= NET_BUF_ROOM,
                "a buffer of the stack holds any frame that the ring lets pass");
 
-/* Frames are copied out of the device's buffers: those are larger than the stack's. */
+/* Hands a frame to the stack. It is copied, because the buffers of the device are larger than those
+ * of the stack. */
 static void take(const void *frame, u32 len) {
     struct net_buf *nb = net_buf_get();
 
@@ -52,8 +56,8 @@ static void poll(void *arg) {
         tx_full = false;
         tcp_send_again();
     }
-    /* No more than a ring of them, which is not refilled before done(): timers and threads get
-     * their turn. */
+    /* This takes no more than one ring of frames, because the ring is refilled only in done(). So
+     * timers and threads get their turn. */
     for (; (len = igbvf_receive(&nic, &frame)); n++) {
         take(frame, len);
         nic_receive_next(&nic.ring);
@@ -98,7 +102,8 @@ static void on_interrupt(u32 port, void *arg) {
 
 /* ---- the device, whose physical function may be reset ---- */
 
-/* Until that has a driver that answers. */
+/* Opens the device, and tries again until the physical function has a driver that answers. Prints
+ * each new reason once. */
 static void wait_for_it(void) {
     static const struct device_env env = { dma_addr, time_ns, nap };
     const char *told = NULL;
@@ -124,12 +129,12 @@ static void go(void) {
 
     event_set_handler(pci.port, NET_VCPU, on_interrupt, NULL);
     igbvf_interrupts(&nic, (u32)cmdline_u64("itr", 8000));
-    net_guest_run(); /* what came before there was a handler */
+    net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
 }
 
-/* What the mailbox says, and whether all is well; the scheduler hears when the VM's class
- * changes. */
+/* Looks at the mailbox of the physical function. Returns whether the device works. When the VM
+ * becomes I/O-intensive, or is no longer so, the scheduler is told. */
 static bool look(void) {
     static bool told;
     u64 flags = irq_save();

@@ -1,3 +1,4 @@
+/* The protocol of iperf 2, and its client. iperf.h explains it. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -6,17 +7,18 @@
 #include <netstack/socket.h>
 #include <netstack/start.h>
 
-#define PIECE   16380 /* of digits, so a multiple of 10 */
+/* Bytes that are sent at once; a multiple of 10, so that each piece begins with digit 0. */
+#define PIECE   16380
 #define LONGEST 1470
-/* that the server has for its report before it is asked again */
+/* How long the client waits for the server's report before it asks again. */
 #define ANSWER        (20 * NS_PER_MS)
 #define TRIES         250
 #define FLAG_VERSION1 0x80000000u
-#define FLAG_NUMBER64 0x08000000u /* numbers and counts have an upper half */
+#define FLAG_NUMBER64 0x08000000u /* numbers and counts have an upper half, in another word */
 
 static u8 digits[PIECE];
 
-/* ---- the format: words, big endian ---- */
+/* ---- the format: words of 32 bits, big endian ---- */
 
 static u32 word(const u8 *p, u32 n) {
     p += 4 * n;
@@ -28,7 +30,8 @@ static void put(u8 *p, u32 n, u64 v) {
     for (u32 i = 4; i--; v >>= 8) p[i] = (u8)v;
 }
 
-/* The upper half of the number is in the fourth word: of 2^31 and more we do not hear. */
+/* Reads word 0 only. The upper half of the number is in word 3, but nobody here sends 2^31
+ * datagrams. */
 struct iperf_head iperf_head(const u8 *p) {
     i64 number = (int32_t)word(p, 0);
 
@@ -71,7 +74,7 @@ static struct iperf_report get_report(const u8 *p) {
 
 /* ---- the client ---- */
 
-/* False: the server ended it. */
+/* Sends a TCP stream. Returns false if the server ended it early. */
 static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
     struct sock *s = net_connect(ip, port, &options);
@@ -94,7 +97,8 @@ static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     return n == 0;
 }
 
-/* The last datagram, until the server answers. */
+/* Sends the last datagram again and again until the server answers with its report. Returns false
+ * if it does not answer. */
 static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
                 struct iperf_report *r) {
     static u8 answer[IPERF_REPORT_SIZE];
@@ -128,7 +132,7 @@ static bool datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 s
         sock_send_to(s, digits, size, ip, port, NET_FOREVER);
     }
     printf("%s: udp %ld datagrams of %u bytes in %lu ns\n", who, n, size, time_ns() - start);
-    told = ask(s, digits, size, n + 1, ip, port, &r); /* one more */
+    told = ask(s, digits, size, n + 1, ip, port, &r); /* one more datagram than `n`: the last one */
     if (told)
         printf("%s: the server says %lu bytes in %lu ns, %u of %u datagrams lost, jitter %lu ns\n",
                who, r.bytes, r.ns, r.lost, r.datagrams, r.jitter_ns);
@@ -146,7 +150,7 @@ bool iperf_client(const char *who) {
 
     for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
     if (bytes || ns) {
-        if (!bytes) bytes = ~0ull; /* without a limit */
+        if (!bytes) bytes = ~0ull; /* there is no limit */
         if (!ns) ns = ~0ull;
         ok = stream(who, ip, port, bytes, ns);
     }

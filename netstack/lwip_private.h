@@ -1,8 +1,9 @@
-/* lwIP's private headers, for what its public ones do not offer: the lists of connections, their
- * states, and the fields of a segment's header. No other file includes them, so that a new version
- * of lwIP has to be compared with the sources in one place: grep for the users of this file.
+/* lwIP's private headers. The stack needs them for what lwIP's public headers do not offer: the
+ * lists of connections, their states, and the fields of a segment's header. No other file includes
+ * them. So whoever moves to a new version of lwIP finds all code that depends on its inside: grep
+ * for the users of this file.
  *
- * Known are lwIP 2.1 (Debian 12 has 2.1.3) and 2.2 (Debian 13 has 2.2.1). */
+ * The known versions are lwIP 2.1 (Debian 12 has 2.1.3) and 2.2 (Debian 13 has 2.2.1). */
 #ifndef NETSTACK_LWIP_PRIVATE_H
 #define NETSTACK_LWIP_PRIVATE_H
 

@@ -1,4 +1,5 @@
-/* The bottom half: buffers, the interface, what threads ask for, timers. */
+/* The bottom half of the network stack: the buffers of received frames, the interface between lwIP
+ * and the driver, what threads ask for, and timers. */
 #include <netstack/heap.h>
 #include <netstack/sock.h>
 #include <string.h>
@@ -13,14 +14,16 @@
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
 
-/* segments from backlogs through TCP in a turn: the device's ring fills meanwhile */
+/* How many segments go from backlogs through TCP in one turn. The device's ring fills meanwhile, so
+ * a turn has to end before the ring is full. */
 #define REPLAYS 32
 
-/* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for SYN, FIN and
- * acknowledgements. What is sent is limited by tcp.c (NET_SENT_*). Of what is received, lwIP
- * keeps a struct tcp_seg in the heap for each segment beyond a gap, so each buffer has
- * NET_BUF_HEAP bytes. Without these limits peers who hold gaps open, or acknowledge nothing,
- * would fill the heap, and nobody else would get a connection. */
+/* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for segments
+ * without data: SYN, FIN and acknowledgements. HEAP_SENT is for what is sent; tcp.c keeps to that
+ * limit (NET_SENT_*). The third share is for what is received: lwIP keeps a struct tcp_seg in the
+ * heap for each segment beyond a gap, so there are NET_BUF_HEAP bytes for each buffer. Without
+ * these limits a peer that never closes a gap, or acknowledges nothing, would fill the heap, and no
+ * other peer could connect. */
 #define HEAP_CONNECTIONS (64u << 10)
 #define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
 
@@ -91,8 +94,9 @@ void net_verify(bool sums) {
     NETIF_SET_CHECKSUM_CTRL(&net.netif, flags);
 }
 
-/* What nobody has summed: the device finds the pseudo header's sum where its own is to be. lwIP
- * has all headers in one piece. */
+/* Prepares a packet whose UDP or TCP checksum lwIP has left out: puts the sum of the pseudo header
+ * where the device will put the checksum. Returns where that is, or zeros if there is nothing to be
+ * done. lwIP puts all headers into the first pbuf. */
 static struct net_open_sum open_sum(struct pbuf *p) {
     struct net_open_sum open = { 0 };
     const struct eth_hdr *eth = p->payload;
@@ -138,8 +142,8 @@ drop:
     return ERR_BUF;
 }
 
-/* Between lwIP's IP and its ARP: what TCP would send to a peer that knows better already stays
- * here. */
+/* lwIP's IP layer calls this to send a packet through ARP. If the packet tells the peer less than
+ * the peer already knows, it is not sent. */
 static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to) {
     struct tcp_told told = { 0 };
     err_t err;
@@ -205,11 +209,15 @@ int net_init(const struct net_config *config, const struct net_host *host) {
 
 /* ---- what threads ask for ---- */
 
+/* A thread sets its socket's bit first and calls the bottom half afterwards; net_poll() clears
+ * `kicked` first and reads the bits afterwards. So no bit is overlooked. */
 void sock_notify(struct sock *s) {
     __atomic_fetch_or(&net.pending, BIT(sock_index(s)), __ATOMIC_SEQ_CST);
     if (!__atomic_exchange_n(&net.kicked, 1, __ATOMIC_SEQ_CST)) net.host.kick(net.host.arg);
 }
 
+/* The fence makes what the caller has written visible before `waiting` is read. wait_for() in
+ * socket.c sets `waiting` first and then looks. So at least one of them sees the other. */
 void sock_wake(struct sock *s, enum sock_event event) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&s->waiting[event], __ATOMIC_RELAXED))
@@ -231,9 +239,9 @@ void sock_reclaim(struct sock *s) {
 void sock_done(struct sock *s, int result) {
     u32 cmd = __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE);
 
-    while (cmd != CMD_CLOSE && /* which nobody waits for, and which may have come since */
-           !__atomic_compare_exchange_n(&s->cmd, &cmd, CMD_NONE, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST))
+    /* No thread waits for CMD_CLOSE, and one may have come since: it has to stay. */
+    while (cmd != CMD_CLOSE && !__atomic_compare_exchange_n(&s->cmd, &cmd, CMD_NONE, false,
+                                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
     __atomic_store_n(&s->cmd_result, result, __ATOMIC_RELEASE);
     sock_wake(s, EVENT_READ);
@@ -286,7 +294,9 @@ void sock_service(struct sock *s) {
 bool sock_put_off(struct sock *s) {
     if (!sock_owned(s)) return false;
     __atomic_store_n(&s->put_off, 1, __ATOMIC_SEQ_CST);
-    return sock_owned(s); /* if not any more, its thread may not have seen it */
+    /* If it is not owned any more, its thread may have released it before it could see put_off.
+     * Then nobody would come back to the socket, so the caller has to do the work now. */
+    return sock_owned(s);
 }
 
 u64 net_poll(void) {
@@ -305,7 +315,7 @@ u64 net_poll(void) {
     wait = sys_timeouts_sleeptime();
     if (__atomic_load_n(&net.pending, __ATOMIC_SEQ_CST)) return now;
     if (wait == SYS_TIMEOUTS_SLEEPTIME_INFINITE) return NET_FOREVER;
-    /* The same whenever it is asked, to the nanosecond: a guest's timer that is set again costs
-     * an exit. */
+    /* Round up to lwIP's milliseconds. So the result is the same, to the nanosecond, however often
+     * the same timer is asked for. A guest's timer that is set to a new time costs an exit. */
     return (now / NS_PER_MS + wait) * NS_PER_MS;
 }

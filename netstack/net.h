@@ -1,12 +1,12 @@
-/* The network stack of a guest: lwIP, one Ethernet interface, and the sockets of socket.h.
+/* The network stack of a guest: lwIP with one Ethernet interface, and the sockets of socket.h.
  *
- * There are two kinds of context. The bottom half is one, on the vCPU that takes the interrupts:
- * every function of this header belongs to it, and all of lwIP. Threads use socket.h, on whatever
- * vCPU; they share with the bottom half the queues of spsc.h and single words, never a lock, so
- * that neither waits for a vCPU that is off its pCPU.
+ * Two kinds of context use the stack. The bottom half is one context, on the vCPU that takes the
+ * interrupts. All of lwIP and every function of this header belong to it. Threads use socket.h, on
+ * any vCPU. A thread and the bottom half share only the queues of spsc.h and single words that are
+ * read and written atomically, and never a lock. With a lock, one side would wait for the other
+ * while the other's vCPU is off its pCPU, which may take tens of milliseconds.
  *
- * There is one stack in a guest, as lwIP keeps its state in global variables.
- */
+ * There is one stack in a guest, because lwIP keeps its state in global variables. */
 #ifndef NETSTACK_NET_H
 #define NETSTACK_NET_H
 
@@ -17,125 +17,145 @@
 
 struct sock;
 
+/* One piece of a frame to be sent. The caller owns the memory. */
 struct net_frag {
     const void *data;
     u32 len;
 };
 
-/* A checksum that is left to the device (virtio 1.2, 5.1.6.2): of the frame's bytes from `start`
- * on, to be put at start + offset, where the sum of the pseudo header is. start 0: none. */
+/* A checksum that the stack leaves to the device (virtio 1.2, 5.1.6.2). The device sums the bytes
+ * of the frame from `start` to its end, and stores the sum at start + offset. Before that, the sum
+ * of the pseudo header stands there. If `start` is 0, no checksum is left open. */
 struct net_open_sum {
     u16 start, offset;
 };
 
-/* What the stack needs of who runs it, on a host or in a guest. `arg` comes first everywhere. */
+/* What the stack needs from its surroundings: from a guest, or from a test on the host. Each
+ * function gets `arg` as its first argument. */
 struct net_host {
     void *arg;
+    /* The time in nanoseconds. It never goes back. */
     u64 (*now_ns)(void *arg);
-    /* A frame without FCS, in `n` pieces that are valid until this returns. False: no room, it is
-     * dropped and counted. */
+    /* Sends a frame without its check sequence (FCS). Its `n` pieces are valid until this returns.
+     * Returns false if there is no room. The stack then drops the frame and counts it. */
     bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
-    /* From a thread: net_poll() is wanted soon in the bottom half. */
+    /* Called from a thread: the bottom half shall call net_poll() soon. */
     void (*kick)(void *arg);
-    /* Event number `event` (below 2 * NET_SOCKETS) may have come; called in the bottom half. It
-     * must not take a lock that is held with a thread's vCPU off its pCPU. Kept until the wait, if
-     * nobody waits yet. */
+    /* Called in the bottom half: event number `event` (below 2 * NET_SOCKETS) may have come. If no
+     * thread waits for it yet, the event has to be kept for the next wait(). This must not take a
+     * lock that a thread may hold while its vCPU is off its pCPU. */
     void (*wake)(void *arg, unsigned event);
-    /* From a thread: waits for that event; false if now_ns() reaches the deadline before. Nobody
-     * else waits for it. */
+    /* Called from a thread: waits for the event. Returns false if now_ns() reaches the deadline
+     * first. At most one thread waits for an event. */
     bool (*wait)(void *arg, unsigned event, u64 deadline_ns);
-    /* From threads and net_init(), never from the bottom half. alloc: 16-byte aligned, NULL if
-     * there is none. */
+    /* Called from threads and from net_init(), never from the bottom half. alloc() returns memory
+     * that is aligned to 16 bytes, or NULL if there is none. */
     void *(*alloc)(void *arg, size_t size);
     void (*free)(void *arg, void *p);
 };
 
 enum net_model {
-    NET_PLAIN, /* lwIP as it is: nobody owns a socket */
-    NET_OWNER, /* Linux's model: who receives owns the socket meanwhile */
+    NET_PLAIN, /* lwIP as it is: no thread ever owns a socket */
+    NET_OWNER, /* Linux's model: a thread that receives owns the socket meanwhile */
 };
 
 struct net_config {
     u8 mac[6];
-    u32 ip, mask, gateway; /* as 0x0a000001 for 10.0.0.1; gateway 0: none */
-    u16 mtu;               /* 0: 1,500 */
+    u32 ip, mask, gateway; /* 10.0.0.1 is 0x0a000001; gateway 0: there is none */
+    u16 mtu;               /* bytes; 0: 1,500 */
     enum net_model model;
-    bool early_ack; /* with NET_OWNER: Algorithm 1 */
-    bool tx_open;   /* checksums of UDP and TCP are left to the device */
-    unsigned bufs;  /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
-    /* of them, that the driver keeps empty with the device: no socket gets these */
+    bool early_ack; /* with NET_OWNER: acknowledge early, by Algorithm 1 of vTurbo */
+    bool tx_open;   /* the checksums of UDP and TCP are left to the device */
+    unsigned bufs;  /* buffers of NET_BUF_SIZE bytes for received frames; see net_bufs_for() */
+    /* How many of `bufs` the driver keeps empty with the device; sockets get none of these. */
     unsigned posted;
 };
 
-/* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the
- * smallest socket. */
+/* Starts the stack. Call it once. Both structures are copied. Returns 0, or
+ *   -ENOMEM  there is too little memory
+ *   -EBUSY   the stack was started before
+ *   -EINVAL  there are fewer buffers than `posted`, NET_BUFS_KEPT and the least that one socket
+ *            needs, net_bufs_for(NET_RCVBUF_MIN), together */
 int net_init(const struct net_config *config, const struct net_host *host);
 
-/* Takes what threads ask for, runs the timers that are due. Returns the time at which it wants to
- * be called again. */
+/* Does what threads have asked for, and runs the timers that are due. Returns the time, in terms of
+ * net_host.now_ns(), at which it wants to be called again. */
 u64 net_poll(void);
 
-void net_set_model(enum net_model model); /* of sockets that are opened from now on */
-void net_set_early_ack(bool on);          /* takes effect with the next segment */
+void net_set_model(enum net_model model); /* holds for sockets that are opened from now on */
+void net_set_early_ack(bool on);          /* holds from the next segment on */
 
 /* ---- received frames ---- */
 
 #define NET_BUF_SIZE 2048
-/* of lwIP's heap for each buffer: struct tcp_seg, with its header in heap.c */
+/* Bytes of lwIP's heap for each buffer: a struct tcp_seg, with the header that heap.c puts before
+ * it. */
 #define NET_BUF_HEAP 64
+/* Bytes of a buffer that a frame may use; the rest describes the frame. */
 #define NET_BUF_ROOM (NET_BUF_SIZE - 128)
-/* buffers that no socket gets, so that segments without data are always served */
+/* Buffers that no socket gets, so that a segment without data (an acknowledgement, a SYN) always
+ * finds one. */
 #define NET_BUFS_KEPT 32
 
+/* A received frame, and the buffer that it lies in. */
 struct net_buf {
-    struct pbuf_custom pc; /* first: lwIP's name of the buffer */
+    struct pbuf_custom pc; /* lwIP knows the buffer by a pointer to this */
     struct net_buf *next;  /* in the free list or a backlog */
-    struct sock *sock;     /* whose account it is on; NULL: nobody's */
-    u32 generation;        /* of that socket */
-    /* of a TCP segment for a socket */
+    struct sock *sock;     /* the socket to whose account the buffer counts; NULL: to none */
+    /* The generation of that socket; if it is another one by now, the buffer counts no longer. */
+    u32 generation;
+    /* The next three describe a TCP segment for a socket. */
     u32 seq;
-    u16 len;    /* bytes of data */
-    bool plain; /* ACK is set; SYN, FIN, RST, URG are not */
-    bool early; /* was acknowledged early */
-    /* of any frame; the driver's word, and so false after net_buf_get() */
-    /* checksums of UDP and TCP need no look: they were verified, or never left this machine */
+    u16 len;    /* bytes of data, without headers */
+    bool plain; /* ACK is set, and none of SYN, FIN, RST and URG is */
+    bool early; /* it was acknowledged early */
+    /* The checksums of UDP and TCP need no check, because the device verified them, or because the
+     * frame never left this machine. The driver sets this; net_buf_get() clears it. */
     bool checked;
-    /* of a datagram */
+    /* The sender of a datagram. */
     u16 port;
     u32 ip;
     u8 pad[128 - 16 - sizeof(struct pbuf_custom) - 3 * 8];
     u8 data[NET_BUF_ROOM];
 };
 
-/* An empty buffer for the driver, which fills `data` from any offset on; NULL: none is free. */
+/* Takes an empty buffer for the driver, which may put a frame anywhere into `data`. Returns NULL if
+ * no buffer is free. */
 struct net_buf *net_buf_get(void);
-void net_buf_put(struct net_buf *nb); /* unused */
-/* A frame of `len` bytes at data + offset; the buffer is the stack's from here on, also if the
- * frame is no good. */
+void net_buf_put(struct net_buf *nb); /* Gives a buffer back that was not used. */
+/* Hands a frame to the stack: `len` bytes that begin at data + offset. The buffer belongs to the
+ * stack from now on, also if the frame is not valid. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len);
-/* Lets TCP send what it could not: the driver has room for frames again. In the bottom half. */
+/* Lets TCP send what it could not send before. The driver calls this, in the bottom half, when it
+ * has room for frames again. */
 void tcp_send_again(void);
 
 /* ---- counters ---- */
 
+/* Counters since net_init(). */
 struct net_stats {
-    u64 rx_frames, rx_dropped; /* dropped: too long, or no buffer where the driver asked for one */
+    /* dropped: too long, or the driver asked for a buffer and there was none */
+    u64 rx_frames, rx_dropped;
     u64 tx_frames, tx_dropped;
     u64 rx_unsummed,
-        /* of these, whose UDP or TCP checksum the stack did not look at, or left open */
+        /* Frames whose UDP or TCP checksum the stack did not verify, or left to the device. */
         tx_unsummed;
-    /* acknowledgements without data that went out */
-    u64 ack_bottom_half; /* when a segment arrived at a socket that nobody owned */
-    u64 ack_early;       /* Algorithm 1 */
-    u64 ack_process;     /* because a thread released the socket or had read */
+    /* The next four count acknowledgements without data that were sent, by their reason. */
+    u64 ack_bottom_half; /* a segment arrived at a socket that no thread owned */
+    u64 ack_early;       /* early, by Algorithm 1 */
+    u64 ack_process;     /* a thread released the socket, or had read data */
+    /* lwIP's timer for delayed acknowledgements was due */
     u64 ack_timer;
-    u64 ack_suppressed; /* not sent: the peer has a higher one already */
-    /* segments with data whose number was raised to what the peer has already */
+    u64 ack_suppressed; /* not sent, because the peer already has a higher one */
+    /* Segments with data whose acknowledgement number was raised to the highest one that the peer
+     * already has. */
     u64 ack_raised;
-    u64 backlog_segments; /* that went into a backlog */
-    u64 backlog_highest;  /* most segments in one backlog */
-    u64 drop_no_room;     /* segments or datagrams for a socket that holds all the buffers it may */
-    /* connections aborted because TCP refused what had been acknowledged: never */
+    u64 backlog_segments; /* segments that were put into a backlog */
+    u64 backlog_highest;  /* the most segments that one backlog held */
+    /* Segments or datagrams dropped, because their socket held all the buffers that it may. */
+    u64 drop_no_room;
+    /* Connections that were reset because TCP refused data that had been acknowledged early. This
+     * is 0 unless the stack is wrong. */
     u64 early_lost;
 };
 const struct net_stats *net_stats(void);

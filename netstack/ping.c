@@ -1,3 +1,4 @@
+/* Echo requests and their answers, for the bottom half. ping.h explains them. */
 #include <netstack/ping.h>
 #include <netstack/sock.h>
 #include <string.h>

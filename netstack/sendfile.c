@@ -1,7 +1,8 @@
+/* Sends a range of a disk through a socket. sendfile.h explains it. */
 #include <guest/pagecache.h>
 #include <netstack/sendfile.h>
 
-#define PIECE 16384 /* of which the first is sent while the next is read */
+#define PIECE 16384 /* the first piece is sent while the second is read */
 
 i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
                    u64 len, u64 deadline) {

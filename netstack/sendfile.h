@@ -1,10 +1,10 @@
-/* In-kernel file-to-socket transfer (vTurbo, section 5.2): a range of a disk goes out through a
- * socket, and no buffer of the application's is between them. Pages of the cache are copied once,
- * into the socket's send buffer, to which lwIP refers until they are acknowledged. In a guest only.
+/* Sends a file through a socket inside the kernel (vTurbo, section 5.2): a range of a disk goes to
+ * a peer without a buffer of the application in between. Each page of the page cache is copied
+ * once, into the send buffer of the socket. lwIP refers to it there until the peer has acknowledged
+ * it. For guests only, because it needs the page cache.
  *
- * Called by a thread of the turbo vCPU, as a server in the kernel would, reads are queued and
- * completed without the regular vCPUs.
- */
+ * A server in the kernel calls it from a thread of the turbo vCPU. Reads of the disk are then
+ * queued and completed without the regular vCPUs. */
 #ifndef NETSTACK_SENDFILE_H
 #define NETSTACK_SENDFILE_H
 
@@ -13,9 +13,10 @@
 struct pagecache;
 struct pagecache_stream;
 
-/* How many of `len` bytes from `offset` of the disk were taken: all of them unless the deadline
- * came. None: -EAGAIN, or what pagecache_read() or sock_send() says. `at` as for
- * pagecache_read(). */
+/* Sends `len` bytes that begin at byte `offset` of the disk. `at` is that of pagecache_read().
+ * Returns how many bytes the socket took: fewer than `len` if the deadline came or if there was an
+ * error. If the socket took none, it returns -EAGAIN, or the error of pagecache_read() or
+ * sock_send(). */
 i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
                    u64 len, u64 deadline);
 

@@ -1,5 +1,5 @@
-/* Inside the stack: the socket, and what net.c, tcp.c, udp.c (the bottom half) and socket.c
- * (threads) ask of each other. */
+/* The socket as the inside of the stack sees it, and the functions that net.c, tcp.c and udp.c (the
+ * bottom half) and socket.c (threads) call in each other. Programs include socket.h. */
 #ifndef NETSTACK_SOCK_H
 #define NETSTACK_SOCK_H
 
@@ -12,91 +12,111 @@
 struct tcp_pcb;
 struct udp_pcb;
 
-enum slot { SLOT_FREE, SLOT_TAKEN, SLOT_SPARE }; /* spare: a connection that a listener may make */
+/* The state of an entry of net.socks. A spare socket waits for a connection that a listener may
+ * make: it has its memory, and no peer yet. */
+enum slot { SLOT_FREE, SLOT_TAKEN, SLOT_SPARE };
+/* What a thread asks the bottom half to do with a socket. */
 enum sock_cmd { CMD_NONE, CMD_BIND, CMD_LISTEN, CMD_CONNECT, CMD_SHUTDOWN, CMD_CLOSE };
+/* What a thread can wait for: data, a connection or the result of a command (READ); room (WRITE).
+ */
 enum sock_event { EVENT_READ, EVENT_WRITE };
 
+/* A socket. Its fields are grouped by the context that writes them, because no lock guards them. */
 struct sock {
-    u32 slot; /* FREE -> TAKEN: by compare and swap; else by whoever has it */
+    /* From FREE to TAKEN by compare-and-swap. All other changes are made by the context that has
+     * the slot. */
+    u32 slot;
 
-    /* set when it is taken, then constant; the memory stays for the next one */
+    /* Set when the slot is taken, then constant. The memory of the queues stays for the next user
+     * of the slot. */
     enum sock_type type;
     u32 rcvbuf;
-    u32 quota;    /* buffers it may hold, which are reserved for it */
-    bool ownable; /* NET_OWNER */
+    u32 quota;    /* how many buffers it may hold; they are reserved for it */
+    bool ownable; /* a thread owns it while it receives (NET_OWNER) */
+    /* The listener that it was made for; NULL: none. */
     struct sock *parent;
 
-    /* queues */
-    struct spsc rx;       /* struct pbuf: received, in order */
-    struct byte_ring tx;  /* TCP: the stream; UDP: datagrams, each behind a struct udp_head */
-    struct spsc accepted; /* a listener's: struct sock */
+    /* The queues between the two contexts. */
+    struct spsc rx; /* of struct pbuf: received data, in order */
+    /* For TCP the stream; for UDP datagrams, each behind its struct udp_head. */
+    struct byte_ring tx;
+    /* Of struct sock: the connections of a listener that no thread has taken yet. */
+    struct spsc accepted;
 
-    /* threads write, the bottom half reads */
-    u32 owned;
-    /* the bottom half has left something undone because it is owned; it writes it too */
+    /* Threads write these, the bottom half reads them. */
+    u32 owned; /* a thread owns the socket now */
+    /* The bottom half sets this when it leaves work undone because the socket is owned. The thread
+     * that releases the socket clears it and calls for the bottom half. */
     u32 put_off;
-    u32 consumed; /* bytes read, modulo 2^32 */
-    u32 cmd;
+    u32 consumed; /* bytes read so far, modulo 2^32 */
+    u32 cmd;      /* the command (enum sock_cmd), and its arguments */
     u32 cmd_ip;
     u16 cmd_port;
+    /* For each enum sock_event: a thread waits for it. */
     u32 waiting[2];
-    bool abort; /* goes with CMD_CLOSE */
-    /* threads alone */
-    struct pbuf *piece; /* of the first of rx: what is read next */
+    bool abort; /* with CMD_CLOSE: reset the connection */
+    /* Only threads use these. */
+    /* Where the next byte is read: the part of the first pbuf of rx, and the offset in it. */
+    struct pbuf *piece;
     u32 offset;
-    u32 reported; /* of consumed */
-    u32 read;     /* bytes read, not published yet */
+    u32 reported; /* the value of `consumed` when the bottom half was last told */
+    u32 read;     /* bytes read that are not in `consumed` yet */
 
-    /* the bottom half writes, threads read */
-    int cmd_result; /* 1: not done */
+    /* The bottom half writes these, threads read them. */
+    int cmd_result; /* of the last command; 1: it is not done yet */
     bool connected, eof;
-    int error; /* negative; 0: none */
-    u32 ip;    /* of the peer */
+    int error; /* what ended the connection, a negative errno; 0: nothing did */
+    u32 ip;    /* address of the peer */
     u16 port;
 
-    /* the bottom half alone */
-    struct backlog backlog; /* threads read count */
+    /* Only the bottom half uses these. Threads read backlog.count and `listening`. */
+    struct backlog backlog;
     union {
         struct tcp_pcb *tcp;
         struct udp_pcb *udp;
     } pcb;
-    u32 generation; /* of the slot's users */
-    u32 held;       /* buffers, wherever they are */
-    u32 freed;      /* of rx: entries before it have been freed */
-    u32 pushed;     /* bytes into rx */
-    u32 recved;     /* of consumed: told to lwIP */
-    u32 given;      /* of tx: given to lwIP */
-    bool listening; /* threads read it */
+    u32 generation; /* grows each time that the slot is freed */
+    u32 held;       /* how many buffers count to its account, wherever they are */
+    u32 freed;      /* index into rx: the bottom half has freed the entries before it */
+    u32 pushed;     /* bytes that were put into rx so far */
+    u32 recved;     /* how much of `consumed` lwIP was told */
+    u32 given;      /* index into tx: lwIP was given the bytes before it */
+    bool listening;
     bool closing, fin_wanted, fin_sent, ack_due;
-    bool held_back; /* lwIP was not given all of tx, as too much is queued to be sent */
+    bool held_back; /* lwIP was not given all of tx, because too much waits to be sent */
 };
 
-/* What all connections together may have queued to be sent, in pbufs of lwIP: a segment is two, its
- * headers and its data. With NET_SENT_EACH a connection goes on when others have used up
- * NET_SENT_ALL, as their peers acknowledge nothing. */
+/* What all connections together may have queued in lwIP, in pbufs. A segment is two pbufs: its
+ * headers and its data. Each connection may have NET_SENT_EACH pbufs even when the others have used
+ * up NET_SENT_ALL. Otherwise peers that acknowledge nothing would stop the other connections. */
 #define NET_SENT_ALL  640u
 #define NET_SENT_EACH 8u
-/* Bytes of the heap for each: struct tcp_seg and the data's pbuf take 64, the headers' pbuf 128. */
+/* Bytes of the heap for each: struct tcp_seg and the pbuf of the data take 64 together, the pbuf of
+ * the headers takes 128. */
 #define NET_SENT_PBUF 128u
 
-/* What an acknowledgement that goes out is counted as. */
+/* Why an acknowledgement is sent. The counters of struct net_stats follow from it. */
 enum net_why { WHY_ARRIVAL, WHY_EARLY, WHY_PROCESS, WHY_TIMER };
 
+/* The state of the stack. There is one in a guest. */
 struct net {
     struct net_host host;
     struct net_config config;
     struct netif netif;
     struct net_stats stats;
     enum net_model model;
+    /* replaying: segments of a backlog go through TCP now; replaying_early: this one was
+     * acknowledged early */
     bool up, early_ack, replaying, replaying_early;
     enum net_why why;
     struct net_buf *free;
     unsigned bufs, nr_free;
     void *buf_memory, *heap_memory;
-    u32 reserved; /* buffers, by sockets; atomic */
-    u64 pending;  /* sockets that threads want looked at; atomic */
+    u32 reserved; /* buffers that sockets have reserved; atomic */
+    u64 pending;  /* one bit for each socket that a thread wants looked at; atomic */
+    /* The bottom half was called and has not run yet; atomic. */
     u32 kicked;
-    /* segments that may still go from backlogs through TCP before the next net_poll() */
+    /* How many segments may still go from backlogs through TCP before the next net_poll(). */
     u32 replays;
     struct sock socks[NET_SOCKETS];
 };
@@ -108,40 +128,51 @@ static inline bool sock_owned(const struct sock *s) {
 }
 static inline u64 net_now(void) { return net.host.now_ns(net.host.arg); }
 
-/* ---- threads ---- */
+/* ---- called by threads ---- */
+/* Has the bottom half look at the socket soon. */
 void sock_notify(struct sock *s);
 
-/* ---- whoever takes a slot ---- */
-void sock_clear(struct sock *s); /* all but what was set when it was taken */
+/* ---- called by the context that takes a slot ---- */
+/* Resets all fields but those that are set when the slot is taken. */
+void sock_clear(struct sock *s);
 
-/* ---- the bottom half ---- */
-/* whether lwIP looks at the UDP and TCP checksums of what it takes in next */
+/* ---- called in the bottom half ---- */
+/* Sets whether lwIP verifies the UDP and TCP checksums of the packets that it gets from now on. */
 void net_verify(bool sums);
-/* after what it may wait for has been written */
+/* Wakes the thread that waits for `event`. Call it after what the thread waits for was written. */
 void sock_wake(struct sock *s, enum sock_event event);
-void sock_reclaim(struct sock *s); /* buffers that have been read */
-/* the buffer is on its account from here on */
+void sock_reclaim(struct sock *s); /* Frees the buffers that the thread has read. */
+/* Counts the buffer to the socket's account. */
 void sock_charge(struct sock *s, struct net_buf *nb);
-void sock_done(struct sock *s, int result); /* of its command */
-/* the slot, when neither side uses it any more */
+/* Ends the command of the socket with this result, and wakes its thread. */
+void sock_done(struct sock *s, int result);
+/* Frees the slot. Call it when neither side uses it any more. A connection of a listener that still
+ * listens becomes spare again. */
 void sock_free(struct sock *s);
+/* Does for the socket what its thread asked for. */
 void sock_service(struct sock *s);
-bool sock_put_off(struct sock *s); /* true: it is owned, and to be looked at when it is released */
+/* Returns true if a thread owns the socket: what was to be done is done after the release. */
+bool sock_put_off(struct sock *s);
 
+/* sock_service() for TCP and for UDP, and the command of a socket. */
 void tcp_sock_service(struct sock *s);
 void tcp_sock_command(struct sock *s, enum sock_cmd cmd);
 void udp_sock_service(struct sock *s);
 void udp_sock_command(struct sock *s, enum sock_cmd cmd);
 
-/* What a TCP segment that went out told its peer. */
+/* What a TCP segment that was sent told its peer: the acknowledgement number, and the right edge of
+ * the window. */
 struct tcp_told {
-    struct sock *s; /* NULL: nobody's */
+    struct sock *s; /* NULL: the segment belongs to no socket */
     u32 ack, edge;
 };
-/* False: the segment at p (IP header first) is not to be sent. */
+/* Called for each packet that lwIP wants to send. `p` begins with the IP header. It may raise the
+ * acknowledgement number. Returns false if the packet shall not be sent. Fills in *told. */
 bool tcp_may_send(struct pbuf *p, struct tcp_told *told);
+/* Called when that packet was sent. */
 void tcp_was_sent(const struct tcp_told *told);
 
+/* Stands before each datagram in a send buffer. `len` is in bytes. */
 struct udp_head {
     u32 ip;
     u16 port, len;

@@ -13,7 +13,8 @@ static u32 power_of_two(u32 n) {
     return p;
 }
 
-/* Makes *mem hold n * each bytes, n a power of two that *size becomes. The contents are lost. */
+/* Makes *mem hold at least `n` elements of `each` bytes, and rounds their number up to a power of
+ * two, which it stores in *size. The contents are lost. Returns false if there is no memory. */
 static bool resize(void *mem, u32 *size, u32 n, size_t each) {
     void **p = mem;
 
@@ -27,6 +28,7 @@ static bool resize(void *mem, u32 *size, u32 n, size_t each) {
     return true;
 }
 
+/* Reserves buffers for a socket. Returns false if too few are left. */
 static bool reserve(u32 bufs) {
     if (__atomic_add_fetch(&net.reserved, bufs, __ATOMIC_SEQ_CST) <=
         net.bufs - NET_BUFS_KEPT - net.config.posted)
@@ -73,7 +75,9 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
 
 /* ---- waiting ---- */
 
-/* Waits until ready(s). False: the deadline came first. */
+/* Waits until ready(s) is true. Returns false if the deadline came first. `waiting` is set before
+ * ready() is asked for the last time, so that sock_wake() cannot miss a thread that is about to
+ * wait. */
 static bool wait_for(struct sock *s, enum sock_event event, u64 deadline,
                      bool (*ready)(const struct sock *s)) {
     bool in_time = true;
@@ -91,6 +95,7 @@ static bool is_done(const struct sock *s) {
     return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1;
 }
 
+/* Has the bottom half do `cmd` for the socket, and waits for the result. */
 static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
     if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) != CMD_NONE) return -EBUSY;
     s->cmd_result = 1;
@@ -117,7 +122,7 @@ int sock_listen(struct sock *s, unsigned most) {
         struct sock *c;
         int err = sock_open(SOCK_TCP, &options, &c);
 
-        if (err) return err; /* those that were made go with the listener */
+        if (err) return err; /* closing the listener frees the sockets that were made before */
         c->parent = s;
         __atomic_store_n(&c->slot, SLOT_SPARE, __ATOMIC_RELEASE);
     }
@@ -169,9 +174,10 @@ void sock_own(struct sock *s) {
     __atomic_store_n(&s->owned, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Tells how much was read, and asks the bottom half to look when it matters: segments wait for
- * the release, something was put off until then, or a quarter of the buffer has become free
- * since it was told. Else the next segment does. */
+/* Publishes how much was read. Then calls the bottom half if it matters: segments wait in the
+ * backlog, something was put off until the release, or a quarter of the buffer has become free
+ * since the bottom half was last told. Otherwise the bottom half finds out when the next segment
+ * arrives, and the call is saved. */
 void sock_release(struct sock *s) {
     bool much, put_off;
 
@@ -189,14 +195,14 @@ static bool readable(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) || spsc_peek(&s->rx);
 }
 
-/* Done with the first of rx. */
+/* Removes the first entry of rx, which was read. */
 static void next_received(struct sock *s) {
     s->piece = NULL;
     s->offset = 0;
     spsc_pop(&s->rx);
 }
 
-/* What is in the receive queue, up to `size` bytes. */
+/* Passes up to `size` bytes from the receive queue to take(). Returns how many. */
 static size_t take_out(struct sock *s, size_t size, sock_take_fn take, void *arg) {
     size_t done = 0;
     struct pbuf *p;
@@ -228,7 +234,9 @@ i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg
     for (;;) {
         sock_own(s);
         eof = __atomic_load_n(&s->eof,
-                              /* before the queue: all data is in it when eof is set */
+                              /* Read `eof` before the queue. When eof is set, all data is in the
+                               * queue already; in the other order, the last data could be missed.
+                               */
                               __ATOMIC_ACQUIRE);
         n = take_out(s, size, take, arg);
         sock_release(s);
@@ -238,6 +246,7 @@ i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg
     }
 }
 
+/* A sock_take_fn that copies the data, and moves the pointer in `arg` on. */
 static void copy_on(void *arg, const u8 *data, size_t n) {
     u8 **to = arg;
 
@@ -275,6 +284,7 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
 
 /* ---- sending ---- */
 
+/* The connection has ended with an error. */
 static bool lost(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error;
 }
@@ -337,7 +347,7 @@ i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
     return done;
 }
 
-/* Room for the largest datagram. */
+/* Returns whether there is room for the largest datagram. */
 static bool sendable(const struct sock *s) {
     return s->tx.size - byte_ring_count(&s->tx) >= sizeof(struct udp_head) + 1472;
 }
@@ -348,13 +358,14 @@ int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port
     size_t len[2] = { sizeof(head), size };
 
     if (s->type != SOCK_UDP || size > 1472) return -EINVAL;
-    if (!s->connected) { /* from any port, unless it is bound */
+    if (!s->connected) { /* a socket that is not bound gets any free port */
         int err = sock_connect(s, 0, 0, NET_FOREVER);
 
         if (err) return err;
     }
     if (!wait_for(s, EVENT_WRITE, deadline, sendable)) return -EAGAIN;
-    /* The two parts become visible together: a consumer may look in between. */
+    /* Head and data become visible together, because the bottom half may look between the two
+     * copies. */
     for (u32 tail = s->tx.tail, i = 0; i < 2; i++) {
         for (size_t n, done = 0; done < len[i]; done += n, tail += n) {
             u32 at = tail & (s->tx.size - 1);

@@ -1,3 +1,5 @@
+/* Starts the network stack by the command line of the guest, on the card that it finds. start.h
+ * explains it. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -31,7 +33,8 @@ struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
 
 /* ---- command line ---- */
 
-/* A.B.C.D or A.B.C.D/N; *bits stays as it was without /N. False: it is neither. */
+/* Reads A.B.C.D or A.B.C.D/N. Without /N, *bits stays as it was. Returns false if the text is
+ * neither. */
 static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
     u32 value[5] = { 0 }, n = 0;
 
@@ -50,6 +53,7 @@ static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
     return true;
 }
 
+/* Like net_cmdline_ip(), and sets *bits if the address ends in /N. */
 static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
     char text[32];
     u32 ip;

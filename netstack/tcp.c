@@ -1,5 +1,6 @@
-/* The bottom half of TCP sockets: segments for an owned one go to its backlog, and what Algorithm 1
- * wants is sent. */
+/* The bottom half of TCP sockets. Segments for a socket that a thread owns go to its backlog;
+ * acknowledgements are sent early by Algorithm 1 of vTurbo (section 3.2); and what threads ask for
+ * is passed to lwIP. */
 #include <netstack/hooks.h>
 #include <netstack/ping.h>
 #include <netstack/sock.h>
@@ -14,16 +15,18 @@ static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err);
 
 /* ---- segments ---- */
 
+/* The header of a received or sent TCP segment, decoded. */
 struct segment {
     const struct ip_hdr *ip;
     struct tcp_hdr *tcp;
     u32 seq, ack;
-    u16 total, len; /* of the packet; of its data */
+    u16 total, len; /* total: bytes of the packet; len: bytes of data */
     u8 flags;
 };
 
-/* A TCP segment behind an IP header without options, all of it in p. What is not is for lwIP to
- * drop. */
+/* Decodes the packet `p`, which begins with its IP header. Returns false if it is not a whole TCP
+ * segment behind an IP header without options. lwIP deals with such a packet, and drops it if it is
+ * not valid. */
 static bool parse(const struct pbuf *p, struct segment *g) {
     u16 header;
 
@@ -44,7 +47,8 @@ static bool parse(const struct pbuf *p, struct segment *g) {
     return true;
 }
 
-/* The sums that lwIP would verify. */
+/* Returns whether the checksums of the segment are right, as lwIP would find. A segment that goes
+ * into the backlog may be acknowledged before lwIP sees it, so it has to be checked here. */
 static bool intact(struct pbuf *p, const struct segment *g) {
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
     ip_addr_t from, to;
@@ -54,21 +58,22 @@ static bool intact(struct pbuf *p, const struct segment *g) {
     if (nb->checked) return true;
     ip4_addr_copy(from, g->ip->src);
     ip4_addr_copy(to, g->ip->dest);
-    pbuf_realloc(p, g->total); /* what pads a short frame */
+    pbuf_realloc(p, g->total); /* cuts off what pads a short frame */
     pbuf_remove_header(p, IP_HLEN);
     sum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &from, &to);
     pbuf_add_header(p, IP_HLEN);
     return sum == 0;
 }
 
-/* Of a segment, whose header begins at p. */
+/* Computes the checksum of a segment whose TCP header `h` is at the beginning of `p`, unless the
+ * device does. */
 static void fill_in_sum(struct pbuf *p, struct tcp_hdr *h, const struct tcp_pcb *t) {
     h->chksum = 0;
     if (!net.config.tx_open)
         h->chksum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &t->local_ip, &t->remote_ip);
 }
 
-/* The socket of a connection; ports and address as on the wire. */
+/* Returns the socket of a connection, or NULL. Ports and address are as they are on the wire. */
 static struct sock *find_sock(u16 local, u16 remote, u32 remote_ip) {
     struct tcp_pcb *t;
 
@@ -142,8 +147,8 @@ void tcp_was_sent(const struct tcp_told *told) {
     if (seq_before(b->edge, told->edge)) b->edge = told->edge;
 }
 
-/* Acknowledges all before bl.nxt; of the connection it only reads. The right edge of the window
- * stays where it is. */
+/* Acknowledges all before bl.nxt. It only reads the state of the connection, because a thread owns
+ * that. The right edge of the window stays where it is. */
 static void ack_early(const struct sock *s) {
     const struct tcp_pcb *t = s->pcb.tcp;
     u32 window = (t->rcv_ann_right_edge - s->backlog.nxt) >> t->rcv_scale;
@@ -151,7 +156,7 @@ static void ack_early(const struct sock *s) {
     enum net_why why = net.why;
     struct tcp_hdr *h;
 
-    if (!p) return; /* a later one says the same and more */
+    if (!p) return; /* no memory: a later acknowledgement says the same and more */
     h = p->payload;
     h->src = lwip_htons(t->local_port);
     h->dest = lwip_htons(t->remote_port);
@@ -169,17 +174,16 @@ static void ack_early(const struct sock *s) {
 
 /* ---- what arrives ---- */
 
-/* Whether the socket may hold one more buffer. Segments beyond a gap may take only three quarters,
- * so that there is room for the segment that closes the gap. */
+/* Returns whether the socket may hold one more buffer. Segments beyond a gap may take only three
+ * quarters of the buffers, so that there is room for the segment that closes the gap. */
 static bool has_room(const struct sock *s, u32 seq, u32 expected) {
     if (seq_before(expected, seq)) return s->held < s->quota / 4 * 3;
     return s->held < s->quota;
 }
 
-/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the
- * next, so that the device's ring is emptied in between. The socket may be without a connection
- * afterwards, or free.
- */
+/* Passes the backlog through TCP as if it arrived now. Only a limited number of segments go in one
+ * turn; the rest wait for the next turn, so that the device's ring is emptied in between. After
+ * this the socket may have lost its connection, or may have been freed. */
 static void replay(struct sock *s) {
     u32 generation = s->generation;
     u16 checks = net.netif.chksum_flags;
@@ -187,7 +191,8 @@ static void replay(struct sock *s) {
     struct net_buf *nb;
 
     if (!s->backlog.count) return;
-    NETIF_SET_CHECKSUM_CTRL(&net.netif, checks & ~NETIF_CHECKSUM_CHECK_TCP); /* to_backlog() has */
+    /* to_backlog() has verified the checksums. */
+    NETIF_SET_CHECKSUM_CTRL(&net.netif, checks & ~NETIF_CHECKSUM_CHECK_TCP);
     net.replaying = true;
     net.why = WHY_PROCESS;
     while (s->generation == generation && net.replays && (nb = backlog_take(&s->backlog))) {
@@ -208,12 +213,13 @@ static void replay(struct sock *s) {
         net.stats.early_lost++;
         tcp_abort(s->pcb.tcp);
     }
-    /* it has waited long enough */
+    /* This segment has waited long enough in the backlog, so lwIP shall not delay its
+     * acknowledgement any further. */
     if (s->pcb.tcp && s->pcb.tcp->flags & TF_ACK_DELAY) s->ack_due = true;
     sock_wake(s, EVENT_READ);
 }
 
-/* What the thread has read makes room in the window. */
+/* Tells lwIP how much the thread has read, which opens the window. */
 static void refresh(struct sock *s) {
     enum net_why why = net.why;
     u32 n;
@@ -229,7 +235,7 @@ static void refresh(struct sock *s) {
     net.why = why;
 }
 
-/* What was put off until the release. */
+/* Sends the acknowledgement that was put off until the thread released the socket. */
 static void acknowledge_due(struct sock *s) {
     enum net_why why = net.why;
 
@@ -242,7 +248,8 @@ static void acknowledge_due(struct sock *s) {
     net.why = why;
 }
 
-/* For a socket that a thread owns. False: nothing for it. */
+/* Puts a segment into the backlog of a socket that a thread owns. Returns false if the segment is
+ * not valid; then lwIP drops it. */
 static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) {
     const struct tcp_pcb *t = s->pcb.tcp;
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
@@ -269,7 +276,8 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
     sock_charge(s, nb);
     net.stats.backlog_segments++;
     net.stats.backlog_highest = MAX(net.stats.backlog_highest, s->backlog.count);
-    /* Released just now? Then the thread may have seen an empty backlog. */
+    /* If the thread has released the socket just now, it may have seen an empty backlog. Then
+     * nobody would come for this segment, so we do the work now. */
     if (!sock_owned(s)) sock_service(s);
     return true;
 }
@@ -300,9 +308,11 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
 
 /* ---- what lwIP tells ---- */
 
+/* It is defined below. */
 static void attach(struct sock *s, struct tcp_pcb *t);
 
-/* lwIP may free the connection from here on without telling. */
+/* Cuts the socket off from its connection. From now on lwIP may free the connection without telling
+ * us. */
 static void detach(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
@@ -314,8 +324,8 @@ static void detach(struct sock *s) {
     s->pcb.tcp = NULL;
 }
 
-/* Nothing more can come for the thread, and nothing of its memory is referred to: the rest is
- * lwIP's affair. */
+/* Leaves the connection to lwIP if the socket no longer needs it: our FIN was sent, nothing more
+ * can come for the thread, and no byte of the socket's memory is waiting to be acknowledged. */
 static void settle(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
@@ -394,8 +404,8 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
     return ERR_OK;
 }
 
-/* The connection is there: its window is the socket's from here on. What SYN said of it was at most
- * 64 KiB. */
+/* Ties a new connection to its socket. From now on the receive window is that of the socket; the
+ * SYN could announce 64 KiB at most. */
 static void attach(struct sock *s, struct tcp_pcb *t) {
     s->pcb.tcp = t;
     s->ip = lwip_ntohl(t->remote_ip.addr);
@@ -414,7 +424,7 @@ static void attach(struct sock *s, struct tcp_pcb *t) {
 
 /* ---- what threads ask for ---- */
 
-/* How many pbufs more the connection may queue. */
+/* Returns how many more pbufs the connection may queue in lwIP. */
 static u32 send_room(const struct tcp_pcb *t) {
     u32 all = 0, shared = 0, own = 0;
 
@@ -425,8 +435,8 @@ static u32 send_room(const struct tcp_pcb *t) {
     return MAX(shared, own);
 }
 
-/* Gives lwIP what it takes of the send buffer, by reference: the bytes stay there until they are
- * acknowledged. */
+/* Gives lwIP as much of the send buffer as it takes. lwIP refers to the bytes, so they stay in the
+ * buffer until they are acknowledged. */
 static void send_more(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
     u8 *at;
@@ -445,7 +455,7 @@ static void send_more(struct sock *s) {
     tcp_output(t);
     if (s->fin_wanted && s->given == s->tx.tail) {
         s->fin_sent = true;
-        if (tcp_shutdown(t, 0, 1) != ERR_OK) tcp_abort(t); /* reaches on_error() */
+        if (tcp_shutdown(t, 0, 1) != ERR_OK) tcp_abort(t); /* lwIP then calls on_error() */
         settle(s);
     }
 }
@@ -461,11 +471,13 @@ static int listen_on(struct sock *s) {
     return 0;
 }
 
-/* The connections that it has not given to a thread, and those that it has not made. */
+/* Closes the connections that no thread has accepted, and frees the sockets that were reserved for
+ * further ones. */
 static void close_children(struct sock *s) {
     struct sock *c;
 
-    while ((c = spsc_peek(&s->accepted))) { /* the thread is gone: we are its consumer */
+    /* The thread that accepts is gone, so we are the consumer. */
+    while ((c = spsc_peek(&s->accepted))) {
         spsc_pop(&s->accepted);
         tcp_sock_command(c, CMD_CLOSE);
     }
@@ -505,8 +517,8 @@ static void close_sock(struct sock *s) {
     }
 }
 
-/* The socket's connection block, which is made when it is first wanted. NULL: there is no
- * memory. */
+/* Returns lwIP's connection block of the socket, and makes it if there is none yet. NULL: there is
+ * no memory. */
 static struct tcp_pcb *tcp_pcb_of(struct sock *s) {
     if (!s->pcb.tcp) s->pcb.tcp = tcp_new();
     return s->pcb.tcp;
@@ -550,7 +562,8 @@ void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
             tcp_abort(t);
             break;
         }
-        s->cmd = CMD_CONNECT; /* done when lwIP says so */
+        /* tcp_connect() has only begun: on_connected() or on_error() ends the command. */
+        s->cmd = CMD_CONNECT;
         break;
     case CMD_SHUTDOWN:
         s->fin_wanted = true;

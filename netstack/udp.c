@@ -1,5 +1,5 @@
-/* The bottom half of UDP sockets: datagrams into the receive queue until it is full, then they are
- * dropped. */
+/* The bottom half of UDP sockets. Datagrams go into the receive queue of their socket. If the queue
+ * is full, they are dropped and counted. */
 #include <netstack/sock.h>
 #include <string.h>
 #include "lwip/udp.h"
@@ -24,7 +24,7 @@ static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip
     sock_wake(s, EVENT_READ);
 }
 
-/* Copies n bytes out of the send buffer, which may be in two pieces. */
+/* Copies `n` bytes out of the send buffer, where they may lie in two pieces. */
 static void take(struct sock *s, void *to, u32 n) {
     for (u32 part; n; n -= part, to = (u8 *)to + part) {
         u8 *at;
@@ -58,7 +58,8 @@ void udp_sock_service(struct sock *s) {
     udp_sock_command(s, __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE));
 }
 
-/* The socket's control block, which is made when it is first wanted. NULL: there is no memory. */
+/* Returns lwIP's control block of the socket, and makes it if there is none yet. NULL: there is no
+ * memory. */
 static struct udp_pcb *pcb_of(struct sock *s) {
     if (s->pcb.udp) return s->pcb.udp;
     s->pcb.udp = udp_new();
@@ -76,7 +77,7 @@ void udp_sock_command(struct sock *s, enum sock_cmd cmd) {
     switch (cmd) {
     case CMD_NONE: break;
     case CMD_BIND: sock_done(s, bind_to(s, s->cmd_port)); break;
-    case CMD_CONNECT: /* from any port if it is not bound */
+    case CMD_CONNECT: /* a socket that is not bound gets any free port */
         s->ip = s->cmd_ip;
         s->port = s->cmd_port;
         s->connected = true;

@@ -1,3 +1,5 @@
+/* Connects the network stack of a guest to a virtio network device (drivers/virtio_net.h), which
+ * the driver domain serves. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -8,18 +10,18 @@
 #include "drivers/virtio_net.h"
 
 #define TX_FRAMES 256
-#define TX_SIZE   1536u /* a frame may lie across two pages, which are contiguous */
+#define TX_SIZE   1536u /* a frame may lie across two pages, because these are contiguous */
 #define ETH_BYTES 14u
 #define MTU_MOST  (TX_SIZE - ETH_BYTES)
-#define BATCH     64 /* frames taken before timers and threads get their turn */
+#define BATCH     64 /* frames that are taken in one turn, before timers and threads get theirs */
 
 static struct virtio_dev dev;
 static struct virtio_net nic;
-static struct semaphore changed = SEMAPHORE(0); /* something happened to the device */
-/* the bottom half alone */
+static struct semaphore changed = SEMAPHORE(0); /* raised when the device's configuration changes */
+/* Only the bottom half uses these. */
 static bool up;
-static u32 ring;     /* frames that the device may hold */
-static bool tx_full; /* frames had to wait */
+static u32 ring;     /* how many frames the device may hold */
+static bool tx_full; /* a frame could not be sent, because no buffer was free */
 static u8 *free_tx[TX_FRAMES];
 static u32 nr_free_tx;
 
@@ -27,13 +29,15 @@ static u32 nr_free_tx;
 
 static void sent(void *token) { free_tx[nr_free_tx++] = token; }
 
-/* Received frames lie in buffers of the stack's, and go up in them: another one takes each one's
- * place. */
+/* Received frames lie in buffers of the stack and are passed on in them, without a copy. For each
+ * buffer that leaves, the device gets another one. This returns the buffer whose data begins at
+ * `p`. */
 static struct net_buf *buf_of(void *p) {
     return (struct net_buf *)((u8 *)p - offsetof(struct net_buf, data));
 }
 
-/* From the thread that stops the device. */
+/* Gives a buffer back to the stack. Called by the thread that stops the device, so interrupts have
+ * to be off. */
 static void put(void *p) {
     u64 flags = irq_save();
 
@@ -111,7 +115,8 @@ drop:
     return false;
 }
 
-/* One notification for all that was sent and recycled; then the next frame may interrupt. */
+/* Tells the device once about all that was sent and recycled. After that the next frame may
+ * interrupt. */
 static bool done(void *arg) {
     bool more;
 
@@ -155,7 +160,7 @@ static void go(void) {
     post();
     device_on_used(&dev, NET_VCPU, on_used, NULL);
     device_on_config(&dev, NET_VCPU, on_config, NULL);
-    net_guest_run(); /* what came before there was a handler */
+    net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
 }
 

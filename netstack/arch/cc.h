@@ -1,11 +1,12 @@
-/* What lwIP asks of a port: little-endian, the compiler's own types, assertions that end the VM. */
+/* What lwIP asks of the platform that it runs on: little-endian byte order, the compiler's own
+ * types, and assertions that end the VM. */
 #ifndef NETSTACK_ARCH_CC_H
 #define NETSTACK_ARCH_CC_H
 
 #include <stdint.h>
 #include <sys/types.h> /* ssize_t */
 
-#ifndef BYTE_ORDER /* a C library may have said so already */
+#ifndef BYTE_ORDER /* a C library may have defined it already */
 #define BYTE_ORDER LITTLE_ENDIAN
 #endif
 #define LWIP_NO_INTTYPES_H 1
@@ -23,7 +24,8 @@
 #define LWIP_PLATFORM_DIAG(x)
 #define LWIP_PLATFORM_ASSERT(why) net_panic(why)
 
-/* A broken invariant of lwIP or of ours. */
+/* Ends the guest because an invariant of lwIP or of the stack does not hold. `why` is a sentence
+ * that says which. */
 void net_panic(const char *why) __attribute__((noreturn));
 
 #endif
