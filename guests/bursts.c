@@ -1,31 +1,40 @@
 /* Writes a file in bursts, with pauses between them in which the disk could do what it has not done
  * yet: how fast depends on how many dirty pages of the burst before are left when the next begins.
  *
- * Command line: kib=N (400) of a burst, bursts=N (6), pause_ms=T (200); collab: dirty pages are
- * flushed when the driver domain says so (docs/collab.md). Bursts write two places by turns, so
- * that none only changes pages that are dirty already. And what guest/disk.h has. The exit code
- * is 0 if the last burst was read back as it was written. */
+ * Command line: kib=N (400) of a burst, bursts=N (6), pause_ms=T (200); vary: each pause is from
+ * half of that to one and a half times as long, by the VM's seed; collab: dirty pages are flushed
+ * when the driver domain says so (docs/collab.md). Bursts write two places by turns, so that none
+ * only changes pages that are dirty already. And what guest/disk.h has. The exit code is 0 if the
+ * last burst was read back as it was written.
+ *
+ * The latency of a page is the time from the beginning of its burst until it is in the cache. So a
+ * page that waits because one before it does is not left out. */
 #include <guest/collab.h>
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
+#include <takt/seed.h>
+#include "common/hist.h"
 
 #define WORDS (PAGE_SIZE / sizeof(u64))
 
 static struct disk disk;
 static u64 page[WORDS];
 static u32 wrong;
+static struct hist latency;
 
 static u64 place_of(u64 burst, u64 pages) { return burst % 2 * pages * PAGE_SIZE; }
 static u64 word_of(u64 burst, u64 at) { return burst << 48 ^ at * 0x9e3779b97f4a7c15ull; }
 
-static void write_burst(u64 burst, u64 pages) {
+/* `since`: when the burst began, ns. */
+static void write_burst(u64 burst, u64 pages, u64 since) {
     for (u64 i = 0; i < pages; i++) {
         for (u64 k = 0; k < WORDS; k++) page[k] = word_of(burst, i * WORDS + k);
         if (pagecache_write(&disk.cache, place_of(burst, pages) + i * PAGE_SIZE, page, PAGE_SIZE))
             guest_panic("bursts: page %lu cannot be written", i);
+        hist_add(&latency, time_ns() - since);
     }
 }
 
@@ -39,28 +48,37 @@ static void check_burst(u64 burst, u64 pages) {
     }
 }
 
+/* How long to wait before the next burst, ns. */
+static u64 next_pause(u64 *rng) {
+    u64 pause = cmdline_u64("pause_ms", 200) * NS_PER_MS;
+
+    if (!cmdline_has("vary")) return pause;
+    return pause / 2 + seed_below(seed_next(rng), pause);
+}
+
 static void worker(void *arg) {
     u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE,
         bursts = cmdline_u64("bursts", 6);
-    u64 pause = cmdline_u64("pause_ms", 200) * NS_PER_MS, began, writing = 0, took;
+    u64 rng = takt_seed(), began, writing = 0, took;
     const struct pagecache_stats *c = &disk.cache.stats;
 
     began = time_ns();
     for (u64 i = 0; i < bursts; i++) {
         u64 since;
 
-        if (i) sleep_ns(pause);
+        if (i) sleep_ns(next_pause(&rng));
         since = time_ns();
-        write_burst(i, pages);
+        write_burst(i, pages, since);
         writing += time_ns() - since;
     }
     took = time_ns() - began;
     if (pagecache_sync(&disk.cache)) guest_panic("bursts: the file cannot be made safe");
     check_burst(bursts - 1, pages);
     printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
-           "pages_written=%lu wrong=%u\n",
+           "pages_written=%lu wrong=%u mean_us=%lu p999_us=%lu\n",
            bursts * kib, took / 1000, writing / 1000, c->throttled, collab_flushes(),
-           c->pages_written, wrong);
+           c->pages_written, wrong, latency.sum / latency.count / 1000,
+           hist_percentile(&latency, 999) / 1000);
 }
 
 int main(void) {

@@ -125,6 +125,12 @@ net-experiments: ## UDP and TCP goodput of a VM among others, on Bochs, five see
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
+collab-demo: ## guests, driver domain and store tune disk I/O together (or PLATFORM=bochs SEEDS=3)
+	@tools/deps.sh build $(EMULATOR)
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/collabdemo.py --platform $(PLATFORM) $(if $(SEEDS),--seeds $(SEEDS))
+
 store-bench: $(B)/store-bench ## the store's operations a second, and xenstored's
 	@tools/store-bench.sh
 
@@ -155,4 +161,4 @@ machines: ## what Takt says of real machines, by their descriptions (MACHINES=di
 
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long fresh fuzz lint \
 	mutants bench trace compare \
-	net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines
+	net-demo net-experiments collab-demo store-bench store-demo sriov-demo run-gdb machines
