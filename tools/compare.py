@@ -46,9 +46,9 @@ SEEDS = 10
 # that.
 PERCENT = 40
 SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
-# In 4 s each of the four VMs has some 33 slices of 30 ms. So the halves of one run differ by more than the rule
-# for the warm-up permits, however long it was warmed up, and only the mean of several runs tells
-# whether it has settled. Fewer than ENOUGH runs are measured for LONGER seconds each.
+# In 4 s each of the four VMs has some 33 slices of 30 ms. So the halves of one run differ by more
+# than the rule for the warm-up permits, however long it was warmed up, and only the mean of several
+# runs tells whether it has settled. Fewer than ENOUGH runs are measured for LONGER seconds each.
 ENOUGH, LONGER = 5, 16
 
 # Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the
@@ -60,9 +60,9 @@ FLOORS = {"latency ms": 0.02, "switches/s": 5,
           "mixed %": 0.5, "hog-1 %": 0.5, "hog-2 %": 0.5, "hog-3 %": 0.5}
 
 CORE, SERVER, OTHERS = "pool core", "vm mixed", ("vm hog-1", "vm hog-2", "vm hog-3")
-# 300 events a second are I/O-intensive. Those that come while one is pending are one event to an
-# image: a server with a quarter of the core gets some 92 a second. With a threshold of 100 its label
-# flipped for ever.
+# 300 events a second are I/O-intensive. For the monitor those that come while one is pending are
+# one event: a server with a quarter of the core gets some 100 a second. With a threshold of 100 its
+# label flipped for ever.
 IO = {CORE: {"io_threshold": "50"}}
 LENDERS = {vm: {"share_pct": "50"} for vm in OTHERS}
 MICRO = {SERVER: {"micro_us": "5000"}}
@@ -261,7 +261,9 @@ def boot(path, args, warm_up):
 def relabelled(before, after):
     """The VMs whose label of the I/O monitor is not the same in both, which are rows of `vcpu-list`
     or `top`. Their class may say more than the label, and then something else for each vCPU."""
-    old, new = ({v["vm"] for v in rows if "io" in v["class"].split("+")} for rows in (before, after))
+    old, new = (
+        {v["vm"] for v in rows if "io" in v["class"].split("+")} for rows in (before, after)
+    )
     return sorted(old ^ new)
 
 

@@ -307,9 +307,15 @@ static void count_event(struct sim_vcpu *v) {
     sched_io_events(d->id & SCHED_TURBO ? d->peer : d, 1);
 }
 
+/* Is the vCPU's port pending? As in the image, an event that comes while it is does not count for
+ * the monitor again. The handler takes the port when it begins, as soon as the vCPU runs. */
+static bool pending(const struct sim_vcpu *v) {
+    return v->serving && (pcpus[v->s.cpu].current != &v->s || pcpus[v->s.cpu].switching);
+}
+
 /* It interrupts what is computed, or ends the vCPU's sleep. */
 static void raise_event(struct sim_vcpu *v) {
-    count_event(v);
+    if (!pending(v)) count_event(v);
     if (v->serving || v->due.next > sim.now) return;
     stop_computing(&v->s);
     v->serving = true;
