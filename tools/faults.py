@@ -28,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "tests", "mutants")
 SHORT = os.path.relpath(FOLDER, ROOT)
 CHANGE = " -+"  # how a line of a change begins
+TO_BE_WRITTEN = "TODO."
 
 
 class Place:
@@ -101,6 +102,9 @@ def fault_of(lines):
         raise sentence.Problem(f"{where}: expected a sentence and the name of a file")
     if not changes:
         raise sentence.Problem(f"{where}: expected lines to replace")
+    if words[0] == TO_BE_WRITTEN:
+        raise sentence.Problem(f"{where}: expected a sentence that says what goes wrong, not "
+                               f"`{TO_BE_WRITTEN}`")
     fault = Fault(m[1], m[2], " ".join(words[:-1]), words[-1], where)
     for where, text in changes:
         if text == "@@":

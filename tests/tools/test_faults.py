@@ -45,6 +45,7 @@ def test_a_place_that_is_not_clear(text, why):
     ("name\nWhy.\nMakefile\n-a", "list:1: expected `name: test`, not `name`"),
     ("name: test\nMakefile\n-a", "list:1: expected a sentence and the name of a file"),
     ("name: test\nWhy\nMakefile\n-a", "list:1: expected a sentence and the name of a file"),
+    ("name: test\nTODO.\nMakefile\n-a", "list:1: expected a sentence .*, not `TODO.`"),
     ("name: test\nWhy.\nMakefile", "list:1: expected lines to replace"),
     ("name: test\nWhy.\nMakefile\n-a\nb", r"list:5: expected a line that begins with -, \+ or"),
 ])
