@@ -1,3 +1,6 @@
+/* Checks the scheduler's books between two events: what its structures say about a vCPU has to
+ * agree with each other, and with where vCPUs are. A mistake in them shows at the event that made
+ * it, and not seconds later in a share that is a little wrong. */
 #include "lib/printf.h"
 #include "sched/credit.h"
 #include "sim.h"
@@ -36,6 +39,7 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
          id);
 }
 
+/* A pCPU's queues. Adds to *queued how many vCPUs are in them. */
 static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_cpu *cc = credit_cpu(cpu);
@@ -45,8 +49,8 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue",
                  sched_who(cv->vcpu));
-            /* Sorted: nobody is in a better list than it deserves. A yield may have put it into
-             * a worse one. */
+            /* After sorting no vCPU is in a better list than its class allows. It may be in a worse
+             * one after a yield. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
                 MUST(cv->cls <= class_of_queue(q), "vCPU %x of class %d in list %d",
                      sched_who(cv->vcpu), cv->cls, q);
@@ -61,6 +65,17 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     *queued += n;
 }
 
+/* The weight by which a VM takes part in the next accounting pass. */
+static u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd, u32 active) {
+    u64 weight = cd->weight;
+
+    if (active == 0) return 0;
+    if (cp->knob.fault == FAULT_IGNORE_WEIGHT) weight = CREDIT_DEFAULT_WEIGHT;
+    if (cd->share_ns) weight = MAX(cd->share_ns / NS_PER_US, 1);
+    if (cp->knob.weight_scope == SCOPE_VCPU) weight *= active;
+    return weight;
+}
+
 static void check_credit(const struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
     u32 queued = 0, waiting = 0;
@@ -69,16 +84,14 @@ static void check_credit(const struct sched_pool *p) {
     cpumask_for_each(cpu, &p->cpus) check_credit_cpu(p, cpu, &queued);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) {
         const struct credit_dom *cd = credit_dom(d);
-        u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
-
-        if (cd->share_ns) w = MAX(cd->share_ns / NS_PER_US, 1);
         u32 active = 0;
 
         for (u32 i = 0; i < d->nr_vcpus; i++) {
             const struct sched_vcpu *v = d->vcpu[i];
-            const struct credit_vcpu *cv = v ? credit_vcpu(v) : NULL;
+            const struct credit_vcpu *cv;
 
-            if (!cv) continue;
+            if (!v) continue;
+            cv = credit_vcpu(v);
             waiting += v->queued;
             active += !list_empty(&cv->active);
             MUST(!v->parked || !list_empty(&cv->active), "vCPU %x is parked for ever",
@@ -86,7 +99,7 @@ static void check_credit(const struct sched_pool *p) {
         }
         MUST(active == cd->nr_active, "VM %u has %u active vCPUs, counted %u", d->id, active,
              cd->nr_active);
-        weight += cp->knob.weight_scope == SCOPE_VCPU ? w * active : active ? w : 0;
+        weight += credit_weight(cp, cd, active);
     }
     MUST(queued == waiting, "%u queued, %u in queues", waiting, queued);
     MUST(weight == cp->weight, "weight %u, counted %u", (u32)weight, (u32)cp->weight);

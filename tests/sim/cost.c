@@ -1,11 +1,12 @@
-/* build/sched-cost MODE VCPUS [POLICY]: does a fixed trace of scheduling on one pCPU, the part
- * to be measured inside measured_*(), so that callgrind counts its instructions exactly
- * (tools/sched-cost.py). Without arguments: the names of the policies.
+/* The program build/sched-cost MODE VCPUS [POLICY]: does the same scheduling again and again on one
+ * pCPU. What is to be measured is inside the functions measured_*(), so that callgrind counts the
+ * instructions of these alone, exactly (tools/sched-cost.py). Without arguments it prints the names
+ * of the policies.
  *
- *   decision   a blocked vCPU wakes and the pCPU decides anew: wake + insert + charge the
- *              current one + pick
- *   handover   a vCPU yields to the next: sched_yield + sched_run + sched_saved
- *   pass       an accounting pass and the tick that sorts the queue, all vCPUs active
+ *   decision   a blocked vCPU wakes and the pCPU decides anew: wake, insert, charge the current
+ *              vCPU, pick
+ *   handover   a vCPU yields to the next one: sched_yield, sched_run, sched_saved
+ *   pass       an accounting pass and the tick that sorts the queue, with all vCPUs active
  *   exchange   vTurbo brings the shares of a pool and its turbo pool together, once a period */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ void measured_handover(void);
 void measured_pass(void);
 void measured_exchange(void);
 
-/* What VMs ask for is asked for by every second one. */
+/* A preset of credit, and perhaps one more parameter of the pool. Every second VM gets the
+ * parameter in `vm`, if there is one. */
 static const struct {
     const char *name, *preset;
     struct {
@@ -109,7 +111,8 @@ static void block_current(void) {
     run();
 }
 
-/* The current one has credit, more or less of it: with every vCPU after more all would be OVER. */
+/* Gives the current vCPU some credit, not always the same. Otherwise all of them would be OVER
+ * after a while, and the queue would have only one list. */
 static void give_credit(u32 round) {
     struct credit_vcpu *cv = credit_vcpu(sched_current(0));
 
@@ -162,7 +165,7 @@ static void make(u32 n, u32 policy, bool pair) {
     run();
 }
 
-/* As if all had used a little of both pools, so that every step is taken. */
+/* Makes it look as if all VMs had used a little of both pools, so that no step is skipped. */
 static void use_both(u32 n) {
     for (u32 i = 0; i < 2 * n; i++) {
         credit_dom(vcpus[i]->dom)->used += (i + 1) * 100 * NS_PER_US;
@@ -171,7 +174,7 @@ static void use_both(u32 n) {
     }
 }
 
-/* Let everybody run, so that all are active. */
+/* Lets all vCPUs run, so that all are active. */
 static void warm_up(u32 n) {
     for (u32 i = 0; i < 4 * n; i++) {
         clock_ns += 2 * NS_PER_MS;
@@ -182,8 +185,9 @@ static void warm_up(u32 n) {
 }
 
 int main(int argc, char **argv) {
-    u32 n = argc >= 3 ? (u32)atoi(argv[2]) : 0, policy = 0;
+    u32 n = 0, policy = 0;
 
+    if (argc >= 3) n = (u32)atoi(argv[2]);
     while (argc == 4 && policy < ARRAY_SIZE(policies) && strcmp(policies[policy].name, argv[3]))
         policy++;
     for (u32 i = 0; argc == 1 && i < ARRAY_SIZE(policies); i++) printf("%s\n", policies[i].name);
@@ -195,24 +199,26 @@ int main(int argc, char **argv) {
     make(n, policy, strcmp(argv[1], "exchange") == 0);
     warm_up(n);
     for (u32 i = 0; i < ROUNDS; i++) {
-        clock_ns += strcmp(argv[1], "decision") ? 2 * NS_PER_MS : NS_PER_MS / 10;
         if (strcmp(argv[1], "decision") == 0) {
             struct sched_vcpu *v = sched_current(0);
 
+            clock_ns += NS_PER_MS / 10;
             block_current();
             clock_ns += 4 * NS_PER_MS;
             give_credit(i);
             measured_decision(v);
             timers();
         } else if (strcmp(argv[1], "handover") == 0) {
+            clock_ns += 2 * NS_PER_MS;
             give_credit(i);
             measured_handover();
             timers();
         } else if (strcmp(argv[1], "exchange") == 0) {
+            clock_ns += 2 * NS_PER_MS;
             use_both(n);
             measured_exchange();
         } else {
-            clock_ns += 28 * NS_PER_MS;
+            clock_ns += 30 * NS_PER_MS;
             run();
             for (u32 k = 0; k < SCHED_TIMERS; k++) sched_cpus[0].timer[k].t.queued = false;
             measured_pass();

@@ -1,5 +1,6 @@
-/* build/sim [OPTIONS] FILE   runs a VM file (docs/simulation.md has the options)
- * build/sim replay FILE      replays a recording of the image or of -r */
+/* The program build/sim.
+ *   build/sim [OPTIONS] FILE   runs the VMs of a file (docs/simulation.md has the options)
+ *   build/sim replay FILE      replays a recording that the image or the option -r has made */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 #include "lib/parse.h"
 #include "sim.h"
 
+/* Returns the exit status: 0 if the scheduler decided the same again, 1 if not, 2 if the file
+ * cannot be read. */
 static int replay(const char *file) {
     FILE *f = fopen(file, "rb");
     struct trace_record *r = NULL;
@@ -20,7 +23,7 @@ static int replay(const char *file) {
     }
     do {
         if (n == max) {
-            max = max ? 2 * max : 65536;
+            max = MAX(2 * max, 65536ul);
             r = realloc(r, max * sizeof(*r));
         }
         got = fread(r + n, sizeof(*r), max - n, f);
@@ -28,13 +31,14 @@ static int replay(const char *file) {
     } while (got);
     fclose(f);
     result = sim_replay(r, n, &d);
-    if (result)
-        printf("replay: record %zu: %s\n", d.record, d.what);
-    else
-        printf("replay: %zu records, all decisions identical, trace %016lx\n", n,
-               (unsigned long)sim.hash);
     free(r);
-    return result ? 1 : 0;
+    if (result) {
+        printf("replay: record %zu: %s\n", d.record, d.what);
+        return 1;
+    }
+    printf("replay: %zu records, all decisions identical, trace %016lx\n", n,
+           (unsigned long)sim.hash);
+    return 0;
 }
 
 static int usage(void) {

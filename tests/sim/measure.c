@@ -1,9 +1,11 @@
-/* What vCPUs did in a measurement, and in each half of it: whoever reads a result can then judge
- * whether the warm-up was long enough, because the halves of a settled run agree. */
+/* What vCPUs did in a measurement, and in each half of it. The halves agree if the machine had
+ * settled when the measurement began, so a reader of a result can judge whether the warm-up was
+ * long enough. */
 #include <string.h>
 #include "sched/credit.h"
 #include "sim.h"
 
+/* All that is counted in a half begins again. */
 static void begin_part(struct sim_vcpu *v) {
     sched_times(&v->s, &v->mark);
     sched_reset_latency(&v->s);
@@ -26,7 +28,8 @@ void sim_mark(struct sim_dom *d) {
 }
 
 static u64 present_wait(const struct sim_vcpu *v) {
-    return v->runnable_since == ~0ull ? 0 : sim.now - v->runnable_since;
+    if (v->runnable_since == ~0ull) return 0;
+    return sim.now - v->runnable_since;
 }
 
 /* From the last sim_mark or sim_halfway to now. */
@@ -65,7 +68,7 @@ void sim_halfway(struct sim_dom *d) {
         struct sim_vcpu *v = d->vcpu[i];
 
         part_so_far(v, &v->first);
-        v->first.wait_max = v->wait_max; /* the present wait belongs to the half in which it ends */
+        v->first.wait_max = v->wait_max; /* the present wait counts for the second half */
         begin_part(v);
     }
 }

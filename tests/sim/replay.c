@@ -1,3 +1,8 @@
+/* Replays a recording: feeds the scheduler with the inputs that are in it, at the same virtual
+ * times, and compares each decision with the recorded one. A decision that comes out differently
+ * depends on something that is not recorded, so an experiment could not be repeated. Recordings
+ * come from the image or from the simulation, and may be damaged: each record is checked before it
+ * is used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,26 +16,42 @@ struct replay_dom {
 
 static struct replay_dom *doms[65536];
 
-/* Inputs and decisions only, in the order of their sequence; those of one input came from one
- * CPU, in order. */
-static int by_sequence(const void *a, const void *b) {
-    const struct trace_record *x = a, *y = b;
+/* arg[1] of an input is its number in the sequence of all, and arg[0] what kind it is, in which
+ * pool. A decision has the number of its input. */
+static u32 sequence(const struct trace_record *r) { return r->arg[1]; }
+static u32 kind_of(const struct trace_record *r) { return r->arg[0] & 0xff; }
+static u32 pool_of(const struct trace_record *r) { return r->arg[0] >> 8 & 0xff; }
+static u32 small_of(const struct trace_record *r) { return r->arg[0] >> 16; }
+static u64 arg_of(const struct trace_record *r) { return r->arg[2] | (u64)r->arg[3] << 32; }
 
-    if (x->arg[1] != y->arg[1]) return x->arg[1] < y->arg[1] ? -1 : 1;
-    return x->ns != 0 && x->event != y->event ? (x->event < y->event ? -1 : 1) : 0;
+/* Whether x has to stay before y: by sequence, and an input before its decisions. The records of
+ * one input came from one CPU, in order, so the order of equal ones is kept. */
+static bool in_order(const struct trace_record *x, const struct trace_record *y) {
+    if (sequence(x) != sequence(y)) return sequence(x) < sequence(y);
+    return x->ns == 0 || x->event <= y->event;
 }
 
+/* Sorts r[0] to r[n - 1], and leaves equal ones in their order, which qsort() would not. `tmp` has
+ * room for as many. */
 static void merge_sort(struct trace_record *r, size_t n, struct trace_record *tmp) {
-    if (n < 2) return;
     size_t half = n / 2, i = 0, k = half, out = 0;
 
+    if (n < 2) return;
     merge_sort(r, half, tmp);
     merge_sort(r + half, n - half, tmp);
-    while (i < half || k < n)
-        tmp[out++] = k == n || (i < half && by_sequence(&r[i], &r[k]) <= 0) ? r[i++] : r[k++];
+    while (i < half && k < n) {
+        if (in_order(&r[i], &r[k]))
+            tmp[out++] = r[i++];
+        else
+            tmp[out++] = r[k++];
+    }
+    while (i < half) tmp[out++] = r[i++];
+    while (k < n) tmp[out++] = r[k++];
     memcpy(r, tmp, n * sizeof(*r));
 }
 
+/* Keeps only inputs and decisions, and sorts them. Returns how many there are. *lost says whether
+ * the recorder lost any. */
 static size_t select_records(struct trace_record *r, size_t n, bool *lost) {
     size_t out = 0;
 
@@ -54,8 +75,8 @@ static struct cpumask mask_of(u64 w) {
     return m;
 }
 
-/* One that a recording takes up again without having let it go stays as it is, in its pool's
- * list. */
+/* Makes a VM. If a damaged recording makes one with an id that is still in use, the old one stays
+ * in its pool's list, so its memory is kept. */
 static struct replay_dom *new_dom(u32 id) {
     if (doms[id] && !doms[id]->d.pool) free(doms[id]);
     return doms[id] = calloc(1, sizeof(*doms[id]));
@@ -96,7 +117,7 @@ static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg) {
     struct sched_vcpu *v = d->vcpu[id];
 
     if (kind == IN_VCPU_INIT) {
-        v = calloc(1, sizeof(*v)); /* given back with the process: a few hundred bytes a vCPU */
+        v = calloc(1, sizeof(*v)); /* a few hundred bytes, freed when the process ends */
         sched_vcpu_init(v, d, id, &m);
         return;
     }
@@ -130,9 +151,10 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
     param_set(e, p, object, value, &why);
 }
 
+/* Tells the scheduler what an input says. */
 static void apply(const struct trace_record *r) {
-    u32 kind = r->arg[0] & 0xff, pool = r->arg[0] >> 8 & 0xff, small = r->arg[0] >> 16;
-    u64 arg = r->arg[2] | (u64)r->arg[3] << 32;
+    u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
+    u64 arg = arg_of(r);
     struct sched_pool *p = &sched_pools[pool % SCHED_MAX_POOLS];
     char name[16];
 
@@ -148,7 +170,10 @@ static void apply(const struct trace_record *r) {
     case IN_CPU_REMOVE: sched_pool_remove_cpu(p, (u32)arg); break;
     case IN_PARAM: apply_param(p, small, r->who, (i64)arg); break;
     case IN_PRESET: param_preset(p, p->policy->presets[small].name); break;
-    case IN_PAIR: sched_pool_pair(&sched_pools[arg % SCHED_MAX_POOLS], small ? p : NULL); break;
+    case IN_PAIR:
+        if (small == 0) p = NULL; /* the pair ends */
+        sched_pool_pair(&sched_pools[arg % SCHED_MAX_POOLS], p);
+        break;
     case IN_RUN: sched_run((u32)arg); break;
     case IN_TIMER:
         sched_cpus[arg].timer[small].armed = true;
@@ -167,17 +192,19 @@ static void apply(const struct trace_record *r) {
     }
 }
 
-/* A record that would have us touch what is not there. */
+/* What is wrong with a record, which has to be number `expected` of the sequence; NULL if nothing
+ * is. The scheduler trusts its callers, so a pool or pCPU that is not there would crash the
+ * simulation. */
 static const char *senseless(const struct trace_record *r, size_t i, u32 expected) {
-    u32 kind = r->arg[0] & 0xff, pool = r->arg[0] >> 8 & 0xff, small = r->arg[0] >> 16;
+    u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
     bool has_pool = kind != IN_CPU_ONLINE,
          exists = pool < SCHED_MAX_POOLS && sched_pools[pool].policy;
     bool has_cpu = kind == IN_CPU_ONLINE || kind == IN_CPU_ADD || kind == IN_CPU_REMOVE ||
                    kind == IN_RUN || kind == IN_SAVED || kind == IN_TIMER;
 
     if (r->event != TRC_SCHED_INPUT) return "a decision without its input";
-    if (r->arg[1] != expected)
-        return expected == 1 ? "the recording does not begin at boot" : "an input is missing";
+    if (sequence(r) != expected && expected == 1) return "the recording does not begin at boot";
+    if (sequence(r) != expected) return "an input is missing";
     if (kind < IN_CPU_ONLINE || kind > IN_LABEL) return "an unknown kind of input";
     if (has_cpu && (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS ||
                     (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
@@ -187,7 +214,8 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
         u32 policies = 0;
 
         while (sched_policies[policies]) policies++;
-        return small < policies && !exists ? NULL : "a pool that cannot be";
+        if (small >= policies || exists) return "a pool that cannot be";
+        return NULL;
     }
     if (has_pool && !exists) return "a pool that is not there";
     if (kind == IN_PRESET) {
@@ -202,8 +230,8 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
 static void describe(char *buf, size_t size, const char *what, const struct trace_record *r) {
     snprintf(buf, size,
              "%s: at %lu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %lu", what,
-             (unsigned long)r->ns, r->cpu, r->arg[1], r->event, r->who, r->arg[0] & 0xff,
-             (unsigned long)(r->arg[2] | (u64)r->arg[3] << 32));
+             (unsigned long)r->ns, r->cpu, sequence(r), r->event, r->who, kind_of(r),
+             (unsigned long)arg_of(r));
 }
 
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
@@ -213,9 +241,12 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
 
     *d = (struct sim_difference){ 0 };
     n = select_records(r, n, &lost);
-    if (lost || n == 0) {
-        snprintf(d->what, sizeof(d->what),
-                 lost ? "records were lost: it cannot be replayed" : "there is nothing to replay");
+    if (lost) {
+        snprintf(d->what, sizeof(d->what), "records were lost: it cannot be replayed");
+        return -1;
+    }
+    if (n == 0) {
+        snprintf(d->what, sizeof(d->what), "there is nothing to replay");
         return -1;
     }
     sim_start(&o);
@@ -235,14 +266,18 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
         sim.nr_kept = 0;
         apply(&r[i]);
         for (size_t k = 0; k < sim.nr_kept; k++, i++) {
-            if (i == n && k) return 0; /* it was stopped after an input, before what came of that */
+            if (i == n && k) return 0; /* the recording ends between an input and its decision */
             if (i == n || memcmp(&sim.kept[k], &r[i], sizeof(*r))) {
                 describe(d->what, sizeof(d->what), "replayed", &sim.kept[k]);
                 return 1;
             }
         }
-        if (sim.nr_kept == 0 || (i < n && r[i].event == TRC_SCHED_DECISION)) {
-            describe(d->what, sizeof(d->what), "not made again", &r[sim.nr_kept ? i : d->record]);
+        if (sim.nr_kept == 0) {
+            describe(d->what, sizeof(d->what), "not made again", &r[d->record]);
+            return 1;
+        }
+        if (i < n && r[i].event == TRC_SCHED_DECISION) {
+            describe(d->what, sizeof(d->what), "not made again", &r[i]);
             return 1;
         }
     }

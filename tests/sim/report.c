@@ -4,6 +4,7 @@
 #include <string.h>
 #include "sim.h"
 
+/* How late the events of a vCPU were done. */
 struct lateness {
     double mean, p50, p99, max; /* us */
 };
@@ -11,7 +12,7 @@ struct lateness {
 static int by_size(const void *a, const void *b) {
     u64 x = *(const u64 *)a, y = *(const u64 *)b;
 
-    return x < y ? -1 : x > y;
+    return (x > y) - (x < y);
 }
 
 /* The smallest sample that is not below `percent` of the `n` sorted ones, in us. */
@@ -35,13 +36,15 @@ static struct lateness lateness_of(const struct sim_vcpu *v, const struct sim_sp
     return l;
 }
 
-/* Events that were raised in the measurement and are not yet done with. */
+/* How many events were raised in the measurement and are not yet done. */
 static u32 waiting_events(const struct sim_vcpu *v) {
     struct arrivals due = v->due;
     u32 n = 0;
 
     if (v->work.kind != WORK_MIXED) return 0;
-    for (; due.next <= sim.now; arrivals_advance(&due)) n += due.next >= v->marked;
+    for (; due.next <= sim.now; arrivals_advance(&due)) {
+        if (due.next >= v->marked) n++;
+    }
     return n;
 }
 
@@ -84,8 +87,8 @@ static void json_string(const char *text) {
     putchar('"');
 }
 
-/* All parameters of one scope, as they are now: what a preset has set and what nobody has set,
- * too. */
+/* All parameters of one scope as they are now, including those that a preset has set and those that
+ * still have their defaults. */
 static void json_params(struct sched_pool *p, enum param_scope scope, const void *object) {
     const char *comma = "";
     const struct param *e;
@@ -93,9 +96,10 @@ static void json_params(struct sched_pool *p, enum param_scope scope, const void
 
     printf("{");
     for (unsigned i = 0; (e = param_at(p, i)); i++) {
-        const char *quote = e->names ? "\"" : "";
+        const char *quote = "";
 
         if (e->scope != scope) continue;
+        if (e->names) quote = "\""; /* the value is a word, not a number */
         printf("%s\"%s\": %s%s%s", comma, e->name, quote, param_text(e, p, object, number), quote);
         comma = ", ";
     }

@@ -1,9 +1,9 @@
-/* build/sim -C: the rules that a scheduling policy has to keep, each told in a sentence for its
- * author. docs/writing-a-policy.md lists them.
+/* The option -C of build/sim: checks the rules that a scheduling policy has to keep, and tells its
+ * author in sentences which of them it breaks. docs/writing-a-policy.md lists the rules.
  *
- * After some breaches the simulation could only go on with nonsense: a vCPU runs on two pCPUs,
- * where it may not run, or although it cannot run. These end the program. The others are
- * counted, and the first few are told. */
+ * After some breaches the simulation makes no sense any more: a vCPU runs on two pCPUs at once, or
+ * where it may not run, or although it is blocked. These end the program. The others are counted,
+ * and the first few are told. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,20 +13,21 @@
 #define MS(ns)   ((double)(ns) / 1e6)
 #define MAX_TOLD 5 /* sentences about one run */
 
-/* A vCPU may be ready beside an idle pCPU for so long: the kick must arrive, and switches must
- * end. 1 ms is many times what these take, and a tenth of a tick, so that a policy that leaves
- * it to its next tick is told. */
+/* How long in ns a vCPU may be ready while a pCPU is idle: until the kick arrives, and switches
+ * that are under way end. 1 ms is many times what these take. It is a tenth of a tick, too, so a
+ * policy that lets a vCPU wait for its next tick is told. */
 #define PATIENCE (NS_PER_MS + 4 * (sim.opt.kick_ns + sim.opt.switch_ns))
 
 static u64 breaches;
-static u64 ran[TAKT_MAX_CPUS]; /* ns of a pCPU that vCPUs were told they had */
+static u64 ran[TAKT_MAX_CPUS]; /* ns that vCPUs were charged for running on a pCPU */
+/* The sched_state_hook of sim.c. */
 static void (*next_hook)(struct sched_vcpu *v, u64 now);
 
 static struct sim_vcpu *of(const struct sched_vcpu *v) {
     return container_of(v, struct sim_vcpu, s);
 }
 
-/* One sentence about a vCPU, or (NULL) about a pCPU. */
+/* Prints a sentence. If v is not NULL, the sentence begins with the name of that vCPU. */
 static void tell(const struct sched_vcpu *v, const char *fmt, va_list ap) {
     fprintf(stderr, "sim: at %.3f ms: ", MS(sim.now));
     if (v)
@@ -55,27 +56,30 @@ PRINTF(2, 3) void last_breach(const struct sched_vcpu *v, const char *fmt, ...) 
     exit(1);
 }
 
-/* ---- what is seen when a vCPU changes its state ---- */
+/* ---- checks when a vCPU changes its state ---- */
 
-/* sched_state_hook, before that of sim.c: v->state and the sums are new, rules.state is the old
- * one. */
+/* sched_state_hook; calls that of sim.c. v->state and the sums of times are new already,
+ * rules.state is the state before. */
 static void on_state(struct sched_vcpu *v, u64 now) {
     struct sim_vcpu *s = of(v);
     enum run_state before = s->rules.state;
     u64 running = v->state_ns[RS_RUNNING] - s->rules.ran;
 
-    if (v->state == RS_RUNNING && before != RS_RUNNABLE)
+    if (v->state == RS_RUNNING && before != RS_RUNNABLE) {
+        const char *is = "paused";
+
+        if (before == RS_BLOCKED) is = "blocked";
         last_breach(v,
-                    "is to run on pCPU %u although it is %s: `pick` may take only who is queued "
-                    "(v->queued)",
-                    sim.cpu, before == RS_BLOCKED ? "blocked" : "paused");
+                    "is to run on pCPU %u although it is %s: `pick` may take only a vCPU that is "
+                    "queued (v->queued)",
+                    sim.cpu, is);
+    }
     if (before == RS_RUNNING && v->on_cpu < TAKT_MAX_CPUS) {
         ran[v->on_cpu] += running;
         if (ran[v->on_cpu] > now)
             breach(NULL,
                    "pCPU %u was given away for %.3f ms: more than 100 %%. The core adds these "
-                   "times up; a "
-                   "policy may not write v->since or v->state_ns",
+                   "times up; a policy may not write v->since or v->state_ns",
                    v->on_cpu, MS(ran[v->on_cpu]));
     }
     s->rules.state = v->state;
@@ -83,14 +87,13 @@ static void on_state(struct sched_vcpu *v, u64 now) {
     next_hook(v, now);
 }
 
-/* ---- what is seen between events ---- */
+/* ---- checks between events ---- */
 
 static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
     if (times > 1)
         last_breach(v,
-                    "runs on %u pCPUs at once: `pick` may take only whom sched_may_run() allows, "
-                    "and who is "
-                    "queued",
+                    "runs on %u pCPUs at once: `pick` may take only a vCPU that is queued and "
+                    "that sched_may_run() allows",
                     times);
     if (v->cpu != cpu)
         last_breach(v,
@@ -98,20 +101,20 @@ static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
                     cpu, v->cpu);
     if (!cpumask_test(&v->affinity, cpu) && !v->migrating)
         last_breach(v,
-                    "runs on pCPU %u, which is not in its affinity: `pick` may take only whom "
-                    "sched_may_run() allows, and `place` only a pCPU of sched_allowed()",
+                    "runs on pCPU %u, which is not in its affinity: `pick` may take only a vCPU "
+                    "that sched_may_run() allows, and `place` only a pCPU of sched_allowed()",
                     cpu);
 }
 
-/* It idles, or waits in place for a vCPU that is blocked. */
+/* The pCPU idles, or halts in the place of a vCPU that is blocked (null's `sleepless`). */
 static bool has_nothing_to_do(u32 cpu) {
     const struct sched_vcpu *current = sched_cpus[cpu].current;
 
     return sched_is_idle(current) || current->blocked;
 }
 
-/* A pCPU that has nothing to do though v is ready and may run there; SCHED_NO_CPU: there is
- * none. */
+/* Returns a pCPU that has nothing to do although v is ready and may run there, or SCHED_NO_CPU if
+ * there is none. */
 static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     if (!v->queued || p->policy->not_work_conserving) return SCHED_NO_CPU;
     cpumask_for_each(cpu, &p->cpus) {
@@ -120,8 +123,8 @@ static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     return SCHED_NO_CPU;
 }
 
-/* The time ends with the event that ended it, or with the program: nothing changes between
- * events. */
+/* Tells if v has been ready beside an idle pCPU for too long. Nothing changes between events, so it
+ * is enough to look after each of them. */
 static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v) {
     struct sim_vcpu *s = of(v);
     u32 cpu = idle_for(p, v);
@@ -137,8 +140,7 @@ static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v
         s->rules.told = true;
         breach(v,
                "has been ready for %.3f ms while pCPU %u, where it may run, has nothing to do: "
-               "`wake` has to "
-               "kick such a pCPU, and `pick` has to find who is ready",
+               "`wake` has to kick such a pCPU, and `pick` has to find the vCPUs that are ready",
                MS(sim.now - s->rules.since), s->rules.idle_cpu);
     }
     s->rules.beside_idle = cpu != SCHED_NO_CPU;
@@ -173,8 +175,9 @@ void rules_start(void) {
     sim.check = check_all;
 }
 
-/* No breach: a weight may be so low that its turn comes later. But a policy that lost a vCPU
- * looks the same, and while others keep the pCPUs busy no rule shows it. */
+/* Tells that a vCPU never ran. That breaks no rule: its weight may be so low that its turn comes
+ * later. But a policy that forgot a vCPU looks the same, and while others keep the pCPUs busy no
+ * rule shows it. */
 static void note_starved(const struct sched_vcpu *v) {
     u64 elapsed = sim.now - of(v)->marked;
     struct sim_span all;
@@ -193,9 +196,10 @@ int rules_end(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
         list_for_each(d, &p->doms, struct sched_dom, in_pool)
             for_each_vcpu(v, d) note_starved(v);
-    if (breaches)
-        fprintf(stderr, "sim: rules were broken %lu times\n", (unsigned long)breaches);
-    else
+    if (breaches == 0) {
         fprintf(stderr, "sim: no rule was broken in %lu events\n", (unsigned long)sim.events);
-    return breaches ? 1 : 0;
+        return 0;
+    }
+    fprintf(stderr, "sim: rules were broken %lu times\n", (unsigned long)breaches);
+    return 1;
 }

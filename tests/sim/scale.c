@@ -1,6 +1,6 @@
-/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a
- * trace. A core has four VMs: one is mixed and has a client, three compute. Times are of this
- * process alone. */
+/* The program build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build
+ * and without a trace. There are four VMs for each core: three compute, and one is mixed and has a
+ * client. Measured is the CPU time of this process, so other programs disturb it little. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -31,8 +31,8 @@ static struct sim_work mixed(u64 seed) {
                               .due = arrivals_begin(seed, 300, 0) };
 }
 
-/* `vms` for each of `cores`, with `vcpus` each, and a client for each VM that serves, in another
- * pool. */
+/* Makes `vms` VMs for each of `cores`, with `vcpus` vCPUs each. Every fourth one serves, on a turbo
+ * vCPU if there is a turbo pool (`turbo`, or NULL); its client is in the pool `world`. */
 static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus,
                         struct sched_pool *turbo, struct sched_pool *world) {
     static struct sim_vcpu *server[4096];
@@ -40,28 +40,28 @@ static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus,
 
     cpumask_fill(&all);
     for (u32 i = 0; i < cores * vms; i++) {
-        struct sim_work w = i % 4 ? (struct sim_work){ .kind = WORK_HOG } : mixed(i);
-        struct sim_work serve = w, compute = w;
-        struct sim_dom *d;
+        struct sim_work w = mixed(i), serve = w, compute = w, client = { .kind = WORK_CLIENT };
 
-        if (i % 4 || !turbo) {
-            d = sim_vm(p, "vm", vcpus, all, w);
-            server[i] = d->vcpu[0];
-        } else {
+        if (i % 4 != 0) {
+            sim_vm(p, "vm", vcpus, all, (struct sim_work){ .kind = WORK_HOG });
+            continue;
+        }
+        if (turbo) {
             serve.percent = 0;
             compute.kind = WORK_DUTY;
-            d = sim_vm(p, "vm", vcpus, all, compute);
-            server[i] = sim_turbo(d, serve)->vcpu[0];
+            server[i] = sim_turbo(sim_vm(p, "vm", vcpus, all, compute), serve)->vcpu[0];
+        } else {
+            server[i] = sim_vm(p, "vm", vcpus, all, w)->vcpu[0];
         }
-        if (i % 4 == 0)
-            sim_vm(world, "client", 1, all,
-                   (struct sim_work){ .kind = WORK_CLIENT,
-                                      .work_ns = 20 * NS_PER_US,
-                                      .due = w.due,
-                                      .server = &server[i] });
+        client.work_ns = 20 * NS_PER_US;
+        client.due = w.due;
+        client.server = &server[i];
+        sim_vm(world, "client", 1, all, client);
     }
 }
 
+/* Runs the simulation for half a second and then for `seconds`, prints how fast the latter was, and
+ * ends it. */
 static void measure(const char *what, u64 seconds) {
     double before, took;
     u64 inputs;
@@ -77,6 +77,7 @@ static void measure(const char *what, u64 seconds) {
     sim_stop();
 }
 
+/* Starts a simulation of so many cores, all in Pool-0, and `extra` ones that are in no pool yet. */
 static struct sched_pool *start(u32 cores, u32 extra) {
     sim_start(&(struct sim_options){
         .cpus = cores + extra, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .quiet = true });
@@ -84,12 +85,12 @@ static struct sched_pool *start(u32 cores, u32 extra) {
 }
 
 int main(int argc, char **argv) {
-    u64 seconds = argc > 1 ? strtoull(argv[1], NULL, 0) : 100;
-
     struct sched_pool *p;
+    u64 seconds = 100;
 
+    if (argc > 1) seconds = strtoull(argv[1], NULL, 0);
 #if TAKT_MAX_CPUS > 64
-    /* a rack: the last pCPU is the world's */
+    /* A rack of machines. The clients are on the last pCPU. */
     p = start(511, 1);
     four_a_core(p, 1, 64, 64, NULL, sim_pool("world", "credit", sim_cpus(511, 511)));
     measure("512 cores, 4096 vCPUs, credit", MAX(seconds / 50, 1ull));

@@ -1,6 +1,6 @@
-/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's
- * parser, and instead of a guest there is a model of what it does, with the parameters of its
- * command line. */
+/* Runs the VMs of a file (docs/config.md), which may be the one that the image boots. The image's
+ * own parser reads it. In place of each guest there is a model of what the guest does, with the
+ * parameters of the guest's command line. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,23 +10,28 @@
 #include "sched/setup.h"
 #include "sim.h"
 
-#define WAKE_NS         (50 * NS_PER_US) /* what waker.c does each time */
-#define CLIENT_NS       (20 * NS_PER_US) /* and client.c */
+#define WAKE_NS   (50 * NS_PER_US) /* how long guests/waker.c computes when it wakes */
+#define CLIENT_NS (20 * NS_PER_US) /* the same of guests/client.c */
 
+/* How often the credit of vCPUs is sampled. This is no multiple of a tick (10 ms), so that the
+ * samples do not all fall into the same phase of it. */
 #define CREDIT_EVERY_NS (7 * NS_PER_MS)
 
 static struct config cfg;
 static struct report_vm vm[CONFIG_MAX_VMS];
 static struct sim_vcpu *server[CONFIG_MAX_VMS + 1]; /* vCPU 0 of a VM, by id */
 
-static void fail(const char *what, const char *name, const char *more) {
-    fprintf(stderr, "sim: %s %s%s%s\n", what, name, more ? ": " : "", more ? more : "");
+/* Ends the program with the sentence "what name: more"; `more` may be NULL. */
+static __attribute__((noreturn)) void fail(const char *what, const char *name, const char *more) {
+    fprintf(stderr, "sim: %s %s", what, name);
+    if (more) fprintf(stderr, ": %s", more);
+    fprintf(stderr, "\n");
     exit(2);
 }
 
 /* ---- what a guest does ---- */
 
-/* What follows `key=` on the guest's command line; NULL: that has no such word. */
+/* Returns what follows `key=` on the guest's command line, or NULL if it has no such word. */
 static const char *find(const char *cmdline, const char *key) {
     size_t n = strlen(key);
 
@@ -35,11 +40,12 @@ static const char *find(const char *cmdline, const char *key) {
     return NULL;
 }
 
-/* As cmdline_u64() of the guest library. */
+/* The number behind `key=`, or `otherwise`: as cmdline_u64() of the guest library. */
 static u64 number(const char *cmdline, const char *key, u64 otherwise) {
     const char *value = find(cmdline, key);
 
-    return value ? strtoull(value, NULL, 0) : otherwise;
+    if (!value) return otherwise;
+    return strtoull(value, NULL, 0);
 }
 
 static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
@@ -49,23 +55,31 @@ static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
 /* When the vCPUs of a workload begin, as cmdline_phase() of the guest library. */
 static void set_start(struct sim_work *w, const struct config_vm *v, u64 span) {
     w->start_ns = micro(v->cmdline, "phase_us", 0);
-    w->start_span = find(v->cmdline, "phase_us") ? 0 : span;
+    if (!find(v->cmdline, "phase_us")) w->start_span = span;
     w->start_seed = seed_of_vm(cfg.seed, v->head.name);
+}
+
+/* Whether the word at `text`, which ends at a blank, is `word`. */
+static bool is_word(const char *text, const char *word) {
+    size_t n = strcspn(text, " ");
+
+    return n == strlen(word) && strncmp(text, word, n) == 0;
 }
 
 /* As cmdline_duty() of the guest library. */
 static void set_duty(struct sim_work *w, const struct config_vm *v, u64 percent) {
     const char *loop = find(v->cmdline, "loop");
-    size_t n = loop ? strcspn(loop, " ") : 0;
 
     w->period_ns = MAX(micro(v->cmdline, "period_us", 10000), NS_PER_US);
     w->percent = (u32)number(v->cmdline, "percent", percent);
     w->jitter_pct = MIN(number(v->cmdline, "jitter_pct", DUTY_JITTER), 100ull);
-    w->closed = !loop || n != 4 || strncmp(loop, "open", n) != 0;
-    if (loop && w->closed && (n != 6 || strncmp(loop, "closed", n) != 0))
+    w->closed = !loop || !is_word(loop, "open");
+    if (loop && w->closed && !is_word(loop, "closed"))
         fail("loop must be closed or open in the command line of VM", v->head.name, NULL);
 }
 
+/* When the events of VM number `server` are raised. The VM and its client both ask, with their own
+ * command lines, so these have to say the same. */
 static struct arrivals due(const char *c, u64 server) {
     return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)),
                           number(c, "rate", 300), number(c, "start_ms", 1000) * NS_PER_MS);
@@ -92,9 +106,9 @@ static struct sim_work evader(const struct config_vm *v, u32 id) {
     u64 lead = micro(v->cmdline, "lead_us", 200), nap = micro(v->cmdline, "nap_us", 600);
     struct sim_work w = { .kind = WORK_EVADER,
                           .tick_ns = micro(v->cmdline, "tick_us", 10000),
-                          .margin_ns = lead,
-                          .rest_ns = nap > lead ? nap - lead : 0 };
+                          .margin_ns = lead };
 
+    if (nap > lead) w.rest_ns = nap - lead;
     set_start(&w, v, w.tick_ns);
     return w;
 }
@@ -102,9 +116,11 @@ static struct sim_work evader(const struct config_vm *v, u32 id) {
 static struct sim_work hostile(const struct config_vm *v, u32 id) {
     const char *mode = find(v->cmdline, "mode");
 
-    if (mode && strncmp(mode, "selfwake", 8) == 0)
-        return (
-            struct sim_work){ .kind = WORK_SELF, .work_ns = 10 * NS_PER_US, .rest_ns = NS_PER_US };
+    struct sim_work selfwake = { .kind = WORK_SELF,
+                                 .work_ns = 10 * NS_PER_US,
+                                 .rest_ns = NS_PER_US };
+
+    if (mode && strncmp(mode, "selfwake", 8) == 0) return selfwake;
     if (mode && strncmp(mode, "yield", 5) == 0)
         return (struct sim_work){ .kind = WORK_YIELD, .work_ns = 5 * NS_PER_US };
     return (struct sim_work){ .kind = WORK_HOG };
@@ -148,15 +164,14 @@ static const struct {
     { "hostile", hostile }, { "mixed", mixed }, { "client", client }, { "hello", hello },
 };
 
-/* What the VM does, which is number `id` of the file, from 1. */
+/* What a VM does. `id` is its number in the file, from 1. */
 static struct sim_work work_of(const struct config_vm *v, u32 id) {
     for (u32 i = 0; i < ARRAY_SIZE(models); i++)
         if (strcmp(models[i].image, v->image) == 0) return models[i].work(v, id);
-    abort(); /* check_image() has looked */
+    abort(); /* check_image() has refused the file */
 }
 
-/* ---- pools and VMs, as hv/main.c and hv/vm make them; but what they warn of is an error here
- * ---- */
+/* ---- pools and VMs, made as hv/main.c and hv/vm do it ---- */
 
 static void set_params(const struct config_head *h, struct sched_pool *p, void *object) {
     char why[PARAM_WHY];
@@ -166,19 +181,21 @@ static void set_params(const struct config_head *h, struct sched_pool *p, void *
             fail("VM", h->name, why);
 }
 
-/* Every complaint about the file, warnings too, ends the run before it begins: an experiment
- * with a file that is not understood would measure something else. */
+/* Each complaint about the file, even a warning, ends the run before it begins: an experiment with
+ * a file that was not understood would measure something else. */
 static bool complained;
+static bool an_error; /* one of the complaints was not just a warning */
 
-static bool an_error; /* was among it */
-
-/* A warning that does not end the run. */
+/* For complaints of which only errors end the run. */
 static void hear_errors(void *ctx, bool fatal, const char *text) {
-    fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
+    fprintf(stderr, "%s", text);
+    if (!fatal) fprintf(stderr, " (warning)");
+    fprintf(stderr, "\n");
     complained |= fatal;
     an_error |= fatal;
 }
 
+/* For complaints of which warnings end the run, too. */
 static void hear(void *ctx, bool fatal, const char *text) {
     hear_errors(ctx, fatal, text);
     complained = true;
@@ -186,12 +203,13 @@ static void hear(void *ctx, bool fatal, const char *text) {
 
 static void end_if_complained(const struct scenario *sc) {
     if (!complained) return;
-    fprintf(stderr, "sim: %s cannot be used: see above%s\n", sc->file,
-            an_error ? "" : ". A simulation takes this warning for an error");
+    fprintf(stderr, "sim: %s cannot be used: see above", sc->file);
+    if (!an_error) fprintf(stderr, ". A simulation takes this warning for an error");
+    fprintf(stderr, "\n");
     exit(2);
 }
 
-/* Four pCPUs share a cache. */
+/* In this machine four pCPUs share a cache. */
 static u32 cache_of(u32 cpu) { return cpu / 4; }
 
 static void make_pool(u32 i) {
@@ -200,7 +218,7 @@ static void make_pool(u32 i) {
     struct sched_pool *p;
 
     if (setup_pool(&cfg, i, &p, hear, NULL)) return;
-    if (complained) return; /* two pools may want the same CPU */
+    if (complained) return; /* such as that two pools want the same CPU */
     cpumask_for_each(cpu, &cpus) {
         if (sched_pool_add_cpu(p, cpu)) fail("a CPU cannot be added to pool", p->name, NULL);
     }
@@ -220,7 +238,7 @@ static void make_vm(u32 i) {
         serve.percent = 0;
         w.kind = WORK_DUTY;
     } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) {
-        /* these guests do the same on every vCPU */
+        /* These guests do the same on each vCPU, and have nothing for a turbo vCPU. */
         serve.kind = WORK_IDLE;
     }
     if (c->turbo) w.start_first = 1; /* the guest's vCPU 0 is the turbo one */
@@ -228,10 +246,13 @@ static void make_vm(u32 i) {
     if (c->turbo && !p->turbo) fail(c->head.name, "its pool has no turbo pool", NULL);
     if (c->turbo) vm[i].turbo = sim_turbo(d, serve);
     set_params(&c->head, p, &d->d);
-    server[i + 1] = (c->turbo ? vm[i].turbo : d)->vcpu[0];
+    if (c->turbo)
+        server[i + 1] = vm[i].turbo->vcpu[0];
+    else
+        server[i + 1] = d->vcpu[0];
 }
 
-/* The I/O monitor has changed a label. */
+/* param_hook: the I/O monitor has changed the label of a VM. */
 static void hear_labels(struct sched_pool *p, struct sched_dom *d, const char *name) {
     if (!d || !name || strcmp(name, "class") != 0) return;
     for (u32 i = 0; i < cfg.nr_vms; i++) {
@@ -248,8 +269,7 @@ static void for_each_dom(void (*fn)(struct sim_dom *d)) {
     }
 }
 
-/* Goes on until `end`, and looks at everybody's credit now and then. The steps are no multiple of a
- * tick, so that the looks do not all fall into the same phase of it. */
+/* Runs until `end`, and samples the credit of all vCPUs now and then. */
 static void run_sampled(u64 end) {
     while (sim.now < end) {
         sim_run_until(MIN(sim.now + CREDIT_EVERY_NS, end));
@@ -257,7 +277,7 @@ static void run_sampled(u64 end) {
     }
 }
 
-/* The warm-up is over. A function of its own, so that callgrind can begin to count here
+/* The warm-up is over. This is a function of its own, so that callgrind can begin to count here
  * (docs/scheduler.md). */
 __attribute__((noinline)) void sim_measurement_begins(void) {
     sim.marked_decisions = sim.decisions;
@@ -274,12 +294,14 @@ static void measure(const struct scenario *sc) {
     report(sc, vm, cfg.nr_vms);
 }
 
+/* Complains if the simulation has no model of the VM's guest. */
 static void check_image(const struct config_vm *v) {
     char names[128] = "";
 
     for (u32 i = 0; i < ARRAY_SIZE(models); i++) {
         if (!*v->image || strcmp(models[i].image, v->image) == 0) return;
-        strcat(strcat(names, i ? ", " : ""), models[i].image);
+        if (i > 0) strcat(names, ", ");
+        strcat(names, models[i].image);
     }
     config_complain(&cfg, config_place_of(&v->head, "image"), true, hear, NULL,
                     "image: the simulation has no model of the guest \"%s\", only of %s", v->image,
@@ -293,7 +315,7 @@ static void read_config(const struct scenario *sc) {
 
     if (!f) fail("cannot read", sc->file, strerror(errno));
     n = fread(text, 1, sizeof(text), f);
-    if (ferror(f)) fail("cannot read", sc->file, strerror(errno)); /* such as a directory */
+    if (ferror(f)) fail("cannot read", sc->file, strerror(errno)); /* as of a directory */
     fclose(f);
     config_defaults(&cfg);
     config_parse(&cfg, sc->file, text, n, param_name_at, hear, NULL);

@@ -1,3 +1,7 @@
+/* The machine of the simulation: a queue of timers, which are all events that there are; pCPUs,
+ * which switch between vCPUs in virtual time; and what vCPUs do while they run (enum work_kind).
+ * hv/sched calls the functions of sched/machine.h here, as it calls those of hv/sched/machine.c in
+ * the image. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +16,12 @@ struct sim sim;
 u32 trace_mask;
 
 struct pcpu {
-    struct timer kick, switched;
-    bool kicked, switching;
-    struct sched_vcpu *current, *leaving;
+    struct timer kick;     /* fires when a kick arrives */
+    struct timer switched; /* fires half-way through a switch, and at its end */
+    bool kicked;           /* a kick is under way, or waits for the end of the switch */
+    bool switching;
+    struct sched_vcpu *current;
+    struct sched_vcpu *leaving; /* in the first half of a switch: its state is not yet saved */
 };
 
 static struct timerq queue;
@@ -54,7 +61,11 @@ void machine_kick(u32 cpu) {
 
     if (c->kicked || sim.replaying) return;
     c->kicked = true;
-    if (!c->switching) queue_at(&c->kick, cpu, sim.now + (cpu == sim.cpu ? 0 : sim.opt.kick_ns));
+    if (c->switching) return;
+    if (cpu == sim.cpu)
+        queue_at(&c->kick, cpu, sim.now);
+    else
+        queue_at(&c->kick, cpu, sim.now + sim.opt.kick_ns);
 }
 
 void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
@@ -63,6 +74,7 @@ void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
 
 void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
 
+/* The hash of all records goes on with the first `bytes` of this one. */
 static void hash_words(const struct trace_record *r, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof(u64); i++) {
         sim.hash = (sim.hash ^ ((const u64 *)r)[i]) * 0x9e3779b97f4a7c15ull;
@@ -72,16 +84,20 @@ static void hash_words(const struct trace_record *r, size_t bytes) {
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
-    u32 input = event == TRC_SCHED_INPUT ? a & 0xff : 0;
+    u32 input = 0;
 
-    /* The seed itself is in the record of a pool's creation. It is not hashed, because two seeds
-     * that change nothing are to have one hash. */
-    hash_words(&r, input == IN_POOL_CREATE ? offsetof(struct trace_record, arg[2]) : sizeof(r));
+    if (event == TRC_SCHED_INPUT) input = a & 0xff;
+    /* The record of a pool's creation has the seed in it. That is not hashed, because two seeds
+     * that change nothing are to have the same hash. */
+    if (input == IN_POOL_CREATE)
+        hash_words(&r, offsetof(struct trace_record, arg[2]));
+    else
+        hash_words(&r, sizeof(r));
     sim.records++;
     if (input == IN_TIMER) sim.policy_timers++;
     if (!sim.opt.keep) return;
     if (sim.nr_kept == sim.max_kept) {
-        sim.max_kept = sim.max_kept ? sim.max_kept * 2 : 4096;
+        sim.max_kept = MAX(2 * sim.max_kept, 4096ul);
         sim.kept = realloc(sim.kept, sim.max_kept * sizeof(r));
     }
     sim.kept[sim.nr_kept++] = r;
@@ -113,6 +129,7 @@ void log_at(enum log_level level, const char *fmt, ...) {
 
 static struct sim_vcpu *of(struct sched_vcpu *s) { return container_of(s, struct sim_vcpu, s); }
 
+/* The vCPU is no longer on its pCPU. What it computed is taken off its burst. */
 static void stop_computing(struct sched_vcpu *s) {
     struct sim_vcpu *v = of(s);
 
@@ -126,14 +143,15 @@ static void stop_computing(struct sched_vcpu *s) {
     timerq_remove(&queue, &v->done);
 }
 
+/* The vCPU goes on with its burst on this pCPU, and `done` will fire at the burst's end. */
 static void start_computing(struct sched_vcpu *s, u32 cpu) {
     struct sim_vcpu *v = of(s);
+    u64 end;
 
     if (sched_is_idle(s) || s->blocked) return;
     v->started = sim.now;
-    u64 end = v->remaining == ~0ull ? ~0ull : sim.now + v->remaining;
-
-    end = MIN(end, v->until);
+    end = v->until;
+    if (v->remaining != ~0ull) end = MIN(end, sim.now + v->remaining);
     if (end != ~0ull) queue_at(&v->done, cpu, end);
 }
 
@@ -142,6 +160,7 @@ static void burst_over(struct timer *t, u64 now);
 static void alarm_rings(struct timer *t, u64 now);
 static void govern(struct timer *t, u64 now);
 
+/* The switch is over, and the new vCPU computes. */
 static void arrive(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
@@ -150,6 +169,7 @@ static void arrive(u32 cpu) {
     if (c->kicked) queue_at(&c->kick, cpu, sim.now);
 }
 
+/* Half of the switch is over, or all of it. */
 static void switched(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, switched);
     u32 cpu = (u32)(c - pcpus);
@@ -167,6 +187,7 @@ static void switched(struct timer *t, u64 now) {
     arrive(cpu);
 }
 
+/* The pCPU asks the scheduler what to run, and begins to switch if that is another vCPU. */
 static void resched(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
@@ -221,22 +242,26 @@ void sim_run_until(u64 end) {
 
 static void alarm_at(struct sim_vcpu *v, u64 when) { queue_at(&v->alarm, v->s.cpu, when); }
 
-/* The next tick of the pCPU, as the credit policy places them. */
+/* When the next tick of the vCPU's pCPU is, after the time `after`. The credit policy shifts the
+ * ticks of each pCPU a little, so that not all of them come at once. */
 static u64 next_tick(const struct sim_vcpu *v, u64 after) {
     u64 tick = v->work.tick_ns, shift = tick / TAKT_MAX_CPUS * v->s.cpu;
 
-    return after < shift ? shift : shift + ((after - shift) / tick + 1) * tick;
+    if (after < shift) return shift;
+    return shift + ((after - shift) / tick + 1) * tick;
 }
 
+/* A random time whose distribution is about exponential: it counts trials until the first one
+ * succeeds, with probability 1/64 each. That is good enough, and needs integers only, so it is the
+ * same on each machine. */
 static u64 exponential(u64 *rng, u64 mean) {
-    /* the first success of trials with probability 1/64: good enough, and all integers */
     u64 x = 0;
 
     while (sim_below(rng, 64)) x++;
     return x * mean / 63 + 1;
 }
 
-/* A burst is over: sleep until `when`, for ever if ~0. */
+/* A burst is over, and the vCPU sleeps until `when`, or for ever if that is ~0. */
 static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     u32 cpu = v->s.cpu;
 
@@ -246,7 +271,7 @@ static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     resched(cpu);
 }
 
-/* What the duty of a vCPU leaves it to compute, and until when before it looks again. */
+/* How much the vCPU has to compute now by its duty, and when it has to look at that again. */
 static void duty_burst(struct sim_vcpu *v, u64 *remaining, u64 *until) {
     u64 worked = v->computed - v->served;
 
@@ -274,7 +299,7 @@ static void next_burst(struct sim_vcpu *v) {
     }
 }
 
-/* A burst is over: the next begins at `when`, at once if that is past. */
+/* A burst is over, and the next one begins at `when`, or at once if that has passed. */
 static void burst_at(struct sim_vcpu *v, u64 when) {
     if (when > sim.now) {
         go_to_sleep(v, when);
@@ -284,7 +309,7 @@ static void burst_at(struct sim_vcpu *v, u64 when) {
     start_computing(&v->s, v->s.cpu);
 }
 
-/* What an alarm or an event brings a vCPU to. */
+/* The vCPU's burst has changed, because its alarm rang or an event came: it wakes if it sleeps. */
 static void go_on(struct sim_vcpu *v) {
     bool here = pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching;
 
@@ -295,31 +320,34 @@ static void go_on(struct sim_vcpu *v) {
     sim.inputs++;
     sched_wake(&v->s);
     if (here && v->s.cpu == sim.cpu)
-        resched(v->s.cpu); /* it waited in place, and the interrupt ends its pCPU's halt */
+        resched(v->s.cpu); /* it kept its pCPU while it slept, and now that no longer halts */
 }
 
-/* ---- events: a client raises them, a vCPU of a mixed workload is interrupted by them ---- */
+/* ---- events: a client raises them, and they interrupt a vCPU of a mixed workload ---- */
 
-/* Others raised one: it counts for the VM, not for its turbo part. */
+/* The I/O monitor counts an event for the VM, even if the VM's turbo vCPU gets it. */
 static void count_event(struct sim_vcpu *v) {
     struct sched_dom *d = v->s.dom;
 
-    sched_io_events(d->id & SCHED_TURBO ? d->peer : d, 1);
+    if (d->id & SCHED_TURBO) d = d->peer;
+    sched_io_events(d, 1);
 }
 
-/* Is the vCPU's port pending? As in the image, an event that comes while it is does not count for
- * the monitor again. The handler takes the port when it begins, as soon as the vCPU runs. */
+/* Whether the vCPU's port is pending. The handler takes the port when it begins, as soon as the vCPU
+ * runs. As in the image, an event that comes before that does not count for the monitor again. */
 static bool pending(const struct sim_vcpu *v) {
     return v->serving && (pcpus[v->s.cpu].current != &v->s || pcpus[v->s.cpu].switching);
 }
 
-/* It interrupts what is computed, or ends the vCPU's sleep. */
+/* An event interrupts the vCPU's burst, or ends its sleep. While it serves events, it only notes
+ * the next one (v->due). */
 static void raise_event(struct sim_vcpu *v) {
     if (!pending(v)) count_event(v);
     if (v->serving || v->due.next > sim.now) return;
     stop_computing(&v->s);
     v->serving = true;
-    v->rest = v->s.blocked ? 0 : MAX(v->remaining, 1);
+    v->rest = 0;
+    if (!v->s.blocked) v->rest = MAX(v->remaining, 1);
     v->rest_until = v->until;
     v->remaining = v->work.work_ns;
     v->until = ~0ull;
@@ -328,13 +356,14 @@ static void raise_event(struct sim_vcpu *v) {
 
 static void remember(struct sim_late *l, u64 ns) {
     if (l->nr == l->max) {
-        l->max = l->max ? 2 * l->max : 1024;
+        l->max = MAX(2 * l->max, 1024u);
         l->ns = realloc(l->ns, l->max * sizeof(*l->ns));
     }
     l->ns[l->nr++] = ns;
 }
 
-/* An event is done with: the next that is due, or what was interrupted, or sleep. */
+/* The work for an event is done. The vCPU goes on with the next event that is due, or with the
+ * burst that was interrupted, or sleeps. */
 static void event_done(struct sim_vcpu *v) {
     if (v->due.next >= v->marked) remember(&v->late, sim.now - v->due.next);
     arrivals_advance(&v->due);
@@ -347,9 +376,10 @@ static void event_done(struct sim_vcpu *v) {
     if (v->remaining)
         start_computing(&v->s, v->s.cpu);
     else
-        go_to_sleep(v, ~0ull); /* an alarm that was set stays */
+        go_to_sleep(v, ~0ull); /* its alarm stays set */
 }
 
+/* A client sends its event, and sleeps until the next one is due. */
 static void client_sends(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
@@ -362,6 +392,7 @@ static void client_sends(struct sim_vcpu *v) {
         go_to_sleep(v, v->due.next);
 }
 
+/* Called when a vCPU has computed its burst. */
 static void burst_over(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, done);
     struct sim_work *w = &v->work;
@@ -384,7 +415,7 @@ static void burst_over(struct timer *t, u64 now) {
         __attribute__((fallthrough));
     case WORK_DUTY: burst_at(v, v->duty.next); break;
     case WORK_WAKER:
-        v->next = MAX(v->next + w->period_ns, sim.now); /* late: lost time is lost */
+        v->next = MAX(v->next + w->period_ns, sim.now); /* it does not make up for lost time */
         burst_at(v, v->next);
         break;
     case WORK_SERVER:
@@ -397,7 +428,7 @@ static void burst_over(struct timer *t, u64 now) {
             resched(cpu);
         }
         break;
-    /* its tick may be over */
+    /* The tick may have passed while the vCPU was not running. */
     case WORK_EVADER: burst_at(v, v->until + w->margin_ns + w->rest_ns); break;
     case WORK_SELF: go_to_sleep(v, sim.now + w->rest_ns); break;
     case WORK_YIELD:
@@ -410,6 +441,7 @@ static void burst_over(struct timer *t, u64 now) {
     }
 }
 
+/* Called when the time has come for which a vCPU set its alarm. */
 static void alarm_rings(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, alarm);
 
@@ -418,7 +450,7 @@ static void alarm_rings(struct timer *t, u64 now) {
         count_event(v);
         if (v->requests++) return;
     }
-    if (v->serving) { /* the next period begins when that is done */
+    if (v->serving) { /* it begins its next period when it has served the events */
         duty_burst(v, &v->rest, &v->rest_until);
         return;
     }
@@ -428,16 +460,19 @@ static void alarm_rings(struct timer *t, u64 now) {
 
 /* ---- putting a machine together ---- */
 
+/* sched_state_hook: measures how long vCPUs wait. */
 static void on_state(struct sched_vcpu *s, u64 now) {
     if (sched_is_idle(s)) return;
     struct sim_vcpu *v = of(s);
 
     if (v->runnable_since != ~0ull) v->wait_max = MAX(v->wait_max, now - v->runnable_since);
-    v->runnable_since = s->state == RS_RUNNABLE ? now : ~0ull;
+    v->runnable_since = ~0ull;
+    if (s->state == RS_RUNNABLE) v->runnable_since = now;
 }
 
 static struct timer governor;
 
+/* The governor looks at the pools, and says when it wants to do that again. */
 static void govern(struct timer *t, u64 now) {
     sim.cpu = 0;
     timerq_insert(&queue, t, MAX(governor_step(now), now + NS_PER_US));
@@ -451,7 +486,9 @@ void sim_start(const struct sim_options *o) {
     sim.opt = *o;
     sim.hash = 0xcbf29ce484222325ull;
     sim.rng = rng_seed(o->seed);
-    trace_mask = o->quiet ? 0 : o->mask ? o->mask : TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
+    trace_mask = TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
+    if (o->mask) trace_mask = o->mask;
+    if (o->quiet) trace_mask = 0;
     sched_init();
     sched_set_seed(o->seed);
     sched_state_hook = on_state;
@@ -466,6 +503,7 @@ void sim_start(const struct sim_options *o) {
     if (o->governed) timerq_insert(&queue, &governor, NS_PER_S);
 }
 
+/* Ends the program with a sentence if there is an error. */
 static void must(int error, const char *what, const char *name) {
     if (!error) return;
     fprintf(stderr, "sim: %s %s: error %d\n", what, name, error);
@@ -480,11 +518,12 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
     return p;
 }
 
-/* So many ns after it was made vCPU number i of the VM begins. */
+/* How many ns after it was made the VM's vCPU number i begins. */
 static u64 start_of(const struct sim_work *w, u32 i) {
     return w->start_ns + phase_of(w->start_seed, w->start_first + i, w->start_span);
 }
 
+/* Wakes a new vCPU now, or when it has to begin. */
 static void begin_work(struct sim_vcpu *v) {
     switch (v->work.kind) {
     case WORK_SERVER:
@@ -498,7 +537,7 @@ static void begin_work(struct sim_vcpu *v) {
     }
 }
 
-/* The vCPUs of d, whose dom is there, and off they go. */
+/* Makes the vCPUs of a new VM and starts it. */
 static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity,
                                 struct sim_work work) {
     if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
@@ -506,9 +545,11 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         struct sim_vcpu *v = calloc(1, sizeof(*v));
 
         v->work = work;
-        if (work.kind == WORK_MIXED && vcpus > 1) {
-            v->work.kind = i ? WORK_DUTY : WORK_MIXED;
-            v->work.percent = i ? work.percent : 0;
+        if (work.kind == WORK_MIXED && vcpus > 1) { /* vCPU 0 serves, the others compute */
+            if (i == 0)
+                v->work.percent = 0;
+            else
+                v->work.kind = WORK_DUTY;
         }
         v->due = work.due;
         v->started = v->runnable_since = ~0ull;
@@ -571,7 +612,7 @@ void sim_vm_destroy(struct sim_dom *d) {
     free(d);
 }
 
-/* The pools are forgotten as they are: only memory is given back. */
+/* Pools and VMs are not taken apart in order: only their memory is given back. */
 void sim_stop(void) {
     for (u32 i = 0; i < nr_doms; i++) {
         struct sim_dom *d = doms[i];

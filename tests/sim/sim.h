@@ -1,6 +1,11 @@
-/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the
- * scheduler is the very source that the image has. One simulation at a time. Virtual time is in
- * ns from 0. */
+/* A discrete-event simulation of a machine around hv/sched. The scheduler is the same source that
+ * the image has; pCPUs, time, and what the guests compute are models. So an experiment of minutes
+ * takes seconds, and the same seed gives the same result to the byte.
+ *
+ * There is one simulation at a time, in the variable `sim`. Virtual time is in ns and starts at 0.
+ * It only passes in sim_run_until(), which handles one event after another: a timer fires, a kick
+ * arrives, a burst of computing ends. Functions without a return value end the program with a
+ * sentence if they cannot do what they are asked for, because a test then makes no sense. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -11,8 +16,9 @@
 #include "sched/core.h"
 #include "trace/trace.h"
 
-#define SIM_MAX_VCPUS 64 /* a VM */
+#define SIM_MAX_VCPUS 64 /* of one VM */
 
+/* What a vCPU does. A burst is what it computes at a stretch, if nobody preempts it. */
 enum work_kind {
     WORK_IDLE,   /* never wakes */
     WORK_HOG,    /* never sleeps */
@@ -20,12 +26,12 @@ enum work_kind {
     WORK_WAKER,  /* wakes every period and computes for work_ns */
     WORK_SERVER, /* requests come at random, rate a second; each takes work_ns */
     WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
-    WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: its own alarm clock */
+    WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: it wakes itself */
     WORK_YIELD,  /* computes work_ns, yields, and so on */
-    /* computes as DUTY, if percent is not 0; on its first vCPU events interrupt that, each of which
-     * takes work_ns. With more vCPUs the first one only serves. */
+    /* Computes as DUTY does, if percent is not 0. On the VM's first vCPU events interrupt that, and
+     * each of them takes work_ns. If the VM has more vCPUs, the first one does nothing else. */
     WORK_MIXED,
-    /* the client of a MIXED: wakes at random, computes for work_ns and sends an event */
+    /* Is the client of a MIXED: it wakes at random, computes for work_ns and sends an event. */
     WORK_CLIENT,
 };
 
@@ -33,72 +39,84 @@ struct sim_work {
     enum work_kind kind;
     u64 period_ns, work_ns, margin_ns, rest_ns, tick_ns;
     u32 percent, rate;
-    bool closed;    /* DUTY, MIXED: the closed loop of <guest/duty.h>, */
-    u64 jitter_pct; /* and its jitter */
-    /* When a vCPU begins: start_ns after it was made, and if start_span is not 0, as phase_of()
-     * says of start_seed for vCPU number start_first of the guest and those after it. */
+    bool closed;    /* DUTY, MIXED: in the closed loop of <guest/duty.h> */
+    u64 jitter_pct; /* DUTY, MIXED: as in <guest/duty.h> */
+    /* A vCPU begins start_ns after it was made. If start_span is not 0, it begins later by a random
+     * part of that: phase_of() of start_seed for the vCPU's number in the guest. The first vCPU of
+     * the VM has number start_first there. */
     u64 start_ns, start_span, start_seed;
     u32 start_first;
     struct arrivals due;      /* MIXED, CLIENT: when events are to be raised */
-    struct sim_vcpu **server; /* CLIENT: whose events they are, when it is there */
+    struct sim_vcpu **server; /* CLIENT: *server gets the events, unless it is NULL */
 };
 
-/* How late events were done with, in ns: of those that were raised since sim_mark, in the order
- * in which they were done. */
+/* For each event that was raised since sim_mark, in the order in which they were done: how many ns
+ * passed from raising it until the work for it was done. */
 struct sim_late {
     u64 *ns;
     u32 nr, max;
 };
 
-/* What a vCPU did in one part of a measurement. A wait and an event belong to the part in which
- * they end. */
+/* What a vCPU did in one part of a measurement. A wait counts for the part in which it ends, and so
+ * does an event. */
 struct sim_span {
     u64 state_ns[RS_NR];
     u64 switches, wakes, migrations, preemptions, boosts, grants, granted_ns;
     u64 wait_max;            /* longest time runnable at a stretch, ns */
     struct hist wake;        /* from wake to run, ns */
-    u32 first_late, nr_late; /* its events: late.ns[first_late] and those behind it */
-    i64 credit_sum;          /* of the samples of its credit, ns; see sim_sample_credit */
-    u32 credit_samples;
+    u32 first_late, nr_late; /* its events: so many entries from late.ns[first_late] on */
+    i64 credit_sum;          /* of all samples of its credit, ns; see sim_sample_credit */
+    u32 credit_samples;      /* how many samples that are */
 };
 
 struct sim_vcpu {
-    struct sched_vcpu s; /* first */
+    struct sched_vcpu s; /* what the scheduler knows of it */
     struct sim_work work;
-    struct timer done, alarm;
-    u64 remaining;       /* of the present burst, ~0 endless */
-    u64 until;           /* the burst ends at this time whatever is left, ~0: not */
-    u64 started;         /* since when it computes on a pCPU, ~0: it does not */
+    u64 rng;
+
+    /* The present burst. `done` fires when it ends. */
+    struct timer done;
+    u64 remaining; /* ns that it has still to compute; ~0: it never ends */
+    u64 until;     /* it ends at this time, whatever remains; ~0: it does not */
+    u64 started;   /* since when the vCPU computes on a pCPU; ~0: it does not */
+    bool leaving;  /* the vCPU was switched out, and its state is not yet saved */
+
+    /* What comes after it. `alarm` fires when the vCPU has to be woken. */
+    struct timer alarm;
     u64 next;            /* when the next period begins, or began */
     struct duty duty;    /* DUTY, MIXED */
-    u64 requests;        /* waiting or being served */
-    struct arrivals due; /* the events not yet done */
-    bool leaving;        /* its pCPU, and its state is not yet saved */
-    bool serving;        /* one of them; the burst that it interrupted: */
-    u64 rest, rest_until;
-    struct sim_late late;
-    u64 marked;
-    u64 rng;
-    u64 computed;            /* ns of work done, without the cost of switches */
-    u64 served;              /* of that, for events */
+    u64 requests;        /* SERVER: those that wait, and the one that is served */
+    struct arrivals due; /* MIXED, CLIENT: the events that are not yet done */
+    bool serving;        /* MIXED: it serves an event, which interrupted a burst: */
+    u64 rest;            /* `remaining` of that burst */
+    u64 rest_until;      /* `until` of that burst */
+
+    /* The measurement: sim_mark, sim_halfway, sim_span. */
+    u64 marked;              /* when it began */
+    u64 computed;            /* ns of work done since the vCPU was made, without switches */
+    u64 served;              /* how much of that was for events */
     u64 runnable_since;      /* ~0: it is not runnable */
-    struct sched_times mark; /* when the present part of the measurement began */
-    u64 wait_max;            /* in that part: longest time runnable at a stretch */
-    u32 mark_late;           /* late.nr when it began */
-    i64 credit_sum;          /* in that part, as in struct sim_span */
+    struct sim_late late;    /* since it began */
+    struct sim_span first;   /* the first half; all 0 unless sim_halfway was called */
+    struct sched_times mark; /* when the present half began */
+    u32 mark_late;           /* late.nr then */
+    u64 wait_max;            /* in the present half: longest time runnable at a stretch */
+    i64 credit_sum;          /* in the present half, as in struct sim_span */
     u32 credit_samples;
-    struct sim_span first;      /* the first half; all 0 unless sim_halfway was called */
-    struct {                    /* rules.c */
-        enum run_state state;   /* before the present one */
-        u64 ran;                /* state_ns[RS_RUNNING] then */
-        bool beside_idle, told; /* ready while idle_cpu idles, since `since` */
+
+    /* For rules.c. */
+    struct {
+        enum run_state state; /* the state before the present one */
+        u64 ran;              /* state_ns[RS_RUNNING] when that changed */
+        bool beside_idle;     /* it is ready, and idle_cpu has been idle, since `since` */
+        bool told;            /* a sentence about that was printed */
         u32 idle_cpu;
         u64 since;
     } rules;
 };
 
 struct sim_dom {
-    struct sched_dom d; /* first */
+    struct sched_dom d; /* what the scheduler knows of it */
     char name[32];
     struct sched_vcpu *slot[SIM_MAX_VCPUS];
     struct sim_vcpu *vcpu[SIM_MAX_VCPUS];
@@ -108,110 +126,139 @@ struct sim_dom {
 struct sim_options {
     u32 cpus;
     u64 seed;
-    u64 kick_ns; /* from a kick to sched_run */
-    /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
+    u64 kick_ns; /* passes from a kick until its pCPU calls sched_run */
+    /* Passes from sched_run until the new vCPU computes, and is charged to that one. The state of
+     * the old vCPU is saved half-way. */
     u64 switch_ns;
-    bool governed; /* pools change by themselves, if they are told to */
-    bool quiet;    /* no trace: the hash says nothing */
-    /* a panic is a sentence and exit status 1, as the policy is under test, not this */
+    bool governed; /* the governor runs: pools with turbo = auto change by themselves */
+    bool quiet;    /* writes no trace, which is faster; then the hash says nothing */
+    /* A panic prints a sentence and ends the program with status 1, instead of abort(): a policy
+     * that somebody writes is under test, and not the simulation. */
     bool rules;
-    bool keep; /* keep all trace records, of the classes in mask */
-    u32 mask;  /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
+    bool keep; /* keeps all trace records of the classes in `mask` */
+    u32 mask;  /* 0 stands for TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
 };
 
 extern struct sim {
     struct sim_options opt;
     u64 now;
-    u32 cpu; /* that executes */
-    u64 hash;
-    u64 events, records, policy_timers;
-    u64 decisions; /* calls of sched_run */
-    /* whatever the scheduler is told: that, wakes, blocks, yields, saved states, its timers */
-    u64 inputs;
-    /* how many there were when a scenario's warm-up was over */
-    u64 marked_decisions, marked_inputs;
+    u32 cpu;           /* the pCPU that executes */
+    u64 hash;          /* of all trace records: equal hashes are equal runs */
+    u64 events;        /* that sim_run_until handled */
+    u64 records;       /* of the trace */
+    u64 policy_timers; /* how often a timer of a policy fired */
+    u64 decisions;     /* calls of sched_run */
+    u64 inputs;        /* all calls that tell the scheduler something: decisions, wakes, blocks,
+                         * yields, saved states, and its timers */
+    u64 marked_decisions, marked_inputs; /* how many there were when the warm-up was over */
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;
-    void (*check)(void); /* after each event */
-    bool replaying;      /* timers and kicks go nowhere */
+    void (*check)(void); /* is called after each event */
+    bool replaying;      /* the recording has the timers and kicks, so own ones do nothing */
     char said[256];      /* the last line of the log */
-    u32 lines;
+    u32 lines;           /* how many lines the log got */
 } sim;
 
-void sim_start(const struct sim_options *o); /* from nothing: forgets what was before */
-void sim_stop(void);                         /* frees what sim_ functions made */
+/* Starts a simulation. There are no pools and VMs, and all of the one before is forgotten. */
+void sim_start(const struct sim_options *o);
+/* Frees all that the functions below made. */
+void sim_stop(void);
+/* Lets time pass up to `ns`. */
 void sim_run_until(u64 ns);
-/* Create Pool-0 of `policy` with all CPUs of `cpus`, or another pool. Ends the program if it
- * cannot. */
+/* Creates a pool of `policy` with the CPUs of `cpus`. The first one is Pool-0. */
 struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus);
-/* A VM with `vcpus` vCPUs that do `work` and start now. */
+/* Makes a VM whose `vcpus` vCPUs do `work`, and starts it. Returns the VM; sim_stop frees it. */
 struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
                        struct sim_work work);
-/* Gives it a turbo vCPU, which is a sim_dom of its own, in its pool's turbo pool. */
+/* Gives the VM a turbo vCPU in the turbo pool of its pool. That is a sim_dom of its own. */
 struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work);
-void sim_vm_destroy(struct sim_dom *d); /* stops it, which takes virtual time, and removes it */
-void sim_vm_stop(struct sim_dom *d);    /* pause and wait */
+/* Pauses the VM and waits until none of its vCPUs runs, which takes virtual time. */
+void sim_vm_stop(struct sim_dom *d);
+/* Stops the VM and frees it. */
+void sim_vm_destroy(struct sim_dom *d);
+/* Sets a parameter. `object` is the pool itself, or the struct sched_dom of a VM. */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value);
-/* until it is done, or an error other than -EAGAIN */
+/* Takes a CPU out of a pool, which takes virtual time. Returns 0 or an error of
+ * sched_pool_remove_cpu, but never -EAGAIN. */
 int sim_remove_cpu(struct sched_pool *p, u32 cpu);
+/* Stops the VM, moves it to pool `p` and starts it again. Returns what sched_pool_move_dom does. */
 int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
 
-u64 sim_random(u64 *state); /* xorshift64* */
+/* The next number of the generator xorshift64*; *state may not be 0. */
+u64 sim_random(u64 *state);
 static inline u64 sim_below(u64 *state, u64 n) { return sim_random(state) % n; }
+/* The set of the CPUs from `first` to `last`. */
 struct cpumask sim_cpus(u32 first, u32 last);
-/* measure.c */
-void sim_mark(struct sim_dom *d); /* start to measure here */
-/* the first half of the measurement ends here, and the second begins */
+
+/* measure.c: what the vCPUs of a VM did since a certain time. */
+
+/* The measurement begins now. */
+void sim_mark(struct sim_dom *d);
+/* Its first half ends now, and the second one begins. */
 void sim_halfway(struct sim_dom *d);
-/* Notes the credit that its vCPUs have now, for the mean in struct sim_span. Only if its pool
- * runs Credit. */
+/* Takes a sample of the credit of each vCPU, for the mean in struct sim_span. Does nothing unless
+ * the VM's pool runs credit. */
 void sim_sample_credit(struct sim_dom *d);
-/* The first half (0), the second up to now (1), or both together (2). The present wait counts,
- * too. */
+/* What the vCPU did in the first half (0), in the second one up to now (1), or in both together
+ * (2). If it waits at present, that counts as well. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out);
-u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */
-u64 sim_waits(struct sim_vcpu *v); /* longest wait since sim_mark, the present one included */
+/* How many ns it ran since sim_mark. */
+u64 sim_ran(struct sim_vcpu *v);
+/* The longest time in ns that it was runnable without running, since sim_mark, up to now. */
+u64 sim_waits(struct sim_vcpu *v);
 
-/* check.c: what must hold between any two events (P2, P5, and the sums of P6); aborts with a
- * sentence. */
+/* check.c: the books of the scheduler. Both panic with a sentence if they are wrong. */
+
+/* What must hold between any two events: a vCPU runs on one pCPU at most, and where it may; the
+ * queues hold all that are runnable; and sums agree with what they are sums of. */
 void sim_check(void);
-void sim_check_work_conserving(void); /* P3, call it when no kick is under way */
+/* No vCPU waits while a pCPU where it may run is idle. That only holds when no kick is under
+ * way. */
+void sim_check_work_conserving(void);
 
-/* rules.c: what a policy may not do, told in sentences on standard error. Call it after
- * sim_start and before the first VM is made. */
+/* rules.c: tells on standard error, in sentences, which rules a policy breaks. */
+
+/* Call it after sim_start and before the first VM is made. */
 void rules_start(void);
-/* The exit status: 1 if any rule was broken. Says how often. */
+/* Says how often rules were broken. Returns the exit status: 1 if any was. */
 int rules_end(void);
 
-/* replay.c */
+/* replay.c: makes the scheduler decide again what it decided in a recording. */
 struct sim_difference {
-    size_t record; /* of the input whose decision differs */
+    size_t record; /* the number of the input whose decision differs */
     char what[160];
 };
-/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1
- * and *d: they did not; -1 and *d: the stream cannot be replayed. */
+/* Feeds the inputs among the `n` records of a recording to the scheduler, and compares what it
+ * records now. Sorts `r`. Returns 0 if all records came again, bit for bit; 1 if they did not; -1
+ * if the recording cannot be replayed. *d then says where and why. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d);
 
-/* scenario.c: runs the VMs of a file (docs/config.md) and prints a table. Exit status. */
+/* scenario.c: runs the VMs of a file (docs/config.md), and prints what they did. */
 struct scenario {
-    const char *file, *cmdline; /* the latter: overrides as from GRUB; may be NULL */
+    const char *file;
+    const char *cmdline; /* overrides settings of the file, as the one of GRUB does; may be NULL */
     u32 cpus;
     u64 warm_up_ns, run_ns, kick_ns, switch_ns;
-    bool json, quiet; /* quiet: no trace */
-    bool rules;       /* tells what the policy breaks; the exit status is 1 if it does */
-    bool check;       /* only see whether it can be set up */
-    const char *record_to;
+    bool json;             /* prints JSON instead of a table */
+    bool quiet;            /* writes no trace */
+    bool rules;            /* tells which rules a policy breaks (rules.c) */
+    bool check;            /* only looks whether the file can be used */
+    const char *record_to; /* a file for the trace records, or NULL */
 };
+/* Returns the exit status: 1 if a rule was broken. Ends the program with 2 if the file is not
+ * good. */
 int scenario_run(const struct scenario *sc);
-void sim_measurement_begins(void); /* scenario.c's own; tools/compare.py knows its name */
+/* Only scenario.c calls it. It is here because tools/compare.py knows its name. */
+void sim_measurement_begins(void);
 
 /* report.c: what a scenario prints. */
 struct report_vm {
     const struct config_vm *config;
-    struct sim_dom *d, *turbo; /* NULL: it was not started; it has no turbo vCPU */
-    u32 label_changes;         /* by the I/O monitor, since the start */
-    u64 label_changed;         /* when the last one was, ns */
+    struct sim_dom *d;     /* NULL if it was not started */
+    struct sim_dom *turbo; /* its turbo vCPU, or NULL */
+    u32 label_changes;     /* how often the I/O monitor changed its label */
+    u64 label_changed;     /* when it last did, ns */
 };
 void report(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms);
 

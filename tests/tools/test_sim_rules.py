@@ -70,7 +70,8 @@ def broken(tmp_path, old, new):
     ("*last_of(p)); /* a sleep is no saving */\n    offer(p, v);", "*last_of(p));",
      WAITS + r"has been ready for [\d.]+ ms while pCPU \d, where it may run, has nothing to do: "),
     ("if (v->queued && sched", "if (sched",
-     WAITS + r"is to run on pCPU \d although it is blocked: `pick` may take only who is queued"),
+     WAITS + r"is to run on pCPU \d although it is blocked: `pick` may take only a vCPU that is "
+     r"queued"),
     # Who sleeps keeps the pCPU.
     ("    struct sched_vcpu *next = NULL;\n\n    if (current)",
      "    struct sched_vcpu *next = NULL;\n\n"
@@ -78,7 +79,7 @@ def broken(tmp_path, old, new):
      "    if (current)", WAITS + r"has been ready for "),
     ("if (v->queued && sched_may_run(p, v, cpu))",
      "if (!v->blocked && (v->queued || v->on_cpu != cpu))",
-     WAITS + r"runs on 2 pCPUs at once: `pick` may take only whom sched_may_run\(\) allows"),
+     WAITS + r"runs on 2 pCPUs at once: `pick` may take only a vCPU that is queued"),
     ("sched_may_run(p, v, cpu))", "(v->on_cpu == SCHED_NO_CPU || v->on_cpu == cpu))",
      WAITS + r"runs on pCPU 1, which is not in its affinity"),
     ("    sched_move(p, next, cpu);\n", "",

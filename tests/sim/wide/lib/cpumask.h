@@ -1,4 +1,4 @@
-/* hv/lib/cpumask.h for 512 pCPUs: the simulation's wide build finds it instead of that one. */
+/* Replaces hv/lib/cpumask.h where the simulation is built for 512 pCPUs. */
 #ifndef HV_LIB_CPUMASK_H
 #define HV_LIB_CPUMASK_H
 
@@ -9,7 +9,7 @@
 
 struct cpumask {
     union {
-        u64 bits; /* of the first 64: for recordings, of which there are none here */
+        u64 bits; /* the first 64; only recordings use it, and this build makes none */
         u64 word[CPUMASK_WORDS];
     };
 };
@@ -75,7 +75,8 @@ static inline unsigned cpumask_next(const struct cpumask *m, unsigned cpu) {
 static inline unsigned cpumask_cycle(const struct cpumask *m, unsigned cpu) {
     unsigned n = cpumask_next(m, cpu);
 
-    return n < TAKT_MAX_CPUS ? n : cpumask_next(m, 0);
+    if (n == TAKT_MAX_CPUS) n = cpumask_next(m, 0);
+    return n;
 }
 
 #define cpumask_for_each(cpu, m)                                                                   \
