@@ -1,13 +1,16 @@
+/* The console of a guest: the hypervisor's, or on a bare machine the debug console of an emulator
+ * or the UART. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/sync.h>
 #include <takt/io.h>
 
-#define UART_LSR  (TAKT_UART_PORT + 5)
+#define UART_LSR (TAKT_UART_PORT + 5)
+/* Bits of the line status register of a 16550: there is a byte to read; a byte can be written. */
 #define LSR_DATA  0x01
 #define LSR_EMPTY 0x20
-/* Tries until output is dropped: the terminal may be slow, but a guest must not wait for it for
- * ever. */
+/* How often a write is tried before output is dropped. The terminal may be slow, but a guest must
+ * not wait for it for ever. */
 #define RETRIES 100000
 
 static bool have_debugcon, have_uart;

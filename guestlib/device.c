@@ -1,3 +1,4 @@
+/* How a guest finds its virtio and PCI devices. device.h has the contracts. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -6,7 +7,7 @@
 #include <takt/io.h>
 #include "drivers/virtio_mmio.h"
 
-#define RELAX_NS (50 * NS_PER_US)
+#define RELAX_NS (50 * NS_PER_US) /* how long a driver sleeps when it has to wait for its device */
 
 static void *pages(size_t n) {
     void *p = page_alloc(n);
@@ -17,7 +18,7 @@ static void *pages(size_t n) {
 
 static u64 dma_addr(const void *p) { return (u64)p; }
 
-/* Lets other VMs run: the back end may be on the same pCPU. */
+/* Lets other VMs run, because the back end may be on the same pCPU. */
 static void relax(void) { nap_until(time_ns() + RELAX_NS); }
 
 const struct driver_env guest_env = { pages, page_free, dma_addr, relax };
@@ -30,7 +31,7 @@ static u32 config_port(volatile u8 *regs) { return mmio_read32(regs + TAKT_VIRTI
 
 static void on_offer(u32 port, void *arg) { sem_up(arg); }
 
-/* Waits until the device is offered. Returns its type; 0: it was not offered in time. */
+/* Waits until the device is offered. Returns its type, or 0 if it was not offered in time. */
 static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     struct semaphore offered = SEMAPHORE(0);
     u32 port = config_port(regs), type;

@@ -1,5 +1,5 @@
-; Interrupt entries, the switch of threads, and the ways into other privilege levels and modes and
-; back.
+; The entries of exceptions and interrupts, the switch between threads, and the ways into other
+; privilege levels and modes and back.
 
 SEL_CODE64      equ 0x08
 SEL_CODE32      equ 0x18
@@ -110,8 +110,8 @@ user_return:
         RESTORE
         ret
 
-; void try_enter(void (*fn)(void *), void *arg): after an exception trap() comes back by way of
-; try_return.
+; void try_enter(void (*fn)(void *), void *arg): calls fn(arg). After an exception, trap() comes
+; back by way of try_return.
 try_enter:
         SAVE
         push    qword [gs:VCPU_TRY_SP]

@@ -1,3 +1,4 @@
+/* Event channels in a guest. event.h has the contracts. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -54,7 +55,8 @@ static void on_event(void *arg) {
     }
 }
 
-/* Raw, because Takt raises the vector without asking for an EOI (TAKT_VECTOR_NO_EOI). */
+/* The handler is raw, because Takt raises this vector without expecting an EOI
+ * (TAKT_VECTOR_NO_EOI). */
 void event_init(void) { irq_set_raw_handler(VECTOR_EVENT, on_event, NULL); }
 
 int event_alloc(u32 remote_vm) { return hypercall1(TAKT_HC_EVTCHN_ALLOC, remote_vm); }
@@ -83,8 +85,9 @@ int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
     handlers[port].vcpu = vcpu;
     __atomic_store_n(&handlers[port].fn, fn, __ATOMIC_RELEASE);
     error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, vector);
-    /* An event that came while the port had no vector is pending and has raised none; nor will
-     * further events, because the port is pending already. Unmasking the port raises the vector. */
+    /* An event that came while the port had no vector is pending, and has not interrupted. Further
+     * events will not interrupt either, because the port is pending already. Unmasking the port
+     * raises the vector. */
     if (!error && fn && event_is_pending(port) && !(event_shared()->mask[port / 64] & bit(port)))
         error = event_mask(port, false);
     return error;

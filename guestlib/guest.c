@@ -1,4 +1,4 @@
-/* From the entry to main(), and the end. */
+/* The way of a guest from its entry to main(), its command line, hypercalls, and its end. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -55,7 +55,7 @@ static void detect(void) {
 const char *cmdline(void) { return line; }
 
 /* Finds the word `key` of the command line. Returns what follows the key: '=', a blank, or the end.
- * NULL: it is not there. */
+ * Returns NULL if the word is not there. */
 static const char *find_word(const char *key) {
     size_t n = strlen(key);
 
@@ -81,7 +81,7 @@ size_t cmdline_str(const char *key, char *buf, size_t size) {
     return n;
 }
 
-/* The value of a digit; 16 or more: it is none. */
+/* Returns the value of a digit; 16 or more if the character is not a digit. */
 static unsigned digit_value(char c) {
     if (c >= '0' && c <= '9') return (unsigned)(c - '0');
     if (c >= 'a' && c <= 'f') return (unsigned)(c - 'a') + 10;
@@ -150,8 +150,8 @@ void guest_panic(const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(why, sizeof(why), fmt, ap);
     va_end(ap);
-    /* This call is often the last instruction of its function, so that the return address is behind
-     * the function. One byte before it is within the function for sure. */
+    /* This call is often the last instruction of its function. Then the return address is already
+     * in the next function. One byte before it is within the calling function for sure. */
     give_up((u64)__builtin_return_address(0) - 1, why);
 }
 

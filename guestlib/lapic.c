@@ -1,3 +1,4 @@
+/* The local APIC. lapic.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/thread.h>
@@ -5,9 +6,9 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-#define BASE_ENABLE BIT(11)
+#define BASE_ENABLE BIT(11) /* Bits of MSR IA32_APIC_BASE (SDM 3A 11.12.1). */
 #define BASE_X2     BIT(10)
-#define PIC1_MASK   0x21
+#define PIC1_MASK   0x21 /* the ports that mask the interrupts of the two 8259 */
 #define PIC2_MASK   0xa1
 #define SVR_ENABLE  0x100u
 #define X2_MSR(o)   (0x800 + ((o) >> 4))
@@ -62,7 +63,7 @@ static void set_up(void) {
     lapic_write(LAPIC_LVT_LINT0, LVT_MASKED);
     lapic_write(LAPIC_LVT_LINT1, LVT_MASKED);
     lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
-    lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* by 1 */
+    lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* divide by 1 */
 }
 
 void lapic_set_mode(bool want_x2) {
@@ -81,7 +82,8 @@ void lapic_init_cpu(void) {
     bool x2 = base & BASE_X2 || (lapic_has_x2() && !cmdline_has("xapic"));
 
     this_vcpu()->x2apic = x2;
-    if (!on_takt()) { /* the 8259s would interrupt as the firmware has set them up */
+    /* Without this, the two 8259 would interrupt as the firmware has set them up. */
+    if (!on_takt()) {
         outb(PIC1_MASK, 0xff);
         outb(PIC2_MASK, 0xff);
     }

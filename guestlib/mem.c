@@ -1,3 +1,4 @@
+/* Memory of a guest: the allocators, and the page tables. mem.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -6,25 +7,25 @@
 #include <takt/start_info.h>
 
 #define MAX_RANGES 32
-/* RAM below has start-up data and pages for real-mode code; never allocated */
+/* RAM below this address has start-up data and pages for real-mode code. It is never allocated. */
 #define LOW    0x100000ull
-#define MAPPED 0x100000000ull /* start.asm maps all addresses below */
+#define MAPPED 0x100000000ull /* start.asm maps all addresses below this one */
 
 extern char image_end[];
 extern u64 boot_pml4[512];
 
 static struct mem_range ranges[MAX_RANGES];
 static unsigned nr_ranges;
-/* RAM that is to be freed, page-aligned; used at the start only */
+/* RAM that is going to be freed, page-aligned. Used at the start only. */
 static struct mem_range pool[MAX_RANGES];
 static unsigned nr_pool;
 static size_t free_pages;
 static struct spinlock lock;
-static struct spinlock map_lock; /* of the page tables */
+static struct spinlock map_lock; /* guards the page tables */
 
-/* Free pages in a row. This structure lies in the first of them. */
+/* A run is a number of free pages in a row. This structure lies in the first of them. */
 struct run {
-    struct run *next; /* in the order of addresses; runs that touch are merged */
+    struct run *next; /* in the order of addresses; runs that touch are joined */
     size_t n;
 };
 static struct run *runs;
@@ -51,7 +52,7 @@ static struct run *after(struct run *r, size_t n) {
 }
 
 /* Takes the pages from the low end of the first run that is long enough. Pages that were never
- * allocated before hold what the VM's RAM held at the start. */
+ * allocated before contain what the RAM of the VM contained at the start. */
 void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     struct run **link = &runs, *r = runs; /* `link` points at what points at `r` */
@@ -93,15 +94,14 @@ void page_free(void *p, size_t n) {
     spin_unlock_irqrestore(&lock, f);
 }
 
-/* ---- the small allocator: blocks of 2^n bytes with a head of 16 bytes; pages for larger ones
- * ---- */
+/* ---- the small allocator: blocks of 2^n bytes with a head of 16 bytes ---- */
 
 #define HEAD      16
 #define MIN_SHIFT 5
 #define MAX_SHIFT 11
 
 struct block {
-    u64 size; /* log2 of its size, at most MAX_SHIFT; or for whole pages their number << 8 */
+    u64 size; /* log2 of its size in bytes, at most MAX_SHIFT; for whole pages their number << 8 */
     struct block *next;
 };
 static struct block *free_blocks[MAX_SHIFT + 1];
@@ -175,9 +175,9 @@ void free(void *p) {
 
 /* ---- mapping ---- */
 
-/* Returns the table that the entry points at. If the entry maps a large page, or nothing, a new
- * table takes its place, whose 512 pages of `page_size` bytes map the same. NULL: there is no free
- * page for it. */
+/* Returns the table that the entry points to. If the entry maps a large page or nothing, a new
+ * table takes its place; its 512 pages of `page_size` bytes map the same. Returns NULL if there is
+ * no free page for the table. */
 static u64 *below(u64 *entry, u64 page_size) {
     u64 *table, old = *entry;
 

@@ -1,3 +1,4 @@
+/* printf() for guests. The formatting itself is in common/format.c. */
 #include <guest/printf.h>
 #include "common/format.h"
 

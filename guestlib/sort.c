@@ -1,6 +1,6 @@
 #include <guest/sort.h>
 
-/* Shell's sort with halved gaps, for numbers of either size: `at` reads number i and `put` writes
+/* Shell's sort with halved gaps, for numbers of either size: `at` reads number i, and `put` writes
  * it. */
 static void shell_sort(void *a, u64 n, u64 (*at)(const void *a, u64 i),
                        void (*put)(void *a, u64 i, u64 v)) {

@@ -1,5 +1,5 @@
-; Start of the first vCPU (PVH: 32-bit, flat, paging off, EBX -> hvm_start_info) and of the others
-; (real mode at AP_PAGE).
+; The start of the first vCPU (PVH: 32-bit, flat segments, paging off, EBX points to
+; hvm_start_info), and of the other vCPUs (real mode at AP_PAGE).
 
 AP_PAGE     equ 0x8000          ; also in vcpu.c
 SEL_CODE64  equ 0x08

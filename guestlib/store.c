@@ -1,3 +1,5 @@
+/* The client of the store. store.h has the contracts; takt/store_wire.h has the format of packets.
+ */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -9,18 +11,19 @@
 #define HEAD ((u32)sizeof(struct xs_header))
 
 static struct mutex one = MUTEX;              /* held during a request: there is one at a time */
-static struct semaphore moved = SEMAPHORE(0); /* the store has taken or given bytes */
-static struct spinlock lock; /* taken with interrupts off; guards all but the bytes of requests */
+static struct semaphore moved = SEMAPHORE(0); /* raised when the store has taken or given bytes */
+/* Guards all but the bytes of requests. It is taken with interrupts off. */
+static struct spinlock lock;
 static struct xs_page *page;
 static u32 port;
 
 static struct watch {
-    char *path; /* NULL: free */
+    char *path; /* NULL: this entry is free */
     void (*fn)(void *ctx, const char *path);
     void *ctx;
 } watches[STORE_WATCHES];
 
-/* The packet that comes in, as far as it has come: its first `have` bytes. */
+/* The packet that is arriving. Its first `have` bytes are here. */
 static struct {
     struct xs_header head;
     char data[XS_PAYLOAD_MAX + 1];
@@ -33,7 +36,8 @@ _Static_assert(offsetof(__typeof__(in), data) == sizeof(struct xs_header),
 static struct {
     u32 id;
     bool answered;
-    i64 result; /* bytes of the reply, or what XS_ERROR says */
+    /* The length of the answer in bytes, or the error of XS_ERROR as a negative errno. */
+    i64 result;
     char *buf;
     u32 size;
 } call;
@@ -53,9 +57,10 @@ static i64 error_of(const char *name) {
     return -EIO;
 }
 
-/* ---- packets that come in; with the lock held ---- */
+/* ---- packets that arrive; called with the lock held ---- */
 
-/* A watch has fired. The packet has its path and its token, which is the letter 'A' + index. */
+/* Called when a watch has fired. The packet has the path and then the token, which is one letter:
+ * 'A' + index. */
 static void on_watch_event(void) {
     const char *token = in.data + strlen(in.data) + 1;
     u32 i;
@@ -66,7 +71,7 @@ static void on_watch_event(void) {
 }
 
 static void on_answer(void) {
-    /* the answer to a request that was given up */
+    /* This answers a request that was given up because it took too long. */
     if (in.head.req_id != call.id || call.answered) return;
     if (in.head.type == XS_ERROR)
         call.result = error_of(in.data);
@@ -114,10 +119,12 @@ static void on_event(u32 p, void *arg) {
     sem_up(&moved);
 }
 
-/* ---- requests; with the mutex held ---- */
+/* ---- requests; called with the mutex held ---- */
 
-/* Lets the store look at the rings. If it neither takes nor gives bytes at once, waits until it
- * does. Returns 0, -EIO if the connection is broken, or -ETIMEDOUT. */
+/* Has the store look at the rings. If the store neither takes nor gives bytes at once, waits until
+ * it does. Returns 0, or
+ *   -EIO        the connection is broken
+ *   -ETIMEDOUT  the deadline came first */
 static i64 store_notify(u64 deadline) {
     i64 moves = hypercall0(TAKT_HC_STORE_NOTIFY);
 
@@ -151,7 +158,8 @@ static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
     return 0;
 }
 
-/* Sends a request, of the parts `a` and `b`, and waits for its answer, which goes to `buf`. */
+/* Sends a request that consists of the parts `a` and `b`, and waits for its answer, which is stored
+ * at `buf`. Returns the length of the answer, or a negative errno. */
 static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb, char *buf,
                u32 size) {
     u64 deadline = time_ns() + STORE_TIMEOUT;
@@ -161,7 +169,7 @@ static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, 
     call.buf = buf;
     call.size = size;
     call.answered = false;
-    while (sem_try(&moved)) { /* what it counted was about earlier requests */
+    while (sem_try(&moved)) { /* forget what was counted for earlier requests */
     }
     error = send_bytes(&head, HEAD, deadline);
     if (!error) error = send_bytes(a, na, deadline);
@@ -179,6 +187,7 @@ static i64 ask_watch(enum xs_type type, u32 i) {
                sizeof(ok));
 }
 
+/* Connects, and sets all watches again. Returns 0 or a negative errno. */
 static i64 connect(void) {
     i64 p, error = 0;
 
@@ -196,6 +205,8 @@ static i64 connect(void) {
     return MIN(error, 0);
 }
 
+/* Makes a request. If the connection breaks, makes a new one and tries once more. A request of a
+ * transaction is not tried again, because the transaction has ended with the connection. */
 static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb, char *buf,
                    u32 size) {
     i64 r;

@@ -1,3 +1,4 @@
+/* Results of guest tests. test.h explains them. */
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -18,7 +19,7 @@ void test_begin(void) { guest_panic_hook = on_panic; }
 void test_fail(const char *fmt, ...) {
     va_list ap;
 
-    /* The first ones tell; a loop that goes wrong must not flood the console. */
+    /* The first wrong checks tell enough. A loop that goes wrong must not flood the console. */
     if (++failures > 20) return;
     printf("  wrong: ");
     va_start(ap, fmt);

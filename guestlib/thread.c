@@ -1,10 +1,10 @@
-/* Threads and what they wait with.
+/* Threads and semaphores.
  *
- * A vCPU's lock, taken with interrupts off, guards its ready queue and the states of its threads.
- * The lock of a semaphore is taken before it. A thread that blocks sets its state under the vCPU's
- * lock, and then calls schedule(). If another vCPU wakes it in between, the thread is put into the
- * ready queue, and schedule() picks it again: no wake is lost.
- */
+ * The lock of a vCPU guards its ready queue and the states of its threads. It is taken with
+ * interrupts off. The lock of a semaphore is taken before it. A thread that blocks sets its state
+ * under the lock of its vCPU, and then calls schedule(). If another vCPU wakes the thread in
+ * between, the thread is put into the ready queue, and schedule() picks it again. So no wake is
+ * lost. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/mem.h>
@@ -24,7 +24,7 @@ struct thread *thread_self(void) {
     return t;
 }
 
-static void enqueue(struct vcpu *v, struct thread *t) {
+static void thread_enqueue(struct vcpu *v, struct thread *t) {
     t->state = THREAD_READY;
     t->next = NULL;
     if (v->ready_first)
@@ -34,7 +34,7 @@ static void enqueue(struct vcpu *v, struct thread *t) {
     v->ready_last = t;
 }
 
-static struct thread *dequeue(struct vcpu *v) {
+static struct thread *thread_dequeue(struct vcpu *v) {
     struct thread *t = v->ready_first;
 
     if (!t) return v->idle;
@@ -42,15 +42,15 @@ static struct thread *dequeue(struct vcpu *v) {
     return t;
 }
 
-/* If another thread is ready, sees to it that the quantum of the current one ends. The idle thread
- * has no quantum: it gives way at once. */
+/* If another thread is ready, arms the timer for the end of the current thread's quantum. The idle
+ * thread has no quantum, because it gives way at once. */
 static void arm_quantum(struct vcpu *v) {
     if (v->ready_first && v->current != v->idle &&
         (!v->timer_armed || v->timer_armed > v->quantum_end))
         time_arm(v->quantum_end);
 }
 
-/* Switches to the next thread. Called with interrupts off. Returns when it is the caller's turn
+/* Switches to the next thread. Call it with interrupts off. It returns when it is the caller's turn
  * again. */
 static void schedule(void) {
     struct vcpu *v = this_vcpu();
@@ -58,25 +58,25 @@ static void schedule(void) {
 
     spin_lock(&v->lock);
     prev = v->current;
-    if (prev->state == THREAD_RUNNING && prev != v->idle) enqueue(v, prev);
-    next = dequeue(v);
+    if (prev->state == THREAD_RUNNING && prev != v->idle) thread_enqueue(v, prev);
+    next = thread_dequeue(v);
     next->state = THREAD_RUNNING;
     v->current = next;
     v->need_resched = false;
     v->quantum_end = time_ns() + THREAD_QUANTUM;
     arm_quantum(v);
     if (next != prev) thread_switch(&prev->rsp, next->rsp);
-    spin_unlock(&v->lock); /* which the thread that ran before us has taken */
+    spin_unlock(&v->lock); /* the thread that ran before us has taken this lock */
 }
 
-static void wake(struct thread *t) {
+static void thread_wake(struct thread *t) {
     struct vcpu *v = vcpu_get(t->vcpu);
     u64 f = spin_lock_irqsave(&v->lock);
 
     bool remote = v != this_vcpu();
 
     if (t->state == THREAD_BLOCKED) {
-        enqueue(v, t);
+        thread_enqueue(v, t);
         v->need_resched = true;
     }
     if (!remote) arm_quantum(v);
@@ -87,7 +87,7 @@ static void wake(struct thread *t) {
 void thread_timer(u64 now) {
     struct vcpu *v = this_vcpu();
 
-    u64 quantum_end = 0; /* without other threads there is no need to end the quantum */
+    u64 quantum_end = 0; /* without other ready threads the quantum need not end */
 
     if (v->ready_first && now >= v->quantum_end) v->need_resched = true;
     if (v->ready_first) quantum_end = MAX(v->quantum_end, now + NS_PER_MS);
@@ -124,8 +124,8 @@ void thread_yield(void) {
 
 /* ---- threads ---- */
 
-static void on_resched(void *arg) { /* thread_preempt() follows every interrupt. */
-}
+/* Nothing to be done: thread_preempt() follows every interrupt. */
+static void on_resched(void *arg) {}
 
 /* A new thread begins here, when schedule() switches to it for the first time. */
 static void thread_main(void) {
@@ -133,7 +133,8 @@ static void thread_main(void) {
     struct thread *t = v->current;
 
     spin_unlock(&v->lock);
-    /* Another vCPU may have unmapped the guard page; the TLB of this one may still have it. */
+    /* Another vCPU may have unmapped the guard page, and the TLB of this vCPU may still have the
+     * old mapping. */
     invlpg((u64)t->stack - PAGE_SIZE);
     irq_enable();
     t->fn(t->arg);
@@ -160,7 +161,8 @@ void *stack_alloc(void) {
 void stack_free(void *stack) {
     char *p = (char *)stack - PAGE_SIZE;
 
-    page_map((u64)p, (u64)p, PTE_P | PTE_W | PTE_U); /* cannot fail: the page table is there */
+    /* This cannot fail, because the page table exists. */
+    page_map((u64)p, (u64)p, PTE_P | PTE_W | PTE_U);
     page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
 }
 
@@ -188,14 +190,14 @@ struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *),
     t->vcpu = vcpu;
     t->state = THREAD_BLOCKED;
     sem_init(&t->done, 0);
-    /* What thread_switch() leaves on a stack: six registers and a return address, aligned as after
-     * a call. */
+    /* This is what thread_switch() leaves on a stack: six registers and a return address. The stack
+     * is aligned as it is after a call. */
     sp = (u64 *)((char *)t->stack + THREAD_STACK);
     *--sp = 0;
     *--sp = (u64)thread_main;
     for (unsigned i = 0; i < 6; i++) *--sp = 0;
     t->rsp = (u64)sp;
-    wake(t);
+    thread_wake(t);
     return t;
 
 fail:
@@ -208,8 +210,8 @@ void thread_join(struct thread *t) {
     bool done = false;
 
     sem_down(&t->done);
-    /* The thread uses its stack until its vCPU has switched to another one. It must not be freed
-     * before. */
+    /* The thread uses its stack until its vCPU has switched to another thread. So we must not free
+     * the stack before. */
     while (!done) {
         u64 f = spin_lock_irqsave(&v->lock);
         done = t->state == THREAD_DONE && v->current != t;
@@ -260,7 +262,7 @@ void sem_up(struct semaphore *s) {
         s->count++;
     }
     spin_unlock(&s->lock);
-    if (t) wake(t);
+    if (t) thread_wake(t);
     irq_restore(f);
 }
 
@@ -273,7 +275,8 @@ bool sem_try(struct semaphore *s) {
     return ok;
 }
 
-/* In the timer's interrupt, on the vCPU of the thread. */
+/* Called in the interrupt of the timer, on the vCPU of the thread, when the deadline of
+ * sem_down_until() has come. */
 static void on_timeout(struct timer *timer) {
     struct thread *t = timer->arg, **at;
     struct semaphore *s = t->waits; /* sem_up() on another vCPU may set it to NULL meanwhile */
@@ -292,7 +295,7 @@ static void on_timeout(struct timer *timer) {
         t->timed_out = true;
     }
     spin_unlock(&s->lock);
-    if (mine) wake(t);
+    if (mine) thread_wake(t);
 }
 
 bool sem_down_until(struct semaphore *s, u64 deadline_ns) {

@@ -1,3 +1,4 @@
+/* Time from the TSC, and timers from the LAPIC's timer. time.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/thread.h>
@@ -11,7 +12,7 @@
 #define PIT_GATE    0x61 /* bit 0 is the gate of counter 2, bit 5 its output */
 
 static u64 khz, tsc_start;
-/* Factors in parts of 2^32: see scale(). */
+/* Factors, in parts of 2^32. */
 static u64 ns_per_tsc, tsc_per_ns, lapic_per_ns;
 static bool deadline_mode;
 
@@ -31,8 +32,8 @@ void delay_ns(u64 ns) {
     while (time_ns() < end) cpu_relax();
 }
 
-/* Measures the rates of the TSC and the LAPIC's timer by counter 2 of the PIT. On a bare machine;
- * Takt tells the rates. */
+/* Measures the rates of the TSC and of the LAPIC's timer with counter 2 of the PIT. For a bare
+ * machine; Takt tells the rates. */
 static void calibrate(void) {
     u64 t;
 
@@ -60,7 +61,7 @@ static void on_timer(void *arg) {
 
         v->timers = t->next;
         t->active = false;
-        if (t->period) /* periods that were missed are not made up for */
+        if (t->period) /* periods that were missed are skipped */
             timer_start_periodic(t, MAX(t->deadline + t->period, now + t->period / 2), t->period,
                                  t->fn, t->arg);
         t->fn(t);
@@ -113,12 +114,12 @@ void time_arm(u64 not_after) {
         return;
     }
     if (deadline_mode) {
-        /* 0 would disarm the timer; with any time that has passed it fires at once. */
+        /* Writing 0 would disarm the timer. With any time that has passed, it fires at once. */
         wrmsr(MSR_TSC_DEADLINE, MAX(tsc_of_time(deadline), 1ull));
         return;
     }
     now = time_ns();
-    /* Rounded up. Otherwise the timer would fire a tick early, and then again at once. */
+    /* Rounded up: otherwise the timer would fire one tick early, and then again at once. */
     if (deadline > now) ticks = scale(deadline - now, lapic_per_ns) + 1;
     lapic_write(LAPIC_TIMER_INITIAL, MIN(ticks, 0xffffffffull));
 }

@@ -1,3 +1,4 @@
+/* Exceptions and interrupts. trap.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/printf.h>
@@ -6,6 +7,7 @@
 #include <guest/vcpu.h>
 #include <guest/x86.h>
 
+/* An entry of the IDT (SDM 3A, figure 6-8). */
 struct gate {
     u16 offset_low, sel;
     u8 ist, attr;
@@ -13,6 +15,7 @@ struct gate {
     u32 offset_high, zero;
 };
 
+/* An instruction that may fault, and where execution goes on then. FIXUP() makes these. */
 struct fixup {
     u64 at, go_on;
 };
@@ -43,7 +46,7 @@ void trap_set_entry(u8 vector, const void *entry) {
     g->offset_high = (u64)entry >> 32;
     g->sel = SEL_CODE64;
     g->ist = vector == EXC_DF;
-    /* present, interrupt gate */
+    /* A gate for interrupts that is present, with descriptor privilege level 3 or 0. */
     g->attr = vector == VECTOR_RETURN || vector == EXC_BP ? 0xee : 0x8e;
 }
 
@@ -120,7 +123,8 @@ struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
 
     if (compat) cs = SEL_USER_CODE32;
     exception_clear();
-    /* well below what user_enter() pushes */
+    /* The page fault or interrupt of the code at CPL 3 must not overwrite what user_enter() pushes,
+     * so its stack begins well below. */
     v->tss.rsp[0] = (u64)__builtin_frame_address(0) - 4096;
     r = user_enter((u64)rip, arg, cs, SEL_USER_DATA, (u64)stack + sizeof(stack) - 64);
     v->user_sp = 0;

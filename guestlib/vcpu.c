@@ -1,3 +1,4 @@
+/* vCPUs of a guest: their descriptor tables, and how they are started. vcpu.h has the contracts. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -8,7 +9,7 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-#define AP_PAGE       0x8000 /* where other vCPUs begin; start.asm has the same number */
+#define AP_PAGE       0x8000 /* where the other vCPUs begin; start.asm has the same number */
 #define AP_WAIT_NS    (2 * NS_PER_S)
 #define AP_LOOK_NS    (AP_WAIT_NS / 4)
 #define FW_CFG_SELECT 0x510 /* QEMU's configuration device, for guests without Takt */
@@ -22,7 +23,7 @@ extern struct vcpu *ap_vcpu;
 static struct vcpu first;
 static struct vcpu *vcpus[TAKT_MAX_VCPUS];
 static struct spinlock call_lock;
-static struct semaphore came = SEMAPHORE(0); /* a vCPU is online */
+static struct semaphore came = SEMAPHORE(0); /* raised when a vCPU is online */
 
 void vcpu_main(struct vcpu *v);
 
@@ -59,7 +60,7 @@ static void init_tables(struct vcpu *v) {
     v->gdt[SEL_USER_CODE32 >> 3] = 0x00cffb000000ffff;
     v->gdt[SEL_USER_DATA >> 3] = 0x00cff3000000ffff;
     v->gdt[SEL_USER_CODE64 >> 3] = 0x00affb000000ffff;
-    /* SDM 3A 8.2.3: an available 64-bit TSS takes two slots. */
+    /* An available 64-bit TSS takes two slots (SDM 3A 8.2.3). */
     v->gdt[SEL_TSS >> 3] =
         (sizeof(v->tss) - 1) | (base & 0xffffff) << 16 | 0x89ull << 40 | (base >> 24 & 0xff) << 56;
     v->gdt[(SEL_TSS >> 3) + 1] = base >> 32;
@@ -108,14 +109,15 @@ void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_SIPI | ICR_ASSERT | page);
 }
 
-/* How long the vCPU has run since the time `begin`. On Takt that is less than the time that has
- * passed, because others may have its pCPU. */
+/* Returns how long the vCPU has run since the time `begin`, in ns. On Takt that is less than the
+ * time that has passed, because other vCPUs may have had its pCPU. */
 static u64 time_run(unsigned id, u64 begin) {
     if (on_takt()) return vcpu_times(id).run_ns;
     return time_ns() - begin;
 }
 
-/* Starts a vCPU, and waits until it is online. False: it does not come, or there is no memory. */
+/* Starts a vCPU, and waits until it is online. Returns false if it does not come, or if there is no
+ * memory. */
 static bool start_vcpu(unsigned id) {
     struct vcpu *v = calloc(1, sizeof(*v));
     char *stack = stack_alloc();
@@ -164,8 +166,8 @@ struct vcpu_times vcpu_times(unsigned id) {
 
     if (!on_takt()) return t;
     p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
-    /* Takt makes seq odd while it changes the page, so a copy is good if seq was even and is the
-     * same */
+    /* Takt makes `seq` odd while it changes the page. So a copy is good if `seq` was even before it
+     * and is the same after it. */
     do {
         seq = p->seq;
         while (seq & 1) {

@@ -1,14 +1,15 @@
-/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000)
- * iterations of the TSC ticks between two RDTSC around the operation, an empty bracket
- * subtracted. Where the TSC counts instructions that is a number of instructions. Give it two
- * vCPUs on one pCPU for the last line.
+/* Measures what operations cost a guest, and prints one line `BENCH name value` for each. The value
+ * is the median over n=N (10000) iterations of the TSC ticks between two RDTSC around the
+ * operation, minus that of two RDTSC around nothing. Where the TSC counts instructions, the value
+ * is a number of instructions. The VM needs two vCPUs on one pCPU for the line vcpu_switch.
  *
- * Two VMs on one pCPU measure what it costs to tell each other of buffers while nobody sleeps:
- * `notify` has a network device that `serve` offers; each tells, yields, and takes what it was
- * told.
+ * With `notify` and `serve`, two VMs on one pCPU measure what it costs a front end and a back end
+ * to tell each other of buffers while neither sleeps. The guest with `notify` has a network device
+ * that the guest with `serve` offers. Each tells the other, yields, and takes what it was told.
  *
- * `msi`: QEMU's device for exercises, which was given to it, interrupts when a register is
- * written; for how long from there to the first instruction of the handler. It goes on for ever. */
+ * With `msi`, the VM has QEMU's device for exercises, which interrupts when a register is written.
+ * The guest measures the time from that write to the first instruction of the handler. It goes on
+ * for ever, so that others can be measured beside it. */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -23,11 +24,11 @@
 #define MAX_N        10000
 #define VECTOR_SELF  0x50
 #define VECTOR_WAKE  0x51
-#define MSR_MISC     0x1a0 /* IA32_MISC_ENABLE: intercepted */
+#define MSR_MISC     0x1a0 /* IA32_MISC_ENABLE, which the hypervisor intercepts */
 #define PORT_NOBODY  0x5e4
 #define PORT_SCRATCH (TAKT_UART_PORT + 7)
 #define HC_UNKNOWN   0x3fff
-#define WAKE_TICKS   100000 /* how far ahead the timer is set */
+#define WAKE_TICKS   100000 /* TSC ticks from setting the timer to its interrupt */
 #define TOUCHES      256
 
 static u32 sample[MAX_N], iterations, empty;
@@ -40,7 +41,8 @@ static u32 median(u32 *a, u32 n) {
 static void report(const char *name, u32 n) {
     u32 m = median(sample, n);
 
-    printf("BENCH %s %u\n", name, m > empty ? m - empty : 0);
+    if (m < empty) m = empty;
+    printf("BENCH %s %u\n", name, m - empty);
 }
 
 #define MEASURE(operation)                                                                         \
@@ -72,7 +74,7 @@ static void bench_exits(void) {
     report("pio_device", iterations);
 }
 
-/* ---- interrupts, with entries as short as they can be ---- */
+/* ---- interrupts, with handlers that are as short as they can be ---- */
 
 extern volatile u64 woken;
 void self_entry(void), wake_entry(void), event_entry(void);
@@ -91,6 +93,7 @@ __asm__(".pushsection .text\n"
         ".popsection\n"
         ".pushsection .bss; .balign 8; woken: .quad 0; .popsection");
 
+/* In the two modes of the local APIC. */
 static void bench_lapic(void) {
     u64 f;
 
@@ -112,13 +115,16 @@ static void bench_lapic(void) {
     report("self_ipi", iterations);
 }
 
-/* In xAPIC mode. The library's own timer is quiet meanwhile: nobody sleeps. */
+/* Measures how late a vCPU that has halted runs again. The local APIC is in xAPIC mode. The timer
+ * of the guest library is quiet meanwhile, because no thread sleeps. */
 static void bench_hlt(void) {
     bool deadline = lapic_has_deadline();
+    u32 lvt = VECTOR_WAKE;
 
+    if (deadline) lvt |= LVT_DEADLINE;
     irq_disable();
     trap_set_entry(VECTOR_WAKE, wake_entry);
-    lapic_write(LAPIC_LVT_TIMER, VECTOR_WAKE | (deadline ? LVT_DEADLINE : 0));
+    lapic_write(LAPIC_LVT_TIMER, lvt);
     for (u32 i = 0; i < iterations; i++) {
         u64 due = rdtsc() + WAKE_TICKS;
 
@@ -131,7 +137,8 @@ static void bench_hlt(void) {
             irq_enable_and_halt();
             irq_disable();
         }
-        sample[i] = woken > due ? woken - due + empty : empty;
+        sample[i] = empty;
+        if (woken > due) sample[i] += woken - due;
     }
     time_init_cpu();
     irq_enable();
@@ -140,7 +147,7 @@ static void bench_hlt(void) {
 
 /* ---- two vCPUs on one pCPU ---- */
 
-static volatile u64 left; /* when the other one called yield */
+static volatile u64 left; /* the time at which the other vCPU called yield */
 static volatile bool stop;
 
 static void yielder(void *arg) {
@@ -164,7 +171,7 @@ static void bench_switch(void) {
 
         hypercall0(TAKT_HC_YIELD);
         now = rdtsc();
-        if (left != was) /* else the other one did not run in between */
+        if (left != was) /* otherwise the other vCPU did not run in between */
             sample[n++] = now - left;
     }
     irq_enable();
@@ -173,6 +180,7 @@ static void bench_switch(void) {
     if (n) report("vcpu_switch", n);
 }
 
+/* Measures the first write to a page, which the hypervisor has to add to the VM's memory. */
 static void bench_touch(void) {
     u32 n = MIN(iterations, (u32)TOUCHES);
     u8 *p = page_alloc(n);
@@ -187,7 +195,7 @@ static void bench_touch(void) {
     report("first_touch", n);
 }
 
-/* ---- a device and who serves it ---- */
+/* ---- a device, and the guest that serves it ---- */
 
 static int bench_notify(void) {
     struct vring_front ring;

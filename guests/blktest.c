@@ -1,7 +1,10 @@
-/* Writes, flushes, reads back and verifies on its virtio block device, in requests of kib=K (4)
- * at random places, with depth=D (16) in flight: requests=N (200) writes, and as many reads.
- * `discard`: and then discards them. `stay`: sleeps when it is done. seed=S (1). Once it has
- * written it puts a mark on the disk; if it finds that it only reads. */
+/* Tests the virtio block device: writes requests=N (200) requests of kib=K (4) at random places,
+ * flushes, reads them back and compares. depth=D (16) requests are in flight at a time. The places
+ * follow from seed=S (1). With `discard` it then discards them. With `stay` it sleeps when it is
+ * done, instead of ending.
+ *
+ * After it has written, it puts a mark on the disk. If it finds the mark at its start, it only
+ * reads: so the second run shows that the disk has kept everything. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -25,7 +28,8 @@ static u64 noise(void) {
     return rng >> 33;
 }
 
-/* What belongs into a sector, by its number alone: places may be written twice. */
+/* What belongs at word `i` of a sector. It depends on the number of the sector alone, because a
+ * place may be written more than once. */
 static u64 word_of(u64 sector, u32 i) { return (sector << 32 | i) * 0x9e3779b97f4a7c15ull; }
 
 static void fill(struct virtio_blk_request *q) {
@@ -42,7 +46,8 @@ static bool intact(const struct virtio_blk_request *q) {
     return true;
 }
 
-static void done(struct virtio_blk_request *q, int error) {
+/* Called when a request has ended. The last sector has the mark, and is not compared. */
+static void blktest_done(struct virtio_blk_request *q, int error) {
     ended++;
     errors += error != 0;
     if (!error && q->type == VIRTIO_BLK_IN) bad += q->sector < blk.capacity - 1 && !intact(q);
@@ -78,7 +83,8 @@ static void submit(enum virtio_blk_type type, u64 sector) {
     if (error) guest_panic("request of type %u at %lu: %d", type, sector, error);
 }
 
-/* The same places each time. */
+/* Makes `n` requests, waits for their end, and returns the time in ns. The same seed leads to the
+ * same places. */
 static u64 run(enum virtio_blk_type type, u32 n, u64 seed) {
     u64 start = time_ns();
 
@@ -88,7 +94,8 @@ static u64 run(enum virtio_blk_type type, u32 n, u64 seed) {
     return time_ns() - start;
 }
 
-/* Is the mark in the last sector, which nothing else uses? Or puts it there. */
+/* Writes the mark to the last sector, which nothing else uses, or reads that sector. Returns
+ * whether the mark is there. */
 static bool mark(bool write) {
     struct virtio_blk_request *q = requests[0];
     u64 *p = q->part[0].p;
@@ -121,7 +128,7 @@ int main(void) {
         requests[i] = calloc(1, sizeof(*requests[i]));
         if (!requests[i]) guest_panic("no memory");
         requests[i]->nr = 1;
-        requests[i]->done = done;
+        requests[i]->done = blktest_done;
         requests[i]->part[0].p = malloc(sectors * VIRTIO_BLK_SECTOR);
         requests[i]->part[0].len = sectors * VIRTIO_BLK_SECTOR;
         if (!requests[i]->part[0].p) guest_panic("no memory");

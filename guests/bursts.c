@@ -1,14 +1,15 @@
-/* Writes a file in bursts, with pauses between them in which the disk could do what it has not done
- * yet: how fast depends on how many dirty pages of the burst before are left when the next begins.
+/* Writes a file in bursts. In the pauses between them the disk could write what is still dirty. How
+ * fast the next burst is depends on how many dirty pages of the burst before are left.
  *
- * Command line: kib=N (400) of a burst, bursts=N (6), pause_ms=T (200); vary: each pause is from
- * half of that to one and a half times as long, by the VM's seed; collab: dirty pages are flushed
- * when the driver domain says so (docs/collab.md). Bursts write two places by turns, so that none
- * only changes pages that are dirty already. And what guest/disk.h has. The exit code is 0 if the
- * last burst was read back as it was written.
+ * Command line: kib=N (400) is the size of a burst, bursts=N (6) their number, pause_ms=T (200) the
+ * pause between them. With `vary`, each pause is from half of that to one and a half times as long,
+ * as the VM's seed says. With `collab`, dirty pages are flushed when the driver domain says so
+ * (docs/collab.md). guest/disk.h has more words. Bursts write two places in turn, because a burst
+ * that only changes pages that are dirty already would not make new ones. The exit code is 0 if the
+ * last burst is read back as it was written.
  *
- * The latency of a page is the time from the beginning of its burst until it is in the cache. So a
- * page that waits because one before it does is not left out. */
+ * The latency of a page is the time from the beginning of its burst until the page is in the cache.
+ * So a page that waits because the page before it waits is not left out. */
 #include <guest/collab.h>
 #include <guest/disk.h>
 #include <guest/guest.h>
@@ -25,6 +26,7 @@ static u64 page[WORDS];
 static u32 wrong;
 static struct hist latency;
 
+/* Where a burst is in the file, and what belongs at word `at` of it. */
 static u64 place_of(u64 burst, u64 pages) { return burst % 2 * pages * PAGE_SIZE; }
 static u64 word_of(u64 burst, u64 at) { return burst << 48 ^ at * 0x9e3779b97f4a7c15ull; }
 
@@ -56,6 +58,7 @@ static u64 next_pause(u64 *rng) {
     return pause / 2 + seed_below(seed_next(rng), pause);
 }
 
+/* Runs as a thread of the vCPU that disk.h names. */
 static void worker(void *arg) {
     u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE,
         bursts = cmdline_u64("bursts", 6);

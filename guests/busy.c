@@ -1,6 +1,6 @@
-/* Computes percent=P (40) of the time, in periods of period_us=T (10000), on every vCPU:
- * <guest/duty.h> tells how, and what loop=open and jitter_pct=J are. The first period begins as
- * <guest/phase.h> says (phase_us=N). Without Takt the clock is all there is to count work by. */
+/* Computes for percent=P (40) of the time, in periods of period_us=T (10000), on every vCPU.
+ * <guest/duty.h> explains how, and what loop=open and jitter_pct=J mean. The first period begins as
+ * <guest/phase.h> says (phase_us=N). */
 #include <guest/duty.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -9,6 +9,8 @@
 
 static struct duty asked;
 
+/* The time in ns for which the vCPU has worked. Outside of Takt nobody counts it, so the clock has
+ * to do. */
 static u64 worked(u32 id) {
     if (on_takt()) return vcpu_times(id).run_ns;
     return time_ns();

@@ -1,6 +1,6 @@
-/* The client of mixed.c, in a VM of its own: raises events at random, rate=R (300) a second from
- * start_ms=M (1000, hypervisor's time), as seed=S says (else the machine's seed), at port=P (1) of
- * VM server=ID (1). */
+/* The client of mixed.c, in a VM of its own. It raises events at random, rate=R (300) a second,
+ * beginning start_ms=M (1000) after the boot of the hypervisor. The times follow from seed=S, or
+ * else from the machine's seed. The events go to port=P (1) of VM server=ID (1). */
 #include <guest/arrivals.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -15,7 +15,7 @@ int main(void) {
     int own;
 
     while ((own = event_bind(server, port)) < 0)
-        nap_until(time_ns() + NS_PER_MS); /* it may not be there yet */
+        nap_until(time_ns() + NS_PER_MS); /* the server may not have made the port yet */
     for (;; arrivals_advance(&due)) {
         while (time_ns() + offset < due.next) nap_until(due.next - offset);
         event_send(own);

@@ -1,9 +1,9 @@
-/* Sleeps over the scheduler's ticks: where time is charged to whom the tick finds running, it runs
- * for nothing.
+/* Shows theft of service. A scheduler may charge time to the vCPU that runs when the tick comes.
+ * This guest sleeps at each tick, so it is never charged, and runs for nothing.
  *
- * The credit scheduler's ticks are at multiples of tick_us=T (10000) of the hypervisor's time,
- * later by T/64 on each further pCPU; shift_us=S (0) is added. It begins as <guest/phase.h> says
- * (phase_us=N), and goes to sleep lead_us=L (200) before a tick, for nap_us=N (600). */
+ * The ticks of the credit scheduler are at multiples of tick_us=T (10000) of the hypervisor's time,
+ * on each further pCPU T/64 later; shift_us=S (0) is added. The guest begins as <guest/phase.h>
+ * says (phase_us=N). It goes to sleep lead_us=L (200) before a tick, for nap_us=N (600). */
 #include <guest/guest.h>
 #include <guest/thread.h>
 #include <guest/time.h>
@@ -15,7 +15,7 @@ int main(void) {
     u64 next;
 
     sleep_until(time_ns() + cmdline_phase(0, tick));
-    next = time_ns() + tick; /* time_ns() at a tick */
+    next = time_ns() + tick; /* the time of the next tick, by time_ns() */
     if (on_takt()) next -= hypercall0(TAKT_HC_TIME) % tick;
     next += cmdline_u64("shift_us", 0) * NS_PER_US;
     for (;;) {

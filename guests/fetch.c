@@ -1,11 +1,14 @@
-/* A client of httpd.c at to=A.B.C.D (10.0.0.2), port=P (80): clients=N (1) threads, each of
- * which gets /SIZE, size=SIZE (10000), count=C (10) times over a connection that stays open,
- * looks at each byte, and tells how long it took. With `rude` there are meanwhile those who send
- * rubbish, half a request, more than a request may have, and who ask for a lot and read nothing;
- * and then those who send nothing but empty lines, as fast as they can and now and then. And
- * what netstack/start.h has.
+/* A client of httpd.c, at to=A.B.C.D (10.0.0.2), port=P (80). clients=N (1) threads each get /SIZE,
+ * size=SIZE (10000), count=C (10) times over one connection, compare each byte, and print how long
+ * it took.
  *
- * The exit code is 0 if all pages were right, and the rude got the answers that they deserve. */
+ * With `rude` there are also clients that break the rules meanwhile: they send rubbish, half a
+ * request, or more than a request may have, or they ask for a lot and read nothing. After them come
+ * clients that send only empty lines, as fast as they can, and one at a time. netstack/start.h has
+ * more words for the command line.
+ *
+ * The exit code is 0 if all pages were right, and if the rude clients got the answers that they
+ * deserve. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -18,7 +21,7 @@
 
 struct client {
     struct sock *s;
-    u32 have, at; /* bytes in `in`, and how many of them have been looked at */
+    u32 have, at; /* have: bytes in `in`; at: how many of them have been read */
     u32 pages, wrong;
     char in[4096];
 };
@@ -37,7 +40,7 @@ static bool say(struct client *c, const char *text) {
     return sock_send(c->s, text, strlen(text), time_ns() + PATIENCE) == (i64)strlen(text);
 }
 
-/* The next byte; -1: there is none. */
+/* Returns the next byte that the server sends, or -1 if there is none. */
 static int next(struct client *c) {
     i64 n;
 
@@ -50,7 +53,8 @@ static int next(struct client *c) {
     return (u8)c->in[c->at++];
 }
 
-/* Reads the head of an answer: its status, 0 if it is none; *length is of what follows. */
+/* Reads the head of an answer. Returns its status, or 0 if it is not the head of an answer. *length
+ * is how many bytes follow it. */
 static u32 answer(struct client *c, u64 *length) {
     static const char field[] = "Content-Length: ";
     char text[128];
@@ -74,6 +78,7 @@ static u32 answer(struct client *c, u64 *length) {
     return 0;
 }
 
+/* Gets one page. Returns whether every byte of it is right. */
 static bool page(struct client *c, const char *request) {
     u64 length;
     bool right = say(c, request) && answer(c, &length) == 200 && length == size;
@@ -100,9 +105,10 @@ static void get_pages(void *arg) {
     sock_close(c->s);
 }
 
-/* ---- the rude ---- */
+/* ---- clients that break the rules ---- */
 
-/* `text` gets `status` and the end of the connection. */
+/* Sends `text` and returns whether the server answers with `status` and then ends the connection.
+ */
 static bool refused(const char *text, u32 status) {
     static struct client c;
     u64 length = 0;
@@ -134,15 +140,15 @@ static u32 rude(void) {
     memcpy(long_one, "GET /1 HTTP/1.1\r\nA: ", 20);
     wrong += !refused("\x16\x03\x01\x02 what is this\r\n", 400);
     wrong += !refused(long_one, 400);
-    wrong += !refused("GET /1 HTTP/1.1\r\n\r\n", 400); /* no host */
+    wrong += !refused("GET /1 HTTP/1.1\r\n\r\n", 400); /* the header `Host` is missing */
     wrong += !refused("GET /1 HTTP/1.1\r\nHost: server\r\nContent-Length: 5\r\n\r\nGET /", 400);
     wrong += !refused("DELETE / HTTP/1.1\r\nHost: server\r\n\r\n", 501);
     wrong += !refused("GET /../1 HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n", 404);
-    return wrong; /* and who reads nothing stays */
+    return wrong; /* the client that reads nothing stays connected */
 }
 
-/* Sends `text` again and again until the server ends the connection, and prints after how long
- * and with which answer; 0: none. */
+/* Sends `text` again and again until the server ends the connection. Prints after how long that
+ * was, and the status of the answer; 0 means that there was none. */
 static void goes_on(const char *who, const char *text, u64 pause) {
     static struct client c;
     u64 start = time_ns(), length;
@@ -187,6 +193,6 @@ int main(void) {
     took = time_ns() - start;
     if (cmdline_has("rude")) empty_lines();
     printf("fetch: %u pages of %lu bytes in %lu ns, %u wrong\n", pages, size, took, wrong);
-    sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+    sleep_ns(NS_PER_S / 4); /* time for the last acknowledgement to go out */
     return wrong != 0;
 }

@@ -1,4 +1,4 @@
-/* The smallest guest: one line, and the end. */
+/* The smallest guest: it prints one line and ends. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>

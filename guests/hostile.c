@@ -1,6 +1,6 @@
-/* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, babble, ipi, timer,
- * yield, cli, msr, cpuid, selfwake, ports, virtio, notify, flood), to see that the others do not
- * suffer. Every vCPU takes part; notify and flood are for one. */
+/* Does its worst for ever, in one way, so that a test can see that other VMs do not suffer. mode=M
+ * is io, mmio, hypercall, console, babble, ipi, timer, yield, cli, msr, cpuid, selfwake, ports,
+ * virtio, notify or flood. Every vCPU takes part; notify and flood are for one vCPU. */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -35,13 +35,15 @@ static void mmio(void) { (void)mmio_read32((void *)(TAKT_LAPIC_GPA + (noise() % 
 static void any_hypercall(void) {
     u32 number = (u32)(noise() % 128);
 
-    if (number != TAKT_HC_SHUTDOWN && number != TAKT_HC_POLL) /* those end or stop it */
+    /* These two would end or stop this guest. */
+    if (number != TAKT_HC_SHUTDOWN && number != TAKT_HC_POLL)
         hypercall(number, noise(), noise(), noise(), noise());
 }
 
 static void console(void) { printf("\033[2Jnoise %lx\n", noise()); }
 
-/* Four characters of a terminal for each byte, since none of them prints. */
+/* Floods the console with bytes that are no printable characters. Each of them becomes four
+ * characters on a terminal. */
 static void babble(void) {
     static char line[160];
 
@@ -67,10 +69,10 @@ static void msr(void) {
 
 static void any_cpuid(void) { cpuid((u32)noise(), (u32)noise()); }
 
-/* Sleeps as shortly as it can, to be woken, and boosted, as often as it can. */
+/* Sleeps for as short a time as it can, so that it is woken, and boosted, as often as it can be. */
 static void self_wake(void) { sleep_until(time_ns() + 1000); }
 
-/* Holds all ports that it can get, and waits. */
+/* Allocates all ports that it can get, and waits. */
 static void ports(void) {
     while (event_alloc(takt_vm_id()) > 0)
         ;
@@ -79,15 +81,16 @@ static void ports(void) {
 
 static void cli(void) { irq_disable(); }
 
-/* ---- a virtio device of ours, and who serves it ---- */
+/* ---- a virtio device of this VM, and the back end that serves it ---- */
 
 #define RING 8
 
 static volatile u8 *regs;
 
-static void put(u32 reg, u32 value) { mmio_write32(regs + reg, value); }
+static void put_reg(u32 reg, u32 value) { mmio_write32(regs + reg, value); }
 
-/* A ring as the registers want it, of garbage, half of which might be meant. */
+/* Makes a ring where the registers say it is. It is garbage, but half of it looks as if it were
+ * meant. */
 static void fill_ring(u8 *p) {
     for (u32 i = 0; i < PAGE_SIZE; i++) p[i] = (u8)noise();
     for (u32 i = 0; i < RING; i++) {
@@ -98,7 +101,7 @@ static void fill_ring(u8 *p) {
     }
     for (u32 i = 0; i < RING; i++)
         p[0x202 + 2 * i + 2] = (u8)noise() % RING, p[0x202 + 2 * i + 3] = 0;
-    p[0x202] = (u8)noise() % 12; /* the index: more than RING now and then */
+    p[0x202] = (u8)noise() % 12; /* the index; now and then it is more than RING */
     p[0x203] = 0;
 }
 
@@ -107,38 +110,39 @@ static void start_queue(u32 queue) {
     u64 at = (u64)page[queue];
 
     fill_ring(page[queue]);
-    put(VIRTIO_QUEUE_SEL, queue);
-    put(VIRTIO_QUEUE_NUM, noise() % 8 ? RING : (u32)noise());
-    put(VIRTIO_QUEUE_DESC, (u32)at);
-    put(VIRTIO_QUEUE_DESC + 4, noise() % 16 ? 0 : (u32)noise());
-    put(VIRTIO_QUEUE_DRIVER, (u32)at + 0x200);
-    put(VIRTIO_QUEUE_DRIVER + 4, 0);
-    put(VIRTIO_QUEUE_DEVICE, (u32)at + (noise() % 16 ? 0x400 : (u32)noise() % 0x800));
-    put(VIRTIO_QUEUE_DEVICE + 4, 0);
-    put(VIRTIO_QUEUE_READY, 1);
+    put_reg(VIRTIO_QUEUE_SEL, queue);
+    put_reg(VIRTIO_QUEUE_NUM, noise() % 8 ? RING : (u32)noise());
+    put_reg(VIRTIO_QUEUE_DESC, (u32)at);
+    put_reg(VIRTIO_QUEUE_DESC + 4, noise() % 16 ? 0 : (u32)noise());
+    put_reg(VIRTIO_QUEUE_DRIVER, (u32)at + 0x200);
+    put_reg(VIRTIO_QUEUE_DRIVER + 4, 0);
+    put_reg(VIRTIO_QUEUE_DEVICE, (u32)at + (noise() % 16 ? 0x400 : (u32)noise() % 0x800));
+    put_reg(VIRTIO_QUEUE_DEVICE + 4, 0);
+    put_reg(VIRTIO_QUEUE_READY, 1);
 }
 
 static void virtio(void) {
     regs = (volatile u8 *)(TAKT_VIRTIO_GPA + noise() % 2 * PAGE_SIZE);
-    put(VIRTIO_STATUS, 0);
+    put_reg(VIRTIO_STATUS, 0);
     for (u32 i = 0; i < 1000 && mmio_read32(regs + VIRTIO_STATUS); i++) hypercall0(TAKT_HC_YIELD);
-    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER);
-    put(VIRTIO_DRIVER_FEATURES_SEL, 1);
-    put(VIRTIO_DRIVER_FEATURES, 1);
-    put(VIRTIO_DRIVER_FEATURES_SEL, 0);
-    put(VIRTIO_DRIVER_FEATURES,
-        noise() % 2 ? 0 : 1u << VIRTIO_F_INDIRECT | 1u << VIRTIO_F_EVENT_IDX | 0x8001);
-    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK);
+    put_reg(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER);
+    put_reg(VIRTIO_DRIVER_FEATURES_SEL, 1);
+    put_reg(VIRTIO_DRIVER_FEATURES, 1);
+    put_reg(VIRTIO_DRIVER_FEATURES_SEL, 0);
+    put_reg(VIRTIO_DRIVER_FEATURES,
+            noise() % 2 ? 0 : 1u << VIRTIO_F_INDIRECT | 1u << VIRTIO_F_EVENT_IDX | 0x8001);
+    put_reg(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK);
     for (u32 q = 0; q < 2; q++) start_queue(q);
-    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK | VIRTIO_DRIVER_OK);
+    put_reg(VIRTIO_STATUS,
+            VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK | VIRTIO_DRIVER_OK);
     for (u32 i = 0; i < 20; i++) {
-        put(VIRTIO_QUEUE_NOTIFY, noise() % 4 ? (u32)noise() % 2 : (u32)noise());
-        if (noise() % 8 == 0) put((u32)noise() % 0x200 & ~3u, (u32)noise());
+        put_reg(VIRTIO_QUEUE_NOTIFY, noise() % 4 ? (u32)noise() % 2 : (u32)noise());
+        if (noise() % 8 == 0) put_reg((u32)noise() % 0x200 & ~3u, (u32)noise());
         if (noise() % 4 == 0) hypercall0(TAKT_HC_YIELD);
     }
 }
 
-/* ---- a network device in good order, and no manners ---- */
+/* ---- a network device that works, used without manners ---- */
 
 static struct virtio_net *device(void) {
     static struct virtio_dev dev;
@@ -150,14 +154,15 @@ static struct virtio_net *device(void) {
     return &net;
 }
 
-/* Of nothing. */
+/* Notifies the back end although there is nothing in the ring. */
 static void notify(void) {
     struct virtio_net *n = device();
 
     for (u32 i = 0; i < 1000; i++) n->dev->ops->notify(n->dev, i % 2);
 }
 
-/* As many frames as the ring takes, to all, from addresses that nobody has seen. */
+/* Sends as many frames as the ring takes, to everybody, from addresses that the bridge has not seen
+ * before. */
 static void flood(void) {
     static u8 frame[256][64];
     struct virtio_net *n = device();

@@ -1,15 +1,16 @@
-/* A server of static pages, HTTP/1.1 (RFC 9112) with connections that stay open: GET and HEAD of
+/* A server of static pages, by HTTP/1.1 (RFC 9112) with connections that stay open. It answers GET
+ * and HEAD of
  *
- *   /        a small page that names the VM, name=N ("VM " and its id)
+ *   /        a small page with the name of the VM: name=N, or else "VM " and its number
  *   /SIZE    SIZE bytes, at most 1 GiB: digits in order, as load.c sends them
  *
- * and 404 for all else. What is no request gets 400, another method 501, and both the end of the
- * connection.
+ * Any other path gets 404. What is not a request gets 400, another method gets 501, and both end
+ * the connection.
  *
- * Command line: port=P (80); workers=N (4) threads, each of which serves a connection, others
- * wait for one; timeout_ms=T (5000), in which a request has to come and 16 KiB of an answer have
- * to be taken. With idle_ms=T it ends when for so long nobody has connected. And what
- * netstack/start.h has. */
+ * Command line: port=P (80); workers=N (4) threads, each of which serves one connection while other
+ * connections wait; timeout_ms=T (5000), within which a request has to arrive, and each 16 KiB of
+ * an answer have to be taken. With idle_ms=T it ends when nobody has connected for so long.
+ * netstack/start.h has more words. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -19,15 +20,17 @@
 #include <netstack/start.h>
 
 #define MAX_WORKERS 16
-#define MAX_HEAD    2048 /* bytes of a request, its empty line and those before it included */
+#define MAX_HEAD    2048 /* bytes of a request, with its empty line and the empty lines before it */
 #define MAX_SIZE    BIT(30)
-#define PIECE       16380 /* of digits, so a multiple of 10 */
-#define LINGER      (NS_PER_S / 2)
+/* Bytes that are sent at once; a multiple of 10, so that each piece begins with digit 0. */
+#define PIECE  16380
+#define LINGER (NS_PER_S / 2) /* How long a connection may take to end in good order, in ns. */
 
-/* What a client sends is in `in`: the request's head, and what came with it of the next one. */
+/* A thread, and the connection that it serves. `in` has the head of a request, and what arrived
+ * with it of the next request. */
 struct worker {
     struct sock *s;
-    u32 have, head; /* bytes */
+    u32 have, head; /* bytes in `in`; bytes of the request's head */
     char in[MAX_HEAD];
     char out[512];
     u64 connections, requests, bytes, bad, timeouts;
@@ -35,32 +38,36 @@ struct worker {
 
 struct request {
     int status;
-    bool body, keep; /* an answer has its body; the connection stays */
-    u64 size;        /* of a page of digits; 0 with `front` */
+    bool body, keep; /* body: the answer has a body; keep: the connection stays open */
+    u64 size;        /* bytes of a page of digits; 0 with `front` */
     bool front;
 };
 
 static u8 digits[PIECE];
 static char front[128];
 static struct sock *listener;
-static struct mutex accepting = MUTEX; /* a socket has one reader: who is next */
-static u64 timeout, idle, last;        /* last: when somebody connected, under `accepting` */
+/* A listener may have one reader; this is held by the worker that accepts next. */
+static struct mutex accepting = MUTEX;
+/* In ns; last: when somebody connected last, guarded by `accepting`. */
+static u64 timeout, idle, last;
 
 /* ---- requests ---- */
 
-/* Bytes up to and with the line's end, CR LF or LF (RFC 9112, 2.2); 0: it is not all there. */
+/* Returns the length of the first line, with its end, which is CR LF or LF (RFC 9112, 2.2). 0: the
+ * line is not complete. */
 static u32 line(const char *p, u32 n) {
     for (u32 i = 0; i < n; i++)
         if (p[i] == '\n') return i + 1;
     return 0;
 }
 
+/* Returns the length of a line of `n` bytes without its end. */
 static u32 line_text(const char *p, u32 n) {
     if (n >= 2 && p[n - 2] == '\r') return n - 2;
     return n - 1;
 }
 
-/* Bytes of the empty lines that it begins with. */
+/* Returns how many bytes of empty lines are at the beginning. */
 static u32 empty_lines(const char *p, u32 n) {
     u32 at = 0, len;
 
@@ -68,7 +75,7 @@ static u32 empty_lines(const char *p, u32 n) {
     return at;
 }
 
-/* Bytes of the head, its empty line included; 0: it is not all there. */
+/* Returns the length of the head, with the empty line that ends it. 0: the head is not complete. */
 static u32 head_length(const char *p, u32 n) {
     u32 at = 0, len;
 
@@ -84,6 +91,7 @@ static char lower(char c) {
     return (char)(c - 'A' + 'a');
 }
 
+/* Compares with a word in lower case; capitals count as small letters. */
 static bool same(const char *p, u32 n, const char *word) {
     if (n != strlen(word)) return false;
     for (u32 i = 0; i < n; i++)
@@ -91,7 +99,7 @@ static bool same(const char *p, u32 n, const char *word) {
     return true;
 }
 
-/* Is `word` one of those that stand between commas? */
+/* Returns whether `word` is in a list with commas. */
 static bool listed(const char *p, u32 n, const char *word) {
     for (u32 from = 0, to; from < n; from = to + 1) {
         u32 a = from, b;
@@ -106,7 +114,7 @@ static bool listed(const char *p, u32 n, const char *word) {
     return false;
 }
 
-/* A path of digits alone that is a size. */
+/* Reads a path of digits only. Returns false if it is not a size that is allowed. */
 static bool parse_size(const char *p, u32 n, u64 *size) {
     *size = 0;
     for (u32 i = 0; i < n && *size <= MAX_SIZE; i++) {
@@ -116,7 +124,8 @@ static bool parse_size(const char *p, u32 n, u64 *size) {
     return n && *size <= MAX_SIZE;
 }
 
-/* Method, target, version, one space between them. False: it is no request. */
+/* Reads the first line: method, target and version, with one space between them. Returns false if
+ * it is not a request. */
 static bool parse_first(const char *p, u32 n, struct request *r) {
     u32 method = 0, target;
 
@@ -135,11 +144,13 @@ static bool parse_first(const char *p, u32 n, struct request *r) {
     p += method + 1;
     n = target - method - 1;
     r->front = n == 1 && p[0] == '/';
-    r->status = r->front || (p[0] == '/' && parse_size(p + 1, n - 1, &r->size)) ? 200 : 404;
+    r->status = 404;
+    if (r->front || (p[0] == '/' && parse_size(p + 1, n - 1, &r->size))) r->status = 200;
     return true;
 }
 
-/* One header. False: it is none, or it says that a body follows, which none of ours has. */
+/* Reads one header. Returns false if it is not a header, or if it announces a body, because the
+ * requests that we answer have none. */
 static bool parse_header(const char *p, u32 n, struct request *r, u32 *hosts) {
     u32 name = 0, value;
 
@@ -157,12 +168,14 @@ static bool parse_header(const char *p, u32 n, struct request *r, u32 *hosts) {
     return true;
 }
 
+/* Reads a whole head of `n` bytes. */
 static struct request parse(const char *p, u32 n) {
     struct request r = { 0 };
     u32 len = line(p, n), hosts = 0;
     bool ok = parse_first(p, line_text(p, len), &r), must_name = r.keep;
 
-    if (ok && r.status == 501) { /* where it ends only who knows the method can tell */
+    /* Only a server that knows the method can tell where the request ends. */
+    if (ok && r.status == 501) {
         r.keep = false;
         return r;
     }
@@ -177,8 +190,9 @@ static struct request parse(const char *p, u32 n) {
 
 /* ---- a connection ---- */
 
-/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112,
- * 2.2), within the bound and the deadline of the whole. */
+/* Waits for the next request. Returns false if the connection has to end. Empty lines before a
+ * request are skipped (RFC 9112, 2.2), but they count for the limit of bytes and for the deadline,
+ * because a client could send nothing else for ever. */
 static bool receive(struct worker *w, struct request *r) {
     u64 deadline = time_ns() + timeout;
 
@@ -205,6 +219,7 @@ static bool receive(struct worker *w, struct request *r) {
     }
 }
 
+/* Sends `n` bytes. Returns false if the client does not take them in time. */
 static bool send(struct worker *w, const void *p, u64 n) {
     i64 sent = sock_send(w->s, p, n, time_ns() + timeout);
 
@@ -213,6 +228,7 @@ static bool send(struct worker *w, const void *p, u64 n) {
     return sent == (i64)n;
 }
 
+/* Answers a request. Returns false if the connection has to end. */
 static bool answer(struct worker *w, const struct request *r) {
     static const struct {
         int status;
@@ -221,6 +237,7 @@ static bool answer(struct worker *w, const struct request *r) {
         { 200, "OK" }, { 400, "Bad Request" }, { 404, "Not Found" }, { 501, "Not Implemented" }
     };
     const char *text = "", *type = "text/plain", *connection = "close", *page = NULL;
+    const void *body = digits;
     u64 size;
     int n;
 
@@ -229,7 +246,10 @@ static bool answer(struct worker *w, const struct request *r) {
     if (r->front) page = front;
     if (r->status != 200) page = text;
     size = r->size;
-    if (page) size = strlen(page);
+    if (page) {
+        size = strlen(page);
+        body = page;
+    }
     if (r->front) type = "text/html";
     if (r->keep) connection = "keep-alive";
     n = snprintf(
@@ -242,14 +262,16 @@ static bool answer(struct worker *w, const struct request *r) {
     if (!r->body) return true;
     for (u64 left = size, part; left; left -= part) {
         part = MIN(left, (u64)PIECE);
-        if (!send(w, page ? (const void *)page : digits, part)) return false;
+        if (!send(w, body, part)) return false;
         w->bytes += part;
     }
     return true;
 }
 
-/* The end, so that what was sent arrives though there may be more to read, and so that who takes
- * nothing does not keep the socket. */
+/* Ends the connection. The client may still be sending. If we closed the socket with data unread,
+ * the connection would be reset, and the answer could get lost. So we end our side, read what is
+ * left, and wait for the acknowledgement; but not for longer than LINGER, so that a client that
+ * takes nothing does not keep the socket. */
 static void end(struct worker *w) {
     u64 deadline = time_ns() + LINGER;
     i64 n;
@@ -276,11 +298,14 @@ static void serve(struct worker *w) {
 
 static void work(void *arg) {
     struct worker *w = arg;
+    u64 deadline;
     int error;
 
     for (;;) {
         mutex_lock(&accepting);
-        error = sock_accept(listener, &w->s, idle && last ? last + idle : NET_FOREVER);
+        deadline = NET_FOREVER;
+        if (idle && last) deadline = last + idle;
+        error = sock_accept(listener, &w->s, deadline);
         if (!error) last = time_ns();
         mutex_unlock(&accepting);
         if (error) return;
@@ -301,7 +326,8 @@ int main(void) {
     if (!cmdline_str("name", name, sizeof(name)))
         snprintf(name, sizeof(name), "VM %u", takt_vm_id());
     snprintf(front, sizeof(front), "<!doctype html>\n<title>Takt</title>\n<p>%s\n", name);
-    /* Those that wait, and those that have ended and whose last bytes are under way. */
+    /* Enough for the connections that are served or wait, and for those that have ended and whose
+     * last bytes are still on their way. */
     if (!w || net_start((2 * n + 1) * net_bufs_for(options.rcvbuf)) ||
         sock_open(SOCK_TCP, &options, &listener) ||
         sock_bind(listener, (u16)cmdline_u64("port", 80)) || sock_listen(listener, 2 * n))

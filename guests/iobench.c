@@ -1,8 +1,9 @@
-/* Devices at work, for make bench: what a batch of frames or requests costs on its way. Two of
- * these talk over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32
- * segments of 1,460 bytes, and one that sends what is asked for. The one that asks then writes
- * and reads its disk in as many batches of 1 and of 32 requests of 4 KiB. A round's beginning
- * and end are stamps (guests/stamped/), printed at the end. */
+/* Measures, for `make bench`, what a batch of frames or of requests costs on its way through all
+ * layers. Two VMs with this guest talk over TCP. One of them, with to=A.B.C.D, asks the other
+ * rounds=N (16) times for 1 segment of 1,460 bytes, and as many times for 32. The other one sends
+ * what it was asked for. Then the first one writes and reads its disk, in as many batches of 1 and
+ * of 32 requests of 4 KiB. The beginning and the end of each round are stamps (guests/stamped/),
+ * which are printed at the end. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -20,7 +21,7 @@
 #define SEGMENT 1460
 #define BATCH   32
 #define BLOCK   4096
-#define WARM    8 /* rounds before those that count */
+#define WARM    8 /* the first rounds, which do not count */
 
 static u8 data[BATCH * SEGMENT];
 static u32 rounds;
@@ -34,7 +35,7 @@ static void receive(struct sock *s, void *to, u32 bytes) {
     }
 }
 
-/* ---- who sends ---- */
+/* ---- the guest that sends ---- */
 
 static int serve(void) {
     struct sock *listener, *s;
@@ -49,10 +50,10 @@ static int serve(void) {
     }
 }
 
-/* ---- who receives ---- */
+/* ---- the guest that receives ---- */
 
-/* The letter of a round's kind; a capital at its beginning. The last wake tells how long the way
- * to the handler was. */
+/* Marks the end of a round with the letter of its kind; the beginning has the capital letter. The
+ * time of the last wake tells how long the way to the handler was. */
 static void end(char kind) {
     stamp(kind);
     stamp_at('w', vcpu_times(0).wake_tsc);
@@ -62,7 +63,7 @@ static void ask(struct sock *s, u32 segments, char kind) {
     for (u32 i = 0; i < WARM + rounds; i++) {
         u32 before = nr_stamps;
 
-        sleep_ns(2 * NS_PER_MS); /* until all is quiet */
+        sleep_ns(2 * NS_PER_MS); /* until nothing is on its way */
         stamp(kind & ~0x20);
         sock_send(s, &segments, sizeof(segments), NET_FOREVER);
         receive(s, data, segments * SEGMENT);
@@ -81,7 +82,7 @@ static u32 failed;
 
 static void on_used(u32 port, void *arg) { sem_up(&used); }
 
-static void done(struct virtio_blk_request *q, int error) { failed += error != 0; }
+static void iobench_done(struct virtio_blk_request *q, int error) { failed += error != 0; }
 
 static void transfer(enum virtio_blk_type type, u32 n, char kind) {
     for (u32 i = 0; i < rounds; i++) {
@@ -112,7 +113,7 @@ static void disk(void) {
         if (!q || !p) guest_panic("no memory");
         *q = (struct virtio_blk_request){ .sector = k * BLOCK / VIRTIO_BLK_SECTOR,
                                           .nr = 1,
-                                          .done = done };
+                                          .done = iobench_done };
         q->part[0].p = p;
         q->part[0].len = BLOCK;
         request[k] = q;
@@ -131,8 +132,9 @@ int main(void) {
 
     rounds = (u32)cmdline_u64("rounds", 16);
     if (net_start((u32)bufs)) guest_panic("no network");
-    /* Only the buffers for frames are taken off. lwIP's heap counts in full, also the 64 bytes
-     * in it for each of these buffers (NET_BUF_HEAP), because nobody asks for them. */
+    /* Only the buffers for frames are subtracted. The heap of lwIP counts in full, with the 64
+     * bytes for each of these buffers (NET_BUF_HEAP), because a guest cannot choose how large the
+     * heap is. */
     taken = (before - page_count_free()) * PAGE_SIZE;
     printf("BENCH net_bytes %lu\n", (u64)(taken - (bufs + ring) * NET_BUF_SIZE));
     if (!cmdline_has("to")) return serve();

@@ -1,18 +1,21 @@
-/* A benchmark of one file, as iozone is: it is what lies on the virtio block device from
- * at_kib=K (0) on, kib=K (1024) of it, as there is no file system. Records of record_kib=K (4)
- * are written and read, in the order of tests=LETTERS (wWrRio): w writes them one after the
- * other, W rewrites them, r reads them with the cache dropped before, R again; i and o read
- * (dropped before) and write them at random, with seed=S (1). With `fsync` the sync after each
- * test that writes counts as a part of it. Each prints MB/s (of 10^6 bytes) and the distribution
- * of a record's latency; at the end come counters of the cache. What is read is compared with
- * what belongs there, which does not count.
+/* A benchmark of one file, in the manner of iozone. There is no file system: the file is the part
+ * of the virtio block device that begins at at_kib=K (0) and has kib=K (1024) KiB. Records of
+ * record_kib=K (4) are written and read by the tests that tests=LETTERS (wWrRio) names, one after
+ * the other:
  *
- * m puts a mark behind the file when all of it has been written, and syncs. v, before anything
- * is written, verifies what a machine of that name has left on the disk, if the mark is there:
- * nothing else than what it wrote. p pauses for a second. `busy`: one more thread computes, on
- * the vCPU of the one that writes and reads.
+ *   w  writes the records in order          W  writes them again
+ *   r  drops the cache, then reads them     R  reads them again
+ *   i  drops the cache, reads at random     o  writes at random; seed=S (1) for both
+ *   m  puts a mark behind the file, which tells that all of it has been written, and syncs
+ *   v  before anything is written: if the mark is there, verifies what an earlier machine has left
+ *      on the disk
+ *   p  pauses for a second
  *
- * And what guest/disk.h has. The exit code is 0 if nothing was wrong. */
+ * With `fsync`, the sync after each test that writes counts as a part of the test. Each test prints
+ * MB/s (of 10^6 bytes) and how the latencies of records are distributed. At the end come counters
+ * of the cache. What is read is compared with what belongs there; that time does not count. With
+ * `busy`, one more thread computes on the vCPU of the thread that writes and reads. guest/disk.h
+ * has more words for the command line. The exit code is 0 if nothing was wrong. */
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -23,11 +26,11 @@
 #include <guest/vcpu.h>
 
 static struct disk disk;
-static u64 base, size, record, nr; /* bytes; records */
+static u64 base, size, record, nr; /* base, size and record in bytes; nr: the number of records */
 static u64 rng;
 static u64 *buffer;
-static u32 *latency; /* ns, of each record */
-static u8 *written;  /* of each record: how many times */
+static u32 *latency; /* of each record, in ns */
+static u8 *written;  /* for each record, how many times it was written */
 static u32 wrong;
 
 static u64 noise(u64 n) {
@@ -35,7 +38,8 @@ static u64 noise(u64 n) {
     return (rng >> 33) % n;
 }
 
-/* Of record i, written for the round-th time, the word at `at`. */
+/* The word at place `at` of record `i` when it is written for the round-th time. INVERSE is the
+ * inverse of FACTOR modulo 2^64, so the round can be read from a word. */
 #define FACTOR  0x9e3779b97f4a7c15ull
 #define INVERSE 0xf1de83e19937733dull
 static u64 word_of(u64 i, u64 round, u64 at) { return (i << 40 | round << 32 | at) * FACTOR; }
@@ -68,8 +72,9 @@ static void put_mark(void) {
         guest_panic("iozone: no mark");
 }
 
-/* A machine that has died may have left a record in part as it was before; but not as it never
- * was. */
+/* Compares each record with what belongs there. A machine that died while it wrote may have left a
+ * part of a record as it was before, but never as it was not: each word has to be that of some
+ * round. */
 static void verify(void) {
     u64 mark;
 
@@ -92,6 +97,7 @@ static void verify(void) {
     printf("iozone: verified %lu KiB, %u wrong\n", size >> 10, wrong);
 }
 
+/* Prints the rate, and percentiles of the latencies. */
 static void report(const char *name, u64 ns) {
     u64 rate = ns ? size * 100000 / ns : 0; /* MB/s, in hundredths */
 
@@ -102,6 +108,7 @@ static void report(const char *name, u64 ns) {
            latency[(nr * 9 - 1) / 10], latency[(nr * 99 - 1) / 100], latency[nr - 1]);
 }
 
+/* Runs one test. `name` is for what it prints. */
 static void run(const char *name, bool writes, bool at_random, bool with_sync) {
     struct pagecache_stream s = pagecache_stream(base, size);
     u64 start = time_ns(), ns, checking = 0;

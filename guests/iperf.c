@@ -1,15 +1,22 @@
-/* iperf 2, for the guest of the same name, load.c and the programs of that name elsewhere: a
- * server of TCP and UDP, of one connection and one flow of datagrams at a time; it prints what
- * it has got, of datagrams also loss and jitter (RFC 3550, 6.4.1), which it reports to the
- * client as well. With to=A.B.C.D it is a client instead: netstack/iperf.h.
+/* A server of iperf 2 for TCP and UDP. Its clients are this guest itself, load.c, and the program
+ * iperf of any system. It serves one connection and one flow of datagrams at a time, and prints
+ * what it has received. For datagrams it also prints loss and jitter (RFC 3550, 6.4.1), and reports
+ * them to the client. With to=A.B.C.D it is a client instead (netstack/iperf.h).
  *
- * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends
- * when for so long after a connection there was no other; check: a stream has to be that of
- * netstack/iperf.h, else the exit code says so; busy: one more thread computes, on the vCPU of
- * the one that serves; work=N, each=N: of the TCP stream, some N instructions for each byte, or
- * for what each call brings, whatever that is; in_place: that work, and the check, on the data
- * where they lie, while the socket is owned (sock_recv_in_place()); and what netstack/start.h
- * has. */
+ * Command line of the server:
+ *
+ *   port=P (5001)
+ *   rcvbuf=BYTES (262144)  the receive buffer of a socket
+ *   idle_ms=T              ends when after a connection there was no other one for so long
+ *   check                  a stream has to be that of netstack/iperf.h, else the exit code is not 0
+ *   busy                   one more thread computes, on the vCPU of the thread that serves
+ *   work=N                 executes about N instructions for each byte of a TCP stream
+ *   each=N                 executes about N instructions for what each call returns, be it long or
+ *                          short
+ *   in_place               does work and check where the data lie, while the socket is owned
+ *                          (sock_recv_in_place())
+ *
+ * netstack/start.h has more words. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -18,9 +25,9 @@
 #include <netstack/socket.h>
 #include <netstack/start.h>
 
-#define CONNECTIONS 2 /* one that is served, one that waits */
+#define CONNECTIONS 2 /* one that is served, and one that waits */
 #define PIECE       16384
-/* after which a flow of datagrams counts as over, whatever its end was */
+/* When no datagram came for so long, a flow counts as over, even if its last datagram was lost. */
 #define QUIET NS_PER_S
 
 static u16 port;
@@ -44,7 +51,7 @@ static void print_counters(void) {
         n->tx_dropped, n->rx_unsummed, n->tx_unsummed);
 }
 
-/* bits a second, in 1/100 Mb/s */
+/* The rate in hundredths of Mb/s. */
 static u64 mbps100(u64 bytes, u64 ns) {
     if (!ns) return 0;
     return bytes * 8 * 100 * 1000 / ns;
@@ -53,16 +60,17 @@ static u64 mbps100(u64 bytes, u64 ns) {
 /* ---- TCP ---- */
 
 struct stream {
-    u64 bytes, first, last;
-    u32 wrong;   /* digits */
-    u64 to_come; /* of the instructions of this call */
+    u64 bytes, first, last; /* first, last: when data came first and last, in ns */
+    u32 wrong;              /* bytes that were not the right digit */
+    u64 to_come;            /* instructions that are still to be executed for this call */
 };
 
 static void work_for(u64 instructions) {
-    for (u64 i = instructions / 2; i; i--) __asm__ volatile(""); /* two a turn */
+    /* A turn of the loop has two instructions. */
+    for (u64 i = instructions / 2; i; i--) __asm__ volatile("");
 }
 
-/* What the reader does with its data, wherever they are. */
+/* Does with the data what the command line asks of a reader. It is a sock_take_fn. */
 static void take(void *arg, const u8 *p, size_t n) {
     struct stream *stream = arg;
 
@@ -71,8 +79,10 @@ static void take(void *arg, const u8 *p, size_t n) {
     if (check)
         for (u64 i = 0; i < n; i++) {
             u64 at = stream->bytes + i;
+            u8 right = 0;
 
-            stream->wrong += p[i] != (at < IPERF_STREAM_HEAD ? 0 : '0' + at % 10);
+            if (at >= IPERF_STREAM_HEAD) right = (u8)('0' + at % 10);
+            stream->wrong += p[i] != right;
         }
     work_for(n * work + stream->to_come);
     stream->to_come = 0;
@@ -86,8 +96,10 @@ static void serve_connection(struct sock *s, u8 *buffer) {
 
     for (;;) {
         stream.to_come = each;
-        n = in_place ? sock_recv_in_place(s, PIECE, take, &stream, NET_FOREVER)
-                     : sock_recv(s, buffer, PIECE, NET_FOREVER);
+        if (in_place)
+            n = sock_recv_in_place(s, PIECE, take, &stream, NET_FOREVER);
+        else
+            n = sock_recv(s, buffer, PIECE, NET_FOREVER);
         if (n <= 0) break;
         if (!in_place) take(&stream, buffer, (size_t)n);
     }
@@ -120,14 +132,15 @@ static struct {
     u16 port;
     bool over;
     u64 bytes, first, last;
-    u32 highest, datagrams, out_of_order; /* highest: number */
-    i64 transit;                          /* ns, but for how far the clocks are apart */
-    u64 jitter;                           /* ns */
+    u32 highest, datagrams, out_of_order; /* highest: the highest number */
+    /* Ns, of the last datagram, plus how far apart the two clocks are. */
+    i64 transit;
+    u64 jitter; /* ns */
     u8 report[IPERF_REPORT_SIZE];
 } flow;
 
-/* A client whose last datagrams were lost does not keep others out; one that has ended does not
- * begin again with a datagram that comes late. */
+/* Returns whether the datagram begins a new flow. A client whose last datagrams were lost must not
+ * keep others out. A flow that has ended must not begin again with a datagram that arrives late. */
 static bool begins(u32 ip, u16 port, u32 number, u64 now) {
     bool same = ip == flow.ip && port == flow.port;
 
@@ -135,8 +148,8 @@ static bool begins(u32 ip, u16 port, u32 number, u64 now) {
     return now - flow.last > QUIET || (flow.over && (!same || number == 1)) || !flow.datagrams;
 }
 
-/* The last one counts as a datagram, but its time does not: it may be one of many that were sent
- * for it. */
+/* Counts a datagram. The last one counts too, but its time does not, because it may be one of many
+ * copies that the client has sent. */
 static void count(const struct iperf_head *h, u64 n, u64 now) {
     i64 transit = (i64)(now - h->ns), d = transit - flow.transit;
 

@@ -1,7 +1,8 @@
-/* Writes records of 4 KiB, one behind the other, to its virtio block device; flushes after every
- * flush=N (8) of them, says how many are safe, and waits for pause_ms=P (0). What it finds at
- * the start, or when its device comes back after its back end had gone, it checks, and goes on
- * behind that. */
+/* Writes records of 4 KiB, one after the other, to its virtio block device. After each flush=N (8)
+ * records it flushes, prints how many records are safe now, and waits for pause_ms=P (0). At its
+ * start it reads the records that it finds, and goes on after them. It does the same when its
+ * device comes back after the back end had gone. So a test can see that no record is lost that was
+ * called safe. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -11,7 +12,7 @@
 
 #define RECORD  4096u
 #define SECTORS (RECORD / VIRTIO_BLK_SECTOR)
-#define MOST    32u /* records at once */
+#define MOST    32u /* the most records that are in flight */
 
 static struct virtio_dev dev;
 static struct virtio_blk blk;
@@ -32,7 +33,7 @@ static bool intact(const u64 *p, u64 record) {
     return true;
 }
 
-static void done(struct virtio_blk_request *q, int error) { errors += error != 0; }
+static void journal_done(struct virtio_blk_request *q, int error) { errors += error != 0; }
 
 static void on_used(u32 port, void *arg) { sem_up(&work); }
 
@@ -50,7 +51,8 @@ static void connect(void) {
     device_on_config(&dev, 0, on_config, NULL);
 }
 
-/* Until nothing is in flight. False: the device is gone, and so are its requests. */
+/* Waits until nothing is in flight. Returns false if the device is gone; its requests are gone with
+ * it. */
 static bool settle(void) {
     while (blk.in_flight) {
         virtio_blk_flush_ring(&blk);
@@ -79,7 +81,7 @@ static void submit(struct virtio_blk_request *q, enum virtio_blk_type type, u64 
     if (error) guest_panic("request of type %u at record %lu: %d", type, record, error);
 }
 
-/* `n` records at once. */
+/* Reads or writes `n` records at once. Returns false if the device is gone. */
 static bool transfer(enum virtio_blk_type type, u64 first, u32 n) {
     errors = 0;
     for (u32 i = 0; i < n; i++) submit(requests[i], type, first + i);
@@ -92,8 +94,9 @@ static bool flush(void) {
     return settle();
 }
 
-/* Records without a gap from the first on. False: the device is gone. */
-static bool find(u64 *found) {
+/* Counts the records from the first one on, up to the first gap. Returns false if the device is
+ * gone. */
+static bool journal_find(u64 *found) {
     u64 places = blk.capacity / SECTORS;
 
     for (*found = 0; *found < places;) {
@@ -108,7 +111,8 @@ static bool find(u64 *found) {
     return true;
 }
 
-/* False: the device is gone. */
+/* Writes records from `at` to the end of the disk, `n` at a time. Returns false if the device is
+ * gone. */
 static bool go_on(u64 at, u32 n, u64 pause) {
     for (; at + n <= blk.capacity / SECTORS; at += n) {
         if (!transfer(VIRTIO_BLK_OUT, at, n) || !flush()) return false;
@@ -128,10 +132,10 @@ int main(void) {
         if (!requests[i] || !(requests[i]->part[0].p = malloc(RECORD))) guest_panic("no memory");
         requests[i]->nr = 1;
         requests[i]->part[0].len = RECORD;
-        requests[i]->done = done;
+        requests[i]->done = journal_done;
     }
     connect();
-    while (!find(&found) || !go_on(found, n, pause))
+    while (!journal_find(&found) || !go_on(found, n, pause))
         ;
     return 0;
 }

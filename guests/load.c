@@ -1,11 +1,12 @@
-/* Traffic inside the machine, for iperf.c or the server of iperf 2. From start_ms=M (0) after it
- * has its network, one after the other: what netstack/iperf.h has, and
+/* Makes traffic inside the machine, for iperf.c or for the server of iperf 2. start_ms=M (0) after
+ * it has its network it does, one after the other, what netstack/iperf.h has, and
  *
- *   ping_ms=T ping_rate=R    R (100) echo requests a second to to=A.B.C.D (10.0.0.2), at random
- *                            with seed=S (else the VM's own seed), whatever has been answered
+ *   ping_ms=T ping_rate=R    sends echo requests to to=A.B.C.D (10.0.0.2) for T ms, R (100) a
+ *                            second, at random times that follow from seed=S (else from the VM's
+ *                            own seed). It does not wait for answers
  *
- * netstack/start.h has more words. The exit code is 0 if all of TCP was taken, the server has
- * reported on the datagrams, and an echo request was answered. */
+ * netstack/start.h has more words. The exit code is 0 if the server has taken all of TCP and has
+ * reported on the datagrams, and if an echo request was answered. */
 #include <guest/arrivals.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -18,13 +19,13 @@
 
 static u32 to;
 
-/* ---- echo: all in interrupts of vCPU 0, where the bottom half is ---- */
+/* ---- echo requests: all in interrupts of vCPU 0, where the bottom half runs ---- */
 
 #define MOST 8192
 
 static struct {
-    u64 sent[MOST];
-    u64 rtt[MOST]; /* ns; sorted at the end */
+    u64 sent[MOST]; /* the time at which request number i was sent; 0: it was answered */
+    u64 rtt[MOST];  /* round-trip times in ns; sorted at the end */
     u32 requests, answers;
     u64 end;
     struct arrivals next;
@@ -60,7 +61,7 @@ static bool ping(u64 ns, u64 rate) {
     timer_start(&echo.timer, echo.next.next, on_echo_timer, NULL);
     irq_restore(flags);
     sem_down(&echo.over);
-    sleep_ns(NS_PER_S / 2); /* answers that are under way */
+    sleep_ns(NS_PER_S / 2); /* time for answers that are on their way */
     flags = irq_save();
     net_ping_on_reply(NULL);
     irq_restore(flags);
@@ -86,6 +87,6 @@ int main(void) {
     ok = iperf_client("load");
     if (cmdline_has("ping_ms"))
         ok &= ping(cmdline_u64("ping_ms", 0) * NS_PER_MS, cmdline_u64("ping_rate", 100));
-    sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+    sleep_ns(NS_PER_S / 4); /* time for the last acknowledgement to go out */
     return !ok;
 }

@@ -1,12 +1,14 @@
-/* Computes and serves. On every vCPU it computes for percent=P (100) of the time in periods of
- * period_us=T (10000), as <guest/duty.h> tells (loop=open, jitter_pct=J); the first begins as
- * <guest/phase.h> says (phase_us=N). On vCPU 0 it serves a client's events, each of which takes
- * work_us=W (50) of its time beside that. With more than one vCPU, vCPU 0 only serves.
+/* Computes, and serves events beside that.
  *
- * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S
- * (as the machine's seed says) and start_ms=M (1000, hypervisor's time). For the events from
- * from_ms=F (2000) to to_ms=E (10000) it tells how long after they were raised they were done
- * with, in all and in each half of that time. */
+ * On every vCPU it computes for percent=P (100) of the time, in periods of period_us=T (10000), as
+ * <guest/duty.h> explains (loop=open, jitter_pct=J). The first period begins as <guest/phase.h>
+ * says (phase_us=N). On vCPU 0 it also serves the events of a client, each of which takes work_us=W
+ * (50) more. With more than one vCPU, vCPU 0 only serves.
+ *
+ * client=ID is the VM that sends. Its guest is client.c, with the same rate=R (300 a second),
+ * seed=S (else the machine's seed) and start_ms=M (1000, in the hypervisor's time). So this guest
+ * knows when each event was raised. For the events from from_ms=F (2000) to to_ms=E (10000) it
+ * prints how long they took until they were done, in all and in each half of that time. */
 #include <guest/arrivals.h>
 #include <guest/duty.h>
 #include <guest/event.h>
@@ -18,32 +20,35 @@
 
 #define MAX_SAMPLES 65536
 
-static u64 offset; /* from time_ns() to the hypervisor's time */
+static u64 offset; /* add it to time_ns() to get the hypervisor's time */
 static u64 service, from, to;
 static struct duty asked;
 static struct arrivals due;
-static u64 late[MAX_SAMPLES]; /* ns, in the order in which events were done with */
+static u64 late[MAX_SAMPLES]; /* ns, in the order in which the events were done */
 static u32 samples;
-static u32 first_samples; /* those of the first half of the time from `from` to `to` */
-/* what vCPU 0 has worked for events, ns; its interrupt handler adds to it */
+/* How many of them belong to the first half of the time from `from` to `to`. */
+static u32 first_samples;
+/* How long vCPU 0 has worked for events, in ns. The interrupt handler adds to it. */
 static volatile u64 served;
 
 static u64 now(void) { return time_ns() + offset; }
 
 static u64 ran(u32 id) { return vcpu_times(id).run_ns; }
 
-/* Without what was done for events. */
+/* The time in ns for which a vCPU has computed, without what it did for events. */
 static u64 worked(u32 id) {
     u64 before, ns;
 
-    do { /* until no event comes in between */
+    do { /* until no event comes between the two reads */
         before = served;
         ns = ran(id);
     } while (before != served);
-    return id ? ns : ns - before;
+    if (id) return ns;
+    return ns - before;
 }
 
-/* All that is due: an event that finds its bit set is told with the one before. */
+/* Serves all events that are due. An event that is raised while the bit of an earlier one is still
+ * set brings no interrupt of its own, so the arrival times decide and not the interrupts. */
 static void on_event(u32 port, void *arg) {
     while (due.next <= now()) {
         u64 began = ran(0);
@@ -59,7 +64,7 @@ static void on_event(u32 port, void *arg) {
     }
 }
 
-/* Sorts the samples. */
+/* Prints one line. Sorts the samples. */
 static void report_part(const char *part, u64 *ns, u32 n) {
     u64 sum = 0;
 
@@ -72,8 +77,9 @@ static void report_part(const char *part, u64 *ns, u32 n) {
         printf("mixed: %s: no events\n", part);
 }
 
-/* The halves are told first, as sorting the whole mixes them. An event belongs to the half in which
- * it is done with. If the halves differ, the measurement began before the machine had settled. */
+/* Prints the report. The halves come first, because sorting the whole mixes them. An event belongs
+ * to the half in which it is done. If the halves differ, the measurement began before the machine
+ * had settled. */
 static void report(void) {
     irq_disable();
     report_part("half 1", late, first_samples);
@@ -82,7 +88,7 @@ static void report(void) {
     irq_enable();
 }
 
-/* Tells once how late events were, when the last of them should have been done with. */
+/* Prints the report once, at a time when the last of the events should have been done. */
 static void report_in_time(void) {
     static bool told;
 
@@ -122,7 +128,7 @@ int main(void) {
         guest_panic("no port for client=%lu", cmdline_u64("client", 0));
     for (u64 i = 1; i < n; i++) thread_start(i, "compute", other, (void *)i);
     if (n == 1) compute(0, asked);
-    /* A vCPU that only serves wakes once a second, to see whether it is time to report. */
+    /* This vCPU only serves. It wakes once a second, to see whether it is time to report. */
     compute(0, (struct duty){ .period = NS_PER_S });
     return 0;
 }

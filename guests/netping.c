@@ -1,7 +1,8 @@
-/* Answers ARP and ping on its virtio network device as 10.0.0.(VM id), without an IP stack. With
- * to=N it is also who pings: batches=B (10) of batch=P (32) echo requests of size=S (56) bytes
- * each to that address, written 0x0a000002, or 2 for 10.0.0.2; the next batch goes when the last
- * has been answered, or after timeout_ms=T (1000), and interval_ms=I (0) later. */
+/* Answers ARP and echo requests on its virtio network device without an IP stack. Its address is
+ * ip=N, or else 10.0.0.(number of the VM). With to=N it also sends echo requests to that address:
+ * batches=B (10) batches of batch=P (32) requests with size=S (56) bytes each. An address is
+ * written 0x0a000002, or 2 for 10.0.0.2. The next batch goes when the last one has been answered,
+ * or after timeout_ms=T (1000), and interval_ms=I (0) after that. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -11,7 +12,7 @@
 #include "drivers/virtio_net.h"
 
 #define BUFFERS   256
-#define HEAD      14 /* Ethernet */
+#define HEAD      14 /* bytes of the Ethernet header */
 #define IP_HEAD   20
 #define ICMP      (HEAD + IP_HEAD)
 #define ICMP_HEAD 8
@@ -20,7 +21,7 @@
 #define TYPE_IP   0x0800
 #define TYPE_ARP  0x0806
 
-/* RFC 826, for Ethernet and IPv4 */
+/* A packet of ARP (RFC 826), for Ethernet and IPv4. */
 struct arp {
     u8 fixed[6]; /* 00 01 08 00 06 04 */
     u8 op[2];
@@ -35,7 +36,7 @@ static u32 nr_free;
 
 static u8 own_ip[4], peer_ip[4], peer_mac[6];
 static bool peer_known, changed; /* changed: something happened to the device */
-static u32 id;                   /* of this VM: to ask costs an exit */
+static u32 id;                   /* of this VM; it is kept because asking for it costs an exit */
 static u32 size, seq_sent, seq_base, answered, wrong;
 static u64 first_answer, last_answer;
 
@@ -46,7 +47,8 @@ static void put_be16(u8 *p, u32 v) {
     p[1] = (u8)v;
 }
 
-/* RFC 1071, over what holds its own checksum: 0 if all is well. */
+/* Returns the checksum of RFC 1071. Over data that contains its own checksum it is 0 if the data is
+ * intact. */
 static u16 sum_of(const u8 *p, u32 len) {
     u32 sum = 0;
 
@@ -60,11 +62,13 @@ static u16 sum_of(const u8 *p, u32 len) {
 
 static void free_buffer(void *p) { free_buffers[nr_free++] = p; }
 
+/* Returns a free buffer, or NULL. */
 static u8 *buffer(void) {
     void *token;
 
     while (virtio_net_sent(&net, &token)) free_buffer(token);
-    return nr_free ? free_buffers[--nr_free] : NULL;
+    if (!nr_free) return NULL;
+    return free_buffers[--nr_free];
 }
 
 static void send(u8 *p, u32 len) {
@@ -73,6 +77,7 @@ static void send(u8 *p, u32 len) {
     if (virtio_net_send(&net, &seg, 1, 0, 0, p)) free_buffer(p);
 }
 
+/* Takes a buffer, and writes an Ethernet header. Returns NULL if no buffer is free. */
 static u8 *begin(const u8 *to, u16 type) {
     u8 *p = buffer();
 
@@ -97,7 +102,8 @@ static void send_arp(const u8 *mac, const u8 *ip, u8 op) {
     send(p, HEAD + sizeof(a));
 }
 
-/* An IP and ICMP header in front of `len` bytes that are in place. */
+/* Sends a packet whose `len` bytes of data are in place: writes the IP and ICMP headers before
+ * them. */
 static void send_icmp(u8 *p, const u8 *to, u8 type, u32 ident, u32 seq, u32 len) {
     u8 *ip = p + HEAD, *icmp = p + ICMP;
 
@@ -189,7 +195,7 @@ static void on_config(u32 port, void *arg) {
     sem_up(&work);
 }
 
-/* ---- the device, which may lose its back end and get another ---- */
+/* ---- the device, which may lose its back end and get another one ---- */
 
 static void connect(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
@@ -210,7 +216,7 @@ static void reconnect(void) {
     connect();
 }
 
-/* Takes what has come, until an interrupt will tell of more. */
+/* Takes all frames that have come, until the device will interrupt for the next one. */
 static void drain(void) {
     struct virtio_net_frame f;
 
@@ -220,7 +226,7 @@ static void drain(void) {
     } while (virtio_net_listen(&net));
 }
 
-/* False: the deadline came first. */
+/* Waits for an interrupt and takes what has come. Returns false if the deadline came first. */
 static bool drain_more(u64 deadline) {
     if (!sem_down_until(&work, deadline)) return false;
     if (changed) reconnect();
@@ -228,7 +234,7 @@ static bool drain_more(u64 deadline) {
     return true;
 }
 
-/* ---- who pings ---- */
+/* ---- sending echo requests ---- */
 
 static void find_peer(void) {
     static const u8 nobody[6];

@@ -1,10 +1,10 @@
-/* Sends what the store holds, and the hypervisor's log, to a collector outside: TCP to=A.B.C.D,
- * port=P (6514), every period_s=S (10) seconds. And what netstack/start.h has. Its VM is an
- * observer (docs/config.md); without that it sees its own home alone.
+/* Sends the contents of the store, and the hypervisor's log, to a collector outside the machine: by
+ * TCP to to=A.B.C.D, port=P (6514), every period_s=S (10) seconds. netstack/start.h has more words.
+ * Its VM has to be an observer (docs/config.md); otherwise it sees only its own home in the store.
  *
- * Each line is "SECONDS PATH VALUE", or "SECONDS log LINE" for a line of the hypervisor's log, the
- * seconds since boot. If the connection is lost it makes it anew, and goes on with the log where it
- * was; what was under way is lost. */
+ * Each line is "SECONDS PATH VALUE", or "SECONDS log LINE" for a line of the hypervisor's log.
+ * SECONDS are counted from the boot. If the connection is lost, the guest makes a new one, and goes
+ * on with the log where it was. What was on its way is lost. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/store.h>
@@ -14,12 +14,12 @@
 #include <netstack/start.h>
 
 #define PATIENCE  (10 * NS_PER_S)
-#define DEPTH     6u  /* of nodes below /local/domain/ID/data */
-#define LOG_NODES 32u /* as in hv/nodes/keeplog.c: the last so many pieces of the log are there */
+#define DEPTH     6u  /* levels of nodes below /local/domain/ID/data */
+#define LOG_NODES 32u /* how many pieces of the log the store keeps: as in hv/nodes/keeplog.c */
 
 static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 static struct sock *s; /* NULL: there is no connection */
-static u64 seconds;    /* since boot, at the beginning of this report */
+static u64 seconds;    /* since boot, when this report began */
 
 static void say(const char *text, u32 len) {
     if (!s || sock_send(s, text, len, time_ns() + PATIENCE) == (i64)len) return;
@@ -34,7 +34,7 @@ static void line(const char *path, const char *value) {
     if (n < (int)sizeof(text)) say(text, (u32)n);
 }
 
-/* The value of a node as text of one line; false: it cannot be read. */
+/* Reads the value of a node as one line of text. Returns false if it cannot be read. */
 static bool value_of(const char *path, char *value, u32 size) {
     i64 n = store_read(0, path, value, size - 1);
 
@@ -51,7 +51,7 @@ static void node(const char *path) {
     if (value_of(path, value, sizeof(value)) && value[0]) line(path, value);
 }
 
-/* A node and all below it. */
+/* Sends a node and all nodes below it. */
 static void tree(const char *path, u32 depth) {
     static char names[DEPTH][XS_PAYLOAD_MAX];
     char below[192];
@@ -83,7 +83,8 @@ static void vms(void) {
     char home[64];
     i64 n = store_list(0, "/local/domain", ids, sizeof(ids));
 
-    if (n < 0 && value_of("domid", ids, sizeof(ids))) { /* no observer: its own home */
+    /* This VM is not an observer: it sees its own home only. */
+    if (n < 0 && value_of("domid", ids, sizeof(ids))) {
         snprintf(home, sizeof(home), "/local/domain/%s", ids);
         vm(home);
     }
@@ -93,7 +94,7 @@ static void vms(void) {
     }
 }
 
-/* Sends each line of a piece of the log. */
+/* Sends each line of one piece of the log. */
 static void lines(char *text) {
     while (*text) {
         char *end = text;
@@ -105,7 +106,7 @@ static void lines(char *text) {
     }
 }
 
-/* The pieces of the log that are new since the last time. A piece is some lines. */
+/* Sends the pieces of the log that are new since the last report. A piece has several lines. */
 static void log(void) {
     static char piece[2048];
     static u64 sent;

@@ -1,15 +1,17 @@
-/* Request and response over TCP, with a histogram of how long they take. Without to= the server:
+/* Requests and responses over TCP, with a histogram of how long they take. Without to= it is the
+ * server:
  *
  *   port=P (7001)   workers=N (4) connections at a time
  *
- * With to=A.B.C.D a client, over one connection:
+ * With to=A.B.C.D it is a client, which uses one connection:
  *
  *   count=N (1000)  requests of size=S (64) bytes, each answered by answer=A (1024) bytes
- *   rate=R          so many a second, at random with seed=S (else the VM's own seed), each timed
- *                   from when it was due; without it the next one goes when the last has been
- *                   answered
+ *   rate=R          R requests a second, at random times that follow from seed=S (else from the
+ *                   VM's own seed). The time of each counts from when it was due. Without a rate,
+ *                   the next request goes when the last one has been answered
  *
- * and what netstack/start.h has. The client's exit code is 0 if every answer came and was right. */
+ * netstack/start.h has more words. The exit code of the client is 0 if every answer came and was
+ * right. */
 #include <guest/arrivals.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -23,13 +25,15 @@
 #define MOST        16384 /* bytes of a request, and of an answer */
 #define PATIENCE    (10 * NS_PER_S)
 
-struct head { /* of a request, in this machine's byte order; the answer begins with `number` */
+/* The head of a request, in this machine's byte order. The answer begins with `number`. */
+struct head {
     u32 number, size, answer;
 };
 
 static u16 port;
 
-/* All `n` bytes. False: the connection ends, or nothing comes. */
+/* Receives all `n` bytes. Returns false if the connection ends, or if nothing comes for too long.
+ */
 static bool receive(struct sock *s, void *p, u64 n) {
     u64 deadline = time_ns() + PATIENCE;
 
@@ -46,14 +50,17 @@ static bool send(struct sock *s, const void *p, u64 n) {
     return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
 }
 
-/* Byte i, from 4 on, of answer `number`. */
+/* Byte `i` of answer `number`, for i of 4 and more. */
 static u8 byte_of(u32 number, u32 i) { return (u8)(number + i); }
 
 /* ---- the server ---- */
 
 static struct sock *listener;
-static struct mutex accepting = MUTEX; /* a socket has one reader */
+/* Held by the thread that accepts, because a listener may have one reader. */
+static struct mutex accepting = MUTEX;
 
+/* Answers one request. Returns false if the connection has ended, or if the request is not valid.
+ */
 static bool answer(struct sock *s, u8 *buffer) {
     struct head h;
 
@@ -110,7 +117,8 @@ static bool right(const u8 *p, u32 number, u32 n) {
     return same;
 }
 
-/* By octaves; percentiles by the eighths of them that the histogram has. */
+/* Prints how many answers took less than each power of two. The percentiles are finer, because the
+ * histogram divides each power of two into eight. */
 static void report(u64 ns, u32 wrong) {
     printf("rr: %lu answers in %lu ns, %u wrong; ns p50 %lu p90 %lu p99 %lu p99.9 %lu max %lu mean "
            "%lu\n",
@@ -140,8 +148,9 @@ static int ask(u32 to) {
     start = time_ns();
     due = arrivals_begin(cmdline_u64("seed", takt_seed()), rate, start);
     for (; h.number < count; h.number++) {
-        u64 from = rate ? due.next : time_ns();
+        u64 from = time_ns();
 
+        if (rate) from = due.next;
         while (time_ns() < from) sleep_until(from);
         memcpy(out, &h, sizeof(h));
         if (!send(s, out, h.size) || !receive(s, in, h.answer)) break;
@@ -151,7 +160,7 @@ static int ask(u32 to) {
     }
     report(time_ns() - start, wrong);
     sock_close(s);
-    sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+    sleep_ns(NS_PER_S / 4); /* time for the last acknowledgement to go out */
     return h.number != count || wrong;
 }
 

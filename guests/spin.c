@@ -1,5 +1,6 @@
-/* Computes for ever, on every vCPU, after a wait of up to 30 ms (phase_us=N: <guest/phase.h>). With
- * `claims` on the command line it says that it is I/O-intensive. */
+/* Computes for ever on every vCPU, after a wait of up to 30 ms (phase_us=N, see <guest/phase.h>).
+ * With `claims` on the command line it tells the hypervisor that it is I/O-intensive, although it
+ * is not. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/phase.h>

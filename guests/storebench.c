@@ -1,9 +1,11 @@
-/* What the store costs a guest: `BENCH name value`, medians in TSC ticks and ns.
+/* Measures what the store costs a guest, and prints lines `BENCH name value`: medians in TSC ticks,
+ * and in ns for a watch.
  *
- * Command line: n=N (1000) times each. Alone: reads a value of 16 bytes, writes one, and tells
- * operations a second. With watcher=VM: writes N times to a node of that VM, which runs this
- * with `watch` (and writer=VM) and tells how long after the write began its callback ran, having
- * slept; hypervisor's time. */
+ * Command line: n=N (1000) is how many times each operation is done. Alone, the guest reads a value
+ * of 16 bytes, writes one, and prints how many reads a second it can do. With watcher=VM it writes
+ * N times to a node of that VM. That VM runs this guest with `watch` and writer=VM, and prints the
+ * time from the beginning of the write to its callback, in the hypervisor's time. Its vCPU slept
+ * before each of them. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/sort.h>
@@ -47,7 +49,7 @@ static void alone(void) {
     printf("BENCH store_reads_per_s %u\n", (u32)(times * NS_PER_S / (time_ns() - start)));
 }
 
-/* ---- the watcher: its node holds when the write began ---- */
+/* ---- the watcher: its node contains the time at which the write began ---- */
 
 static u64 called;
 
@@ -64,7 +66,7 @@ static void watch(u64 writer) {
     int n = snprintf(perms, sizeof(perms), "n%u%cb%lu", takt_vm_id(), 0, writer) + 1;
     must("perms", store_set_perms(0, "data/began", perms, (u32)n));
     must("watch", store_watch("data/began", on_change, NULL));
-    sem_down(&done); /* the one at once */
+    sem_down(&done); /* setting a watch calls the callback once at once */
     while (seen < times) {
         sem_down(&done);
         must("read", store_read_u64(0, "data/began", &began));
@@ -78,7 +80,7 @@ static void write(u64 watcher) {
 
     snprintf(path, sizeof(path), "/local/domain/%lu/data/began", watcher);
     for (u32 i = 0; i < times;) {
-        sleep_ns(PAUSE); /* meanwhile it goes to sleep */
+        sleep_ns(PAUSE); /* meanwhile the watcher goes to sleep */
         if (store_write_u64(0, path, (u64)hypercall0(TAKT_HC_TIME)) == 0) i++;
     }
 }

@@ -1,9 +1,9 @@
-/* Watches a key of the store and tells each change of it on its console.
+/* Watches a key of the store, and prints each change of it.
  *
- * Command line: key=PATH (data/key), in this VM's home or whole. It makes the key, empty, if it
- * may. With ask=N it first asks for micro-slices of N us by writing to request/micro_us, and
- * tells what came of it; with io=N, N times, once a millisecond, it says that it had 100
- * interrupts, as a driver does. */
+ * Command line: key=PATH (data/key), relative to the home of this VM or absolute. The guest makes
+ * the key, empty, if it does not exist. With ask=N it first asks for micro-slices of N us by
+ * writing to request/micro_us, and prints whether that was granted. With io=N it tells the
+ * hypervisor N times, once a millisecond, that it had 100 interrupts, as a driver does. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/store.h>
@@ -34,7 +34,7 @@ int main(void) {
     for (;;) {
         sem_down(&changes);
         n = store_read(0, key, value, sizeof(value) - 1);
-        if (n < 0) continue; /* it is gone */
+        if (n < 0) continue; /* the key has been removed */
         value[n] = 0;
         printf("storewatch: %s = %s\n", key, value);
     }

@@ -1,17 +1,19 @@
-/* A streaming server, and its viewers. The server has a file of kib=K (1024) at at_kib=K (0) of
- * its disk, which it writes first, and sends it to each who connects to port=P (5002), by
- * sock_send_file() and at rate=R (2000000) bits a second: chunks of chunk_kib=K (16), each when
- * it is due. A chunk is late if it is not with TCP when the next is due. viewers=N (2) at a
- * time. The senders are threads of vCPU 0, as in-kernel servers are; with `regular` of the last
- * vCPU. `copy`: through a buffer of the application's. It ends idle_ms=T (2000) after the last
- * viewer has gone, if there was one.
+/* A streaming server, and its viewers.
  *
- * With to=A.B.C.D it is a viewer: connects there, begins to play buffer_ms=T (200) after the
- * first byte has come, at that rate, and stalls whenever a chunk is not there that is to be
- * played (an underrun); what has come is compared with what belongs there. The exit code says
- * whether all came and was right.
+ * The server first writes a file of kib=K (1024) to its disk, at at_kib=K (0). It sends the file to
+ * each viewer that connects to port=P (5002), with sock_send_file() and at rate=R (2000000) bits a
+ * second. It sends chunks of chunk_kib=K (16), each when it is due. A chunk is late if TCP has not
+ * taken it when the next one is due. There are viewers=N (2) at a time. The senders are threads of
+ * vCPU 0, as servers in the kernel are; with `regular` they are threads of the last vCPU. With
+ * `copy`, the data goes through a buffer of the application. The server ends idle_ms=T (2000) after
+ * its last viewer has gone.
  *
- * And what netstack/start.h and guest/disk.h have. */
+ * With to=A.B.C.D the guest is a viewer. It connects to that server and begins to play buffer_ms=T
+ * (200) after the first byte has come, at that rate. It stalls whenever a chunk that is to be
+ * played is not there (an underrun). What has come is compared with what belongs there. The exit
+ * code is 0 if all came and was right.
+ *
+ * netstack/start.h and guest/disk.h have more words for the command line. */
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -23,7 +25,7 @@
 
 #define MOST 8
 
-static u64 base, size, chunk, period; /* bytes; ns */
+static u64 base, size, chunk, period; /* the first three in bytes; period: of a chunk, in ns */
 static u16 port;
 
 static u64 word_of(u64 at) { return (at + 1) * 0x9e3779b97f4a7c15ull; }
@@ -35,7 +37,7 @@ static bool copies;
 
 static struct sender {
     struct sock *s;
-    bool busy; /* the acceptor sets it, the sender clears it */
+    bool busy; /* the thread that accepts sets it, the sender clears it */
     struct semaphore go;
     u8 *buffer;
 } senders[MOST];
@@ -53,6 +55,7 @@ static void write_file(void) {
     free(buffer);
 }
 
+/* Sends one chunk. Returns how many bytes were sent, or an error. */
 static i64 send_chunk(struct sender *me, struct pagecache_stream *at, u64 offset) {
     int error;
 
@@ -96,6 +99,7 @@ static bool any_busy(u32 n) {
     return false;
 }
 
+/* Gives a viewer to a sender that is free, and waits until one is. */
 static void hand_over(struct sock *s, u32 n) {
     for (u32 i = 0;; i = (i + 1) % n) {
         if (__atomic_load_n(&senders[i].busy, __ATOMIC_ACQUIRE)) {
@@ -136,12 +140,13 @@ static void server(void *arg) {
 }
 
 static void run_server(u32 viewers) {
-    u32 vcpu = cmdline_has("regular") ? net_thread_vcpu() : 0;
+    u32 vcpu = 0;
     struct thread *t;
     int error = disk_open(&disk, 0);
 
     if (error || base + size > disk.cache.blocks * PAGE_SIZE)
         guest_panic("stream: no such file: %d", error);
+    if (cmdline_has("regular")) vcpu = net_thread_vcpu();
     copies = cmdline_has("copy");
     for (u32 i = 0; i < viewers; i++) {
         sem_init(&senders[i].go, 0);
@@ -159,7 +164,7 @@ static void run_server(u32 viewers) {
 static u64 got;
 static u32 wrong;
 
-/* Bytes of the file from `got` on. */
+/* Compares `n` bytes with what the file has from `got` on. */
 static void look_at(const u8 *p, u64 n) {
     for (u64 i = 0; i < n; i++) {
         u64 at = got + i;
@@ -170,7 +175,7 @@ static void look_at(const u8 *p, u64 n) {
 }
 
 static void play(struct sock *s, u8 *buffer, u64 patience) {
-    /* `next`: when the next chunk is to be there */
+    /* When the next chunk has to be there. */
     u64 first = 0, next = 0, played = 0, stalled = 0;
     u32 underruns = 0;
     i64 n;
@@ -204,7 +209,7 @@ static void run_viewer(u32 to) {
     s = net_connect(to, port, &options);
     play(s, buffer, cmdline_u64("buffer_ms", 200) * NS_PER_MS);
     sock_close(s);
-    sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+    sleep_ns(NS_PER_S / 4); /* time for the last acknowledgement to go out */
 }
 
 int main(void) {
@@ -219,7 +224,8 @@ int main(void) {
     size -= size % chunk;
     period = chunk * 8 * NS_PER_S / MAX(cmdline_u64("rate", 2000000), 1ull);
     port = (u16)cmdline_u64("port", 5002);
-    sockets = to ? 2 : viewers + 3; /* some more than are open, as a closed one lingers */
+    /* More than are open at a time, because a closed socket lingers. */
+    sockets = to ? 2 : viewers + 3;
     error = net_start(sockets * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN)));
     if (error) guest_panic("stream: no network (error %d)", error);
     if (!to) {

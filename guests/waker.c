@@ -1,6 +1,6 @@
-/* Sleeps and wakes every period_us=T (10000) by the LAPIC timer, and reports how late it woke:
- * every report_s=R (5) seconds, and at the end if it has one (count=N wakes). The first wake is as
- * <guest/phase.h> says (phase_us=N). */
+/* Sleeps and wakes every period_us=T (10000) by the timer of the local APIC, and measures how late
+ * each wake is. It reports every report_s=R (5) seconds, and at its end if it has one (after
+ * count=N wakes). The first wake is as <guest/phase.h> says (phase_us=N). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/printf.h>

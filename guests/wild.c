@@ -1,6 +1,7 @@
-/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is
- * where others have their memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of
- * which it tells the device; after_ms=T (0) from the start. */
+/* Plays a driver of a virtual function of the 82576 card that is wrong, or evil. It tells the
+ * device to send data from memory that belongs to others. An IOMMU stops that. Command line:
+ * at=ADDRESS (0x30000000) is the address that it tells the device; after_ms=T (0) is when, counted
+ * from the start. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -14,7 +15,7 @@ static u64 dma_addr(const void *p) { return wild; }
 
 static void nap(void) { sleep_ns(50 * NS_PER_US); }
 
-static bool find(void) {
+static bool wild_find(void) {
     for (u32 i = 0; pci_get(i, &pci) == 0; i++)
         if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16)) return true;
     return false;
@@ -26,7 +27,7 @@ int main(void) {
     void *memory = guest_env.pages(NIC_RING_MEMORY / PAGE_SIZE);
 
     wild = cmdline_u64("at", 0x30000000);
-    if (!memory || !find()) {
+    if (!memory || !wild_find()) {
         printf("wild: there is no virtual function\n");
         return 1;
     }

@@ -7,7 +7,7 @@ void backlog_init(struct backlog *b, u32 rcv_nxt) {
     *b = (struct backlog){ .nxt = rcv_nxt, .acked = rcv_nxt, .edge = rcv_nxt };
 }
 
-static void append(struct backlog *b, struct net_buf *nb) {
+static void backlog_append(struct backlog *b, struct net_buf *nb) {
     nb->next = NULL;
     if (b->first)
         b->last->next = nb;
@@ -32,7 +32,7 @@ void backlog_done(struct backlog *b) {
  * things keep early acknowledgements off. One is a gap that TCP still waits to be closed. The other
  * is a FIN in the backlog: TCP refuses what a peer sends after its FIN, so it must not have been
  * acknowledged. */
-static void resync(struct backlog *b, const struct rcv_view *rcv) {
+static void backlog_resync(struct backlog *b, const struct rcv_view *rcv) {
     if (!b->first) b->may_end = false;
     if ((b->first && b->online) || seq_before(rcv->nxt, b->nxt)) return;
     b->nxt = rcv->nxt;
@@ -44,7 +44,7 @@ enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, 
     bool in_order;
 
     if (early)
-        resync(b, rcv);
+        backlog_resync(b, rcv);
     else
         b->online = false;
 
@@ -57,7 +57,7 @@ enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, 
     /* Lines 21 and 22. bl.nxt moves only over segments that are kept; otherwise a segment that was
      * dropped would be acknowledged together with the next one. */
     if (!room) return BACKLOG_DROPPED;
-    append(b, nb);
+    backlog_append(b, nb);
     if (!nb->plain) b->may_end = true;
     nb->early = b->online && in_order;
     if (!nb->early) return BACKLOG_KEPT;

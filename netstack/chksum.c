@@ -21,7 +21,7 @@ static u64 add_blocks(u64 sum, const u8 *p, u64 n) {
 }
 
 /* Adds `v`, and the carry. */
-static u64 add(u64 sum, u64 v) {
+static u64 add_with_carry(u64 sum, u64 v) {
     sum += v;
     return sum + (sum < v);
 }
@@ -33,11 +33,11 @@ unsigned short net_chksum(const void *data, int len) {
     p += n - n % BLOCK;
     for (n %= BLOCK; n >= 8; n -= 8, p += 8) {
         memcpy(&v, p, 8);
-        sum = add(sum, v);
+        sum = add_with_carry(sum, v);
     }
     v = 0;
     memcpy(&v, p, n); /* the missing bytes count as zeros */
-    sum = add(sum, v);
+    sum = add_with_carry(sum, v);
     sum = (sum >> 32) + (u32)sum;
     sum = (sum >> 32) + (u32)sum;
     sum = (sum >> 16) + (u16)sum;

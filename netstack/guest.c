@@ -31,7 +31,7 @@ void net_panic(const char *why) { guest_panic("net: %s", why); }
 long strtol(const char *s, char **end, int base) { return 0; }
 
 /* The handler of VECTOR_NET: does what other vCPUs want of this one. */
-static void on_bell(void *arg) {
+static void on_net_bell(void *arg) {
     struct bell *b = &bells[this_vcpu()->id];
 
     for (unsigned word = 0; word < ARRAY_SIZE(b->events); word++) {
@@ -42,16 +42,16 @@ static void on_bell(void *arg) {
     if (__atomic_exchange_n(&b->run, false, __ATOMIC_SEQ_CST)) net_guest_run();
 }
 
-static u64 now(void *arg) { return time_ns(); }
+static u64 host_now(void *arg) { return time_ns(); }
 static void *host_alloc(void *arg, size_t size) { return malloc(size); }
 static void host_free(void *arg, void *p) { free(p); }
-static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+static bool host_tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     return guest.tx(guest.arg, piece, n, open);
 }
 
 /* Calls the bottom half, for a thread. A thread on the bottom half's own vCPU runs the bottom half
  * directly, because an interrupt would come at once anyway. */
-static void kick(void *arg) {
+static void host_kick(void *arg) {
     u64 flags = irq_save();
 
     if (flags & RFLAGS_IF && this_vcpu()->id == guest.vcpu) {
@@ -65,7 +65,7 @@ static void kick(void *arg) {
     lapic_ipi(guest.vcpu, VECTOR_NET);
 }
 
-static void wake(void *arg, unsigned event) {
+static void host_wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
     u64 bit = BIT(event % 64);
 
@@ -79,12 +79,12 @@ static void wake(void *arg, unsigned event) {
     lapic_ipi(vcpu, VECTOR_NET);
 }
 
-static bool wait(void *arg, unsigned event, u64 deadline_ns) {
+static bool host_wait(void *arg, unsigned event, u64 deadline_ns) {
     __atomic_store_n(&waiter[event], thread_self()->vcpu, __ATOMIC_RELEASE);
     return sem_down_until(&waits[event], deadline_ns);
 }
 
-static void on_timer(struct timer *t) { net_guest_run(); }
+static void on_net_timer(struct timer *t) { net_guest_run(); }
 
 void net_guest_run(void) {
     u64 next;
@@ -93,18 +93,18 @@ void net_guest_run(void) {
     next = net_poll();
     /* Called as the last thing, and by an interrupt, so that all other work of this vCPU gets its
      * turn first. */
-    if (guest.done && guest.done(guest.arg)) kick(NULL);
+    if (guest.done && guest.done(guest.arg)) host_kick(NULL);
     timer_stop(&timer);
     if (next != NET_FOREVER)
-        timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_timer, NULL);
+        timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_net_timer, NULL);
 }
 
 int net_guest_start(const struct net_guest *g, const struct net_config *config) {
-    struct net_host host = { .now_ns = now,
-                             .tx = tx,
-                             .kick = kick,
-                             .wake = wake,
-                             .wait = wait,
+    struct net_host host = { .now_ns = host_now,
+                             .tx = host_tx,
+                             .kick = host_kick,
+                             .wake = host_wake,
+                             .wait = host_wait,
                              .alloc = host_alloc,
                              .free = host_free };
     u64 flags;
@@ -115,7 +115,7 @@ int net_guest_start(const struct net_guest *g, const struct net_config *config) 
         sem_init(&waits[i], 0);
         waiter[i] = (guest.vcpu + 1) % vcpu_count();
     }
-    irq_set_handler(VECTOR_NET, on_bell, NULL);
+    irq_set_handler(VECTOR_NET, on_net_bell, NULL);
     flags = irq_save();
     err = net_init(config, &host);
     if (!err) net_guest_run();

@@ -21,11 +21,11 @@ static void *memory;
 static bool up;
 static bool tx_full; /* a frame could not be sent, because the ring was full */
 
-static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
+static u64 vf_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 
-static void nap(void) { sleep_ns(50 * NS_PER_US); }
+static void vf_nap(void) { sleep_ns(50 * NS_PER_US); }
 
-static bool present(void) {
+static bool vf_present(void) {
     for (u32 i = 0; pci_get(i, &pci) == 0; i++)
         if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES)
             return true;
@@ -39,7 +39,7 @@ _Static_assert(NIC_FRAME <= NET_BUF_ROOM,
 
 /* Hands a frame to the stack. It is copied, because the buffers of the device are larger than those
  * of the stack. */
-static void take(const void *frame, u32 len) {
+static void vf_take(const void *frame, u32 len) {
     struct net_buf *nb = net_buf_get();
 
     if (!nb) return;
@@ -47,7 +47,7 @@ static void take(const void *frame, u32 len) {
     net_rx(nb, 0, len);
 }
 
-static void poll(void *arg) {
+static void vf_poll(void *arg) {
     const void *frame;
     u32 n = 0, len;
 
@@ -56,10 +56,10 @@ static void poll(void *arg) {
         tx_full = false;
         tcp_send_again();
     }
-    /* This takes no more than one ring of frames, because the ring is refilled only in done(). So
+    /* This takes no more than one ring of frames, because the ring is refilled only in vf_done(). So
      * timers and threads get their turn. */
     for (; (len = igbvf_receive(&nic, &frame)); n++) {
-        take(frame, len);
+        vf_take(frame, len);
         nic_receive_next(&nic.ring);
     }
     net_nic_stats.bad += nic.ring.bad;
@@ -69,7 +69,7 @@ static void poll(void *arg) {
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     u8 *p = NULL;
     u32 len = 0;
 
@@ -88,14 +88,14 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_o
     return true;
 }
 
-static bool done(void *arg) {
+static bool vf_done(void *arg) {
     if (!up) return false;
     nic_receive_refill(&nic.ring);
     nic_send_kick(&nic.ring);
     return false;
 }
 
-static void on_interrupt(u32 port, void *arg) {
+static void on_vf_interrupt(u32 port, void *arg) {
     if (up) igbvf_interrupted(&nic);
     net_guest_run();
 }
@@ -104,8 +104,8 @@ static void on_interrupt(u32 port, void *arg) {
 
 /* Opens the device, and tries again until the physical function has a driver that answers. Prints
  * each new reason once. */
-static void wait_for_it(void) {
-    static const struct device_env env = { dma_addr, time_ns, nap };
+static void vf_wait_and_init(void) {
+    static const struct device_env env = { vf_dma_addr, time_ns, vf_nap };
     const char *told = NULL;
 
     while (igbvf_init(&nic, (volatile void *)pci.bar[0].addr, memory, &env)) {
@@ -115,19 +115,19 @@ static void wait_for_it(void) {
     }
 }
 
-static int open(u32 ring, struct net_nic_info *info) {
+static int vf_open(u32 ring, struct net_nic_info *info) {
     memory = guest_env.pages(NIC_RING_MEMORY / PAGE_SIZE);
     if (!memory) return -ENOMEM;
-    wait_for_it();
+    vf_wait_and_init();
     up = true;
     memcpy(info->mac, nic.mac, sizeof(info->mac));
     return 0;
 }
 
-static void go(void) {
+static void vf_go(void) {
     u64 flags = irq_save();
 
-    event_set_handler(pci.port, NET_VCPU, on_interrupt, NULL);
+    event_set_handler(pci.port, NET_VCPU, on_vf_interrupt, NULL);
     igbvf_interrupts(&nic, (u32)cmdline_u64("itr", 8000));
     net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
@@ -135,7 +135,7 @@ static void go(void) {
 
 /* Looks at the mailbox of the physical function. Returns whether the device works. When the VM
  * becomes I/O-intensive, or is no longer so, the scheduler is told. */
-static bool look(void) {
+static bool vf_look(void) {
     static bool told;
     u64 flags = irq_save();
     bool busy = igbvf_busy(&nic, (u32)cmdline_u64("io_busy", TAKT_IO_BUSY));
@@ -153,31 +153,31 @@ static bool look(void) {
     return up;
 }
 
-static void watch(void *arg) {
+static void vf_watch(void *arg) {
     bool link = true;
     u8 mac[6];
 
     for (;; sleep_ns(LOOK)) {
-        if (look() && igbvf_link(&nic) != link) {
+        if (vf_look() && igbvf_link(&nic) != link) {
             link = !link;
             printf("net: link is %s\n", link ? "up" : "down");
         }
         if (up) continue;
         printf("net: the physical function was reset\n");
         memcpy(mac, nic.mac, sizeof(mac));
-        wait_for_it();
+        vf_wait_and_init();
         if (memcmp(mac, nic.mac, sizeof(mac))) guest_panic("net: the device has another address");
         up = true;
-        go();
+        vf_go();
         printf("net: the device is back\n");
     }
 }
 
 const struct net_nic net_igbvf = {
     .name = "igbvf",
-    .present = present,
-    .open = open,
-    .go = go,
-    .watch = watch,
-    .guest = { .vcpu = NET_VCPU, .poll = poll, .tx = tx, .done = done },
+    .present = vf_present,
+    .open = vf_open,
+    .go = vf_go,
+    .watch = vf_watch,
+    .guest = { .vcpu = NET_VCPU, .poll = vf_poll, .tx = vf_tx, .done = vf_done },
 };

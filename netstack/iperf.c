@@ -20,12 +20,12 @@ static u8 digits[PIECE];
 
 /* ---- the format: words of 32 bits, big endian ---- */
 
-static u32 word(const u8 *p, u32 n) {
+static u32 get_word(const u8 *p, u32 n) {
     p += 4 * n;
     return (u32)p[0] << 24 | (u32)p[1] << 16 | (u32)p[2] << 8 | p[3];
 }
 
-static void put(u8 *p, u32 n, u64 v) {
+static void put_word(u8 *p, u32 n, u64 v) {
     p += 4 * n;
     for (u32 i = 4; i--; v >>= 8) p[i] = (u8)v;
 }
@@ -33,49 +33,50 @@ static void put(u8 *p, u32 n, u64 v) {
 /* Reads word 0 only. The upper half of the number is in word 3, but nobody here sends 2^31
  * datagrams. */
 struct iperf_head iperf_head(const u8 *p) {
-    i64 number = (int32_t)word(p, 0);
+    i64 number = (int32_t)get_word(p, 0);
 
     return (struct iperf_head){ .number = (u32)MAX(number, -number),
                                 .last = number < 0,
-                                .ns = word(p, 1) * NS_PER_S + word(p, 2) * NS_PER_US };
+                                .ns = get_word(p, 1) * NS_PER_S + get_word(p, 2) * NS_PER_US };
 }
 
 static void put_head(u8 *p, i64 number, u64 ns) {
     memset(p, 0, IPERF_DATAGRAM);
-    put(p, 0, (u64)number);
-    put(p, 1, ns / NS_PER_S);
-    put(p, 2, ns % NS_PER_S / NS_PER_US);
-    put(p, 3, (u64)number >> 32);
-    put(p, 4, FLAG_NUMBER64);
+    put_word(p, 0, (u64)number);
+    put_word(p, 1, ns / NS_PER_S);
+    put_word(p, 2, ns % NS_PER_S / NS_PER_US);
+    put_word(p, 3, (u64)number >> 32);
+    put_word(p, 4, FLAG_NUMBER64);
 }
 
 void iperf_put_report(u8 *p, const struct iperf_report *r) {
     memset(p, 0, IPERF_REPORT_SIZE);
-    put(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);
-    put(p, 5, r->bytes >> 32);
-    put(p, 6, r->bytes);
-    put(p, 7, r->ns / NS_PER_S);
-    put(p, 8, r->ns % NS_PER_S / NS_PER_US);
-    put(p, 9, r->lost);
-    put(p, 10, r->out_of_order);
-    put(p, 11, r->datagrams);
-    put(p, 12, r->jitter_ns / NS_PER_S);
-    put(p, 13, r->jitter_ns % NS_PER_S / NS_PER_US);
+    put_word(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);
+    put_word(p, 5, r->bytes >> 32);
+    put_word(p, 6, r->bytes);
+    put_word(p, 7, r->ns / NS_PER_S);
+    put_word(p, 8, r->ns % NS_PER_S / NS_PER_US);
+    put_word(p, 9, r->lost);
+    put_word(p, 10, r->out_of_order);
+    put_word(p, 11, r->datagrams);
+    put_word(p, 12, r->jitter_ns / NS_PER_S);
+    put_word(p, 13, r->jitter_ns % NS_PER_S / NS_PER_US);
 }
 
 static struct iperf_report get_report(const u8 *p) {
-    return (struct iperf_report){ .bytes = (u64)word(p, 5) << 32 | word(p, 6),
-                                  .ns = word(p, 7) * NS_PER_S + word(p, 8) * NS_PER_US,
-                                  .lost = word(p, 9),
-                                  .out_of_order = word(p, 10),
-                                  .datagrams = word(p, 11),
-                                  .jitter_ns = word(p, 12) * NS_PER_S + word(p, 13) * NS_PER_US };
+    return (struct iperf_report){ .bytes = (u64)get_word(p, 5) << 32 | get_word(p, 6),
+                                  .ns = get_word(p, 7) * NS_PER_S + get_word(p, 8) * NS_PER_US,
+                                  .lost = get_word(p, 9),
+                                  .out_of_order = get_word(p, 10),
+                                  .datagrams = get_word(p, 11),
+                                  .jitter_ns =
+                                      get_word(p, 12) * NS_PER_S + get_word(p, 13) * NS_PER_US };
 }
 
 /* ---- the client ---- */
 
 /* Sends a TCP stream. Returns false if the server ended it early. */
-static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
+static bool send_stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
     struct sock *s = net_connect(ip, port, &options);
     u64 start = time_ns(), sent = 0;
@@ -99,8 +100,8 @@ static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
 
 /* Sends the last datagram again and again until the server answers with its report. Returns false
  * if it does not answer. */
-static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
-                struct iperf_report *r) {
+static bool ask_for_report(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
+                           struct iperf_report *r) {
     static u8 answer[IPERF_REPORT_SIZE];
     u64 now = time_ns();
 
@@ -116,7 +117,7 @@ static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
     return false;
 }
 
-static bool datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 size) {
+static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 size) {
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };
     u64 start, interval = size * 8 * NS_PER_S / rate;
     struct iperf_report r;
@@ -132,7 +133,8 @@ static bool datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 s
         sock_send_to(s, digits, size, ip, port, NET_FOREVER);
     }
     printf("%s: udp %ld datagrams of %u bytes in %lu ns\n", who, n, size, time_ns() - start);
-    told = ask(s, digits, size, n + 1, ip, port, &r); /* one more datagram than `n`: the last one */
+    /* One more datagram, which is the last one. */
+    told = ask_for_report(s, digits, size, n + 1, ip, port, &r);
     if (told)
         printf("%s: the server says %lu bytes in %lu ns, %u of %u datagrams lost, jitter %lu ns\n",
                who, r.bytes, r.ns, r.lost, r.datagrams, r.jitter_ns);
@@ -152,10 +154,10 @@ bool iperf_client(const char *who) {
     if (bytes || ns) {
         if (!bytes) bytes = ~0ull; /* there is no limit */
         if (!ns) ns = ~0ull;
-        ok = stream(who, ip, port, bytes, ns);
+        ok = send_stream(who, ip, port, bytes, ns);
     }
     if (cmdline_has("udp_ms"))
-        ok &= datagrams(
+        ok &= send_datagrams(
             who, ip, port, cmdline_u64("udp_ms", 0) * NS_PER_MS,
             MAX(cmdline_u64("udp_rate", 1000000), 1ull),
             (u32)MIN(MAX(cmdline_u64("udp_size", LONGEST), (u64)IPERF_DATAGRAM), (u64)LONGEST));

@@ -25,7 +25,7 @@ static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip
 }
 
 /* Copies `n` bytes out of the send buffer, where they may lie in two pieces. */
-static void take(struct sock *s, void *to, u32 n) {
+static void copy_out(struct sock *s, void *to, u32 n) {
     for (u32 part; n; n -= part, to = (u8 *)to + part) {
         u8 *at;
 
@@ -42,10 +42,10 @@ void udp_sock_service(struct sock *s) {
         struct pbuf *p;
         ip_addr_t to;
 
-        take(s, &head, sizeof(head));
+        copy_out(s, &head, sizeof(head));
         p = pbuf_alloc(PBUF_TRANSPORT, head.len, PBUF_RAM);
         if (p) {
-            take(s, p->payload, head.len);
+            copy_out(s, p->payload, head.len);
             to.addr = lwip_htonl(head.ip);
             udp_sendto(s->pcb.udp, p, &to, head.port);
             pbuf_free(p);

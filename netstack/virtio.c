@@ -27,32 +27,32 @@ static u32 nr_free_tx;
 
 /* ---- the bottom half ---- */
 
-static void sent(void *token) { free_tx[nr_free_tx++] = token; }
+static void virtio_nic_sent(void *token) { free_tx[nr_free_tx++] = token; }
 
 /* Received frames lie in buffers of the stack and are passed on in them, without a copy. For each
  * buffer that leaves, the device gets another one. This returns the buffer whose data begins at
  * `p`. */
-static struct net_buf *buf_of(void *p) {
+static struct net_buf *net_buf_of(void *p) {
     return (struct net_buf *)((u8 *)p - offsetof(struct net_buf, data));
 }
 
 /* Gives a buffer back to the stack. Called by the thread that stops the device, so interrupts have
  * to be off. */
-static void put(void *p) {
+static void virtio_nic_put(void *p) {
     u64 flags = irq_save();
 
-    net_buf_put(buf_of(p));
+    net_buf_put(net_buf_of(p));
     irq_restore(flags);
 }
 
-static void post(void) {
+static void virtio_nic_post(void) {
     struct net_buf *nb;
 
     for (u32 i = 0; i < nic.nr_buffers && (nb = net_buf_get()); i++)
         virtio_net_recycle(&nic, nb->data);
 }
 
-static void take(const struct virtio_net_frame *f) {
+static void virtio_nic_take(const struct virtio_net_frame *f) {
     const struct virtio_net_part *part = &f->part[0];
     struct net_buf *fresh = NULL;
 
@@ -63,23 +63,23 @@ static void take(const struct virtio_net_frame *f) {
         return;
     }
     virtio_net_recycle(&nic, fresh->data);
-    buf_of(part->buffer)->checked = f->csum_ok;
-    net_rx(buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
+    net_buf_of(part->buffer)->checked = f->csum_ok;
+    net_rx(net_buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
 }
 
-static void poll(void *arg) {
+static void virtio_nic_poll(void *arg) {
     struct virtio_net_frame f;
     void *token;
     u32 n = 0;
 
     if (!up) return;
-    while (virtio_net_sent(&nic, &token)) sent(token);
+    while (virtio_net_sent(&nic, &token)) virtio_nic_sent(token);
     if (tx_full && nr_free_tx) {
         tx_full = false;
         tcp_send_again();
     }
     while (n < BATCH && virtio_net_receive(&nic, &f)) {
-        take(&f);
+        virtio_nic_take(&f);
         n++;
     }
     net_nic_stats.polls++;
@@ -87,13 +87,14 @@ static void poll(void *arg) {
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+static bool virtio_nic_tx(void *arg, const struct net_frag *piece, unsigned n,
+                          struct net_open_sum open) {
     struct virtio_net_seg seg = { 0 };
     void *token;
     u8 *p;
 
     if (!up) return false;
-    while (!nr_free_tx && virtio_net_sent(&nic, &token)) sent(token);
+    while (!nr_free_tx && virtio_net_sent(&nic, &token)) virtio_nic_sent(token);
     if (!nr_free_tx) {
         tx_full = true;
         return false;
@@ -111,13 +112,13 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_o
     }
     if (virtio_net_send(&nic, &seg, 1, open.start, open.offset, p) == 0) return true;
 drop:
-    sent(p);
+    virtio_nic_sent(p);
     return false;
 }
 
 /* Tells the device once about all that was sent and recycled. After that the next frame may
  * interrupt. */
-static bool done(void *arg) {
+static bool virtio_nic_done(void *arg) {
     bool more;
 
     if (!up) return false;
@@ -126,45 +127,45 @@ static bool done(void *arg) {
     return (tx_full && virtio_net_listen_sent(&nic)) || more;
 }
 
-static void on_used(u32 port, void *arg) { net_guest_run(); }
+static void on_nic_used(u32 port, void *arg) { net_guest_run(); }
 
 /* ---- the device, which may lose its back end and get another ---- */
 
-static void on_config(u32 port, void *arg) { sem_up(&changed); }
+static void on_nic_config(u32 port, void *arg) { sem_up(&changed); }
 
-static int reopen(void) {
+static int virtio_nic_reopen(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
-    if (!error) error = virtio_net_start_own(&nic, &dev, ring, NET_BUF_ROOM, put);
+    if (!error) error = virtio_net_start_own(&nic, &dev, ring, NET_BUF_ROOM, virtio_nic_put);
     up = !error;
     return error;
 }
 
-static int open(u32 frames, struct net_nic_info *info) {
+static int virtio_nic_open(u32 frames, struct net_nic_info *info) {
     u8 *buffers = guest_env.pages(TX_FRAMES * TX_SIZE / PAGE_SIZE);
     int error;
 
     if (!buffers) return -ENOMEM;
-    while (nr_free_tx < TX_FRAMES) sent(buffers + nr_free_tx * TX_SIZE);
+    while (nr_free_tx < TX_FRAMES) virtio_nic_sent(buffers + nr_free_tx * TX_SIZE);
     ring = frames;
-    error = reopen();
+    error = virtio_nic_reopen();
     info->posted = nic.nr_buffers;
     info->mtu = (u16)MIN((u32)nic.mtu, MTU_MOST); /* a longer frame would fit into no buffer */
     memcpy(info->mac, nic.mac, sizeof(info->mac));
     return error;
 }
 
-static void go(void) {
+static void virtio_nic_go(void) {
     u64 flags = irq_save();
 
-    post();
-    device_on_used(&dev, NET_VCPU, on_used, NULL);
-    device_on_config(&dev, NET_VCPU, on_config, NULL);
+    virtio_nic_post();
+    device_on_used(&dev, NET_VCPU, on_nic_used, NULL);
+    device_on_config(&dev, NET_VCPU, on_nic_config, NULL);
     net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
 }
 
-static void watch(void *arg) {
+static void virtio_nic_watch(void *arg) {
     for (;;) {
         u64 flags;
 
@@ -174,9 +175,9 @@ static void watch(void *arg) {
         flags = irq_save();
         up = false;
         irq_restore(flags);
-        if (virtio_net_stop(&nic, sent)) guest_panic("net: the device does not let go");
-        if (reopen()) guest_panic("net: the device does not come back");
-        go();
+        if (virtio_net_stop(&nic, virtio_nic_sent)) guest_panic("net: the device does not let go");
+        if (virtio_nic_reopen()) guest_panic("net: the device does not come back");
+        virtio_nic_go();
         printf("net: the device is back\n");
     }
 }
@@ -184,8 +185,11 @@ static void watch(void *arg) {
 const struct net_nic net_virtio = {
     .name = "virtio",
     .tx_open = true,
-    .open = open,
-    .go = go,
-    .watch = watch,
-    .guest = { .vcpu = NET_VCPU, .poll = poll, .tx = tx, .done = done },
+    .open = virtio_nic_open,
+    .go = virtio_nic_go,
+    .watch = virtio_nic_watch,
+    .guest = { .vcpu = NET_VCPU,
+               .poll = virtio_nic_poll,
+               .tx = virtio_nic_tx,
+               .done = virtio_nic_done },
 };

@@ -1,9 +1,12 @@
-/* Of the driver domain: what it takes, its copies, and the hypercalls of its loop. Prints when
- * one of its devices goes. And how much memory is free when it offers one.
+/* Stamps in the driver domain: the chains that it takes from rings, its copies, and the hypercalls
+ * of its loop. They are printed when one of its devices goes. When it offers a device, it prints
+ * how much memory is free.
  *
- * T a frame of 1,000 bytes and more, or a request, has been taken; t another chain
- * < > around a copy of 1,000 bytes and more
- * Q q around TAKT_HC_BACK_IRQ; Z z around TAKT_HC_POLL */
+ *   T    a frame of 1,000 bytes or more, or a request, has been taken
+ *   t    another chain has been taken
+ *   < >  around a copy of 1,000 bytes or more
+ *   Q q  around TAKT_HC_BACK_IRQ
+ *   Z z  around TAKT_HC_POLL */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>

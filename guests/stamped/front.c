@@ -1,8 +1,12 @@
-/* Of a guest with the network stack, of one vCPU:
+/* Stamps in a guest with the network stack and one vCPU.
  *
- * I i around an interrupt R r around a frame's way through the stack; P p around TCP's part of
- * it, Y y around what is done then N n around the bottom half < > around a copy of 1,000 bytes
- * and more; Q q around QueueNotify */
+ *   I i  around an interrupt
+ *   R r  around a frame's way through the stack
+ *   P p  around TCP's part of that
+ *   Y y  around net_poll()
+ *   N n  around the bottom half
+ *   < >  around a copy of 1,000 bytes or more
+ *   Q q  around QueueNotify */
 #include <guest/guest.h>
 #include <guest/trap.h>
 #include <netstack/guest.h>

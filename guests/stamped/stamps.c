@@ -1,3 +1,4 @@
+/* Keeps the stamps, and prints them. stamps.h explains them. */
 #include "guests/stamped/stamps.h"
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -5,8 +6,8 @@
 #include <guest/thread.h>
 #include <guest/time.h>
 
-#define LINE    150 /* characters; the log takes one of up to 160 every 10 ms */
-#define ONE     20  /* that a stamp may take */
+#define LINE    150 /* characters; the log takes a line of up to 160 every 10 ms */
+#define ONE     20  /* the most characters of a stamp */
 #define LINE_NS (12 * NS_PER_MS)
 
 u64 stamps[STAMPS];
@@ -29,7 +30,7 @@ static void nothing(void) {
     stamp('>');
 }
 
-/* What a pair of stamps around a call that takes no time costs. */
+/* Returns what a pair of stamps costs, around a call that takes no time. */
 static u32 pair_cost(void) {
     void (*volatile f)(void) = nothing;
     u64 t, empty;
@@ -47,11 +48,11 @@ void stamps_print(void) {
     u32 n = nr_stamps, cost;
     u64 now = rdtsc(), last = 0;
     u64 then = (u64)hypercall0(TAKT_HC_TIME) * tsc_khz() /
-               1000000; /* in every guest as many instructions later */
+               1000000; /* The same number of instructions in every guest. */
 
     nr_stamps = 0;
     cost = pair_cost();
-    nr_stamps = STAMPS; /* no more */
+    nr_stamps = STAMPS; /* no stamp is recorded from now on */
     printf("STAMPS %u pair %u base %ld\n", n, cost, (i64)(then - now));
     for (u32 i = 0; i < n;) {
         char line[LINE];

@@ -1,26 +1,28 @@
-/* Clocks at the borders of layers, for make bench: a guest is linked once more with `ld
- * --wrap=FUNCTION`, so that calls of that function from another file come here first and leave a
- * stamp. The sources that are measured know nothing of it. One vCPU; a stamp costs a few
- * instructions, which is measured and printed. */
+/* Stamps record when a guest passes the borders between layers, for `make bench`. A guest is linked
+ * a second time with `ld --wrap=FUNCTION`: calls of FUNCTION from another file then reach a
+ * wrapper, which leaves a stamp before and after it. The sources that are measured know nothing of
+ * that. The guest has one vCPU. A stamp costs a few instructions; that is measured and printed. */
 #ifndef GUESTS_STAMPED_STAMPS_H
 #define GUESTS_STAMPED_STAMPS_H
 
 #include <guest/x86.h>
 
 #define STAMPS 32768
-/* copies of so many bytes and more are stamped: frames and sectors, not headers */
+/* Copies of this many bytes or more are stamped: those of frames and sectors, not those of headers.
+ */
 #define STAMP_BYTES 1000
 
 extern u64 stamps[STAMPS]; /* TSC << 8 | letter */
 extern u32 nr_stamps;
 
+/* Records a stamp with the time `tsc`. If there is no room, it is dropped. */
 static inline void stamp_at(char letter, u64 tsc) {
     if (nr_stamps < STAMPS) stamps[nr_stamps++] = tsc << 8 | (u8)letter;
 }
 
 static inline void stamp(char letter) { stamp_at(letter, rdtsc()); }
 
-/* All that there are, in hypervisor's time; forgets them. */
+/* Prints all stamps, in the hypervisor's time, and forgets them. */
 void stamps_print(void);
 
 #endif

@@ -9,19 +9,19 @@
 struct arrivals {
     u64 rng;  /* state of the generator, not 0 */
     u64 mean; /* ns between two arrivals */
-    u64 next; /* when the next one is, ns */
+    u64 next; /* the time of the next one, ns */
 };
 
-/* Moves a->next on by a time that is about exponentially distributed, in integers: -log2 of a
- * random number, where the logarithm is linear between powers of two. The mean of that is 1.5, by
- * which it is divided. */
+/* Moves a->next on by a random time that is about exponentially distributed. It computes with
+ * integers: -log2 of a random number, where the logarithm is linear between powers of two. The mean
+ * of that is 1.5, so the result is divided by 1.5. */
 static inline void arrivals_advance(struct arrivals *a) {
     a->rng ^= a->rng >> 12; /* xorshift64* */
     a->rng ^= a->rng << 25;
     a->rng ^= a->rng >> 27;
     u64 r = a->rng * 0x2545f4914f6cdd1dull | 1;
     u32 zeros = (u32)__builtin_clzll(r);
-    u64 fraction = 0; /* the 16 bits behind the first 1, if there are so many */
+    u64 fraction = 0; /* the 16 bits behind the first 1, if there are as many */
 
     if (zeros < 48) fraction = r << zeros << 1 >> 48;
     a->next += a->mean * (((u64)(zeros + 1) << 16) - fraction) / (3u << 15) + 1;
@@ -33,13 +33,13 @@ static inline u64 arrivals_seed(u64 machine_seed, u64 server) {
     return seed_of(machine_seed, server);
 }
 
-/* Arrivals at `rate` a second, of which the first comes after the time start_ns. */
+/* Makes arrivals at `rate` a second. The first comes after the time start_ns. */
 static inline struct arrivals arrivals_begin(u64 seed, u64 rate, u64 start_ns) {
     struct arrivals a = { (seed + 1) * 0x9e3779b97f4a7c15ull | 1, NS_PER_S / MAX(rate, 1ull),
                           start_ns };
 
     for (int i = 0; i < 8; i++)
-        arrivals_advance(&a); /* so that seeds that differ little give other sequences */
+        arrivals_advance(&a); /* Seeds that differ little then lead to different sequences. */
     a.next = start_ns;
     arrivals_advance(&a);
     return a;

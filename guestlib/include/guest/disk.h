@@ -26,7 +26,7 @@
 
 struct disk {
     struct pagecache cache;
-    /* used by disk.c alone */
+    /* Only disk.c uses these. */
     struct disk *next;
     u32 index;
     struct virtio_dev dev;
@@ -35,15 +35,15 @@ struct disk {
     u64 interrupts;
     struct mutex lock;
     struct semaphore changed, flush;
-    u32 run_wanted, flush_wanted; /* atomic */
+    u32 run_wanted, flush_wanted; /* set by other vCPUs; atomic */
 };
 
 /* Opens the index-th block device (from 0), and waits for it without a limit. Call it from a thread
- * of vCPU 0, after all vCPUs were started that are to use the disk. *d must not move afterwards.
+ * of vCPU 0, after all vCPUs that are to use the disk were started. *d must not move afterwards.
  * Returns 0, or
  *   -ENODEV  the VM has no such device
  *   -EINVAL  the words of the command line make no sense
- *   -ENOMEM */
+ *   -ENOMEM  there is too little memory */
 int disk_open(struct disk *d, u32 index);
 /* The vCPU where threads should run that use a disk: the last one, because vCPU 0 serves
  * interrupts. */

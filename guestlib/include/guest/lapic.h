@@ -1,5 +1,5 @@
-/* The local APIC of the vCPU that calls. It is in x2APIC mode if the CPU has that and the command
- * line does not say `xapic`, else in xAPIC mode. */
+/* The local APIC of the vCPU that calls. It is in x2APIC mode if the CPU has that mode and the
+ * command line does not say `xapic`; else it is in xAPIC mode. */
 #ifndef GUEST_LAPIC_H
 #define GUEST_LAPIC_H
 
@@ -28,44 +28,47 @@
 #define LAPIC_TIMER_CURRENT 0x390
 #define LAPIC_TIMER_DIVIDE  0x3e0
 
-#define LVT_MASKED          0x10000u
-#define LVT_PERIODIC        0x20000u
-#define LVT_DEADLINE        0x40000u
+/* Bits of the local vector table (SDM 3A, figure 11-8) and of the interrupt command register
+ * (figure 11-12). */
+#define LVT_MASKED   0x10000u
+#define LVT_PERIODIC 0x20000u
+#define LVT_DEADLINE 0x40000u
 
-#define ICR_FIXED           0x000u
-#define ICR_LOWEST          0x100u
-#define ICR_NMI             0x400u
-#define ICR_INIT            0x500u
-#define ICR_SIPI            0x600u
-#define ICR_LOGICAL         0x800u
-#define ICR_PENDING         0x1000u
-#define ICR_ASSERT          0x4000u
-#define ICR_SELF            0x40000u
-#define ICR_ALL             0x80000u
-#define ICR_OTHERS          0xc0000u
+#define ICR_FIXED    0x000u
+#define ICR_LOWEST   0x100u
+#define ICR_NMI      0x400u
+#define ICR_INIT     0x500u
+#define ICR_SIPI     0x600u
+#define ICR_LOGICAL  0x800u
+#define ICR_PENDING  0x1000u
+#define ICR_ASSERT   0x4000u
+#define ICR_SELF     0x40000u
+#define ICR_ALL      0x80000u
+#define ICR_OTHERS   0xc0000u
 
 u32 lapic_read(u32 offset);
 void lapic_write(u32 offset, u32 value);
 u32 lapic_id(void);
 void lapic_eoi(void);
-/* Writes the interrupt command register. `command` is a vector and ICR_*. */
+/* Writes the interrupt command register: sends the interrupt to the vCPU with LAPIC id `id`.
+ * `command` is a vector and ICR_*. */
 void lapic_icr(u32 id, u32 command);
 /* Interrupts the vCPU with that LAPIC id, or this one. */
 void lapic_ipi(u32 id, u8 vector);
 void lapic_self_ipi(u8 vector);
 
-/* Whether the CPU has the x2APIC mode. */
+/* Returns whether the CPU has the x2APIC mode. */
 bool lapic_has_x2(void);
-/* Whether this vCPU's LAPIC is in it. */
+/* Returns whether the LAPIC of this vCPU is in x2APIC mode. */
 bool lapic_is_x2(void);
-/* Switches this vCPU's mode and sets the registers up again. The LAPIC is disabled in between, as
- * the manual demands (SDM 3A 11.12.5). */
+/* Switches the mode of this vCPU's LAPIC, and sets its registers up again. In between the LAPIC is
+ * disabled, as the manual demands (SDM 3A 11.12.5). */
 void lapic_set_mode(bool x2);
 
-/* How fast the timer counts with the divider 1. For those who use the timer itself instead of
- * <guest/time.h>. */
+/* Returns how fast the timer counts when its divider is 1. For guests that use the timer directly
+ * instead of <guest/time.h>. */
 u64 lapic_timer_khz(void);
-/* Whether the timer has the TSC-deadline mode. */
+/* Returns whether the timer has the TSC-deadline mode. */
 bool lapic_has_deadline(void);
 
 /* ---- for the start of the guest ---- */

@@ -10,8 +10,10 @@ int vprintf(const char *fmt, va_list ap);
 int snprintf(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
 
-/* Writes to the console: by hypercall on Takt, else to the debug console, else to the UART. Waits
- * for room for a while; then the rest is dropped. */
+/* Writes to the console: by a hypercall on Takt, else to the debug console, else to the UART. If
+ * there is no room, it waits for a while; then it drops the rest. */
+/* Reads what was typed, up to `max` characters, without waiting. Returns how many characters there
+ * were. */
 void console_write(const char *s, size_t len);
 /* Reads what was typed, without waiting. Returns how many characters there were. */
 size_t console_read(char *s, size_t max);

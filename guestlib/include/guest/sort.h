@@ -1,4 +1,4 @@
-/* Sorting, for samples of a measurement that are sorted once, at the end. */
+/* Sorting, for the samples of a measurement, which are sorted once, at its end. */
 #ifndef GUEST_SORT_H
 #define GUEST_SORT_H
 

@@ -1,5 +1,5 @@
 /* The store: a tree of named values that this VM shares with the hypervisor and with other VMs
- * (docs/store.md). A path begins with /, or is taken as below /local/domain/<this VM>/. Only on
+ * (docs/store.md). A path that does not begin with / is below /local/domain/<this VM>/. Only on
  * Takt.
  *
  * Calls block the thread, for at most STORE_TIMEOUT. Each takes the number of a transaction, or 0
@@ -10,12 +10,11 @@
  *   -ENOSPC     a quota is used up
  *   -E2BIG      the answer does not fit into the buffer, or the request is too long
  *   -EROFS      the node cannot be changed
- *   -EAGAIN     store_end() only: another client has changed what the transaction has seen; do it
- *               again
+ *   -EAGAIN     only store_end(): another client has changed what the transaction has seen; do the
+ *               transaction again
  *   -ETIMEDOUT  the store does not answer in time
- *   -EIO        the connection broke and could not be made anew
- *   -ENODEV     store_start() was not called
- */
+ *   -EIO        the connection broke, and a new one could not be made
+ *   -ENODEV     store_start() was not called */
 #ifndef GUEST_STORE_H
 #define GUEST_STORE_H
 
@@ -25,13 +24,14 @@
 #define STORE_TIMEOUT NS_PER_S
 #define STORE_WATCHES 32
 
-/* Connects. Call it from a thread; its vCPU takes the store's interrupts. A further call makes the
- * connection anew, with all watches. */
+/* Connects to the store. Call it from a thread; the vCPU of that thread takes the store's
+ * interrupts. A further call makes a new connection, with all watches. */
 int store_start(void);
 
-/* Reads a value, which is not terminated. Returns its length. */
+/* Reads a value into `buf`. The value is not terminated. Returns its length. */
 i64 store_read(u32 tx, const char *path, void *buf, u32 size);
-/* Reads the names of the children, each terminated. Returns the length of all of them. */
+/* Reads the names of the children of a node; each name is terminated. Returns the length of all of
+ * them together. */
 i64 store_list(u32 tx, const char *path, char *buf, u32 size);
 i64 store_write(u32 tx, const char *path, const void *value, u32 len);
 i64 store_mkdir(u32 tx, const char *path);
@@ -39,7 +39,7 @@ i64 store_rm(u32 tx, const char *path);
 /* Sets the rights of a node. Each entry is n, r, w or b and the number of a VM, terminated. The
  * first entry names the owner; its letter holds for all VMs that have no entry. */
 i64 store_set_perms(u32 tx, const char *path, const char *perms, u32 len);
-/* The same for a number in decimal. */
+/* Reads or writes a value that is a number in decimal. */
 i64 store_read_u64(u32 tx, const char *path, u64 *value);
 i64 store_write_u64(u32 tx, const char *path, u64 value);
 
@@ -47,9 +47,10 @@ i64 store_write_u64(u32 tx, const char *path, u64 value);
 i64 store_begin(void);
 i64 store_end(u32 tx, bool commit);
 
-/* Calls fn(ctx, path) at once, and then whenever the node or one below it changes. It is called
+/* Calls fn(ctx, path) at once, and then whenever the node or one below it changes. `fn` is called
  * with interrupts off, often in an interrupt handler, so it should only wake a thread. The path
- * that it gets begins as `path` does here. -ENOSPC: there are STORE_WATCHES already. */
+ * that it gets begins as `path` does here. Returns -ENOSPC if there are STORE_WATCHES watches
+ * already. */
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
 

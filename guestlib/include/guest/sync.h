@@ -1,4 +1,4 @@
-/* Spin locks (with interrupts off), and semaphores and mutexes for threads. */
+/* Spin locks (take them with interrupts off), and semaphores and mutexes for threads. */
 #ifndef GUEST_SYNC_H
 #define GUEST_SYNC_H
 
@@ -45,8 +45,10 @@ void sem_init(struct semaphore *s, u32 count);
 void sem_up(struct semaphore *s);
 void sem_down(struct semaphore *s);
 /* Takes the semaphore if it can without waiting. Returns whether it could. */
+/* Takes the semaphore if that is possible without waiting. Returns whether it did. */
 bool sem_try(struct semaphore *s);
-/* Waits until the deadline (in time_ns(); FOREVER: none). False: the deadline came first. */
+/* Waits until the deadline (in time_ns(); FOREVER means none). Returns false if the deadline came
+ * first. */
 bool sem_down_until(struct semaphore *s, u64 deadline_ns);
 
 struct mutex {

@@ -1,6 +1,7 @@
-/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with the value
- * of enum test_result as the VM's exit code. ERROR means that the test itself or its environment is
- * broken, FAILURE that Takt is. A panic and an exception that is not expected are a FAILURE.
+/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with a value of
+ * enum test_result as the VM's exit code. ERROR means that the test itself or its environment is
+ * broken; FAILURE means that Takt is broken. A panic, or an exception that was not expected, is a
+ * FAILURE.
  *
  *     int main(void)
  *     {
@@ -9,7 +10,7 @@
  *         return test_end("arithmetic works");
  *     }
  *
- * Comment lines at the top of the file tell the runner what it needs: docs/writing-a-guest.md.
+ * The comment at the top of the file tells the runner what the test needs: docs/writing-a-guest.md.
  */
 #ifndef GUEST_TEST_H
 #define GUEST_TEST_H
@@ -23,14 +24,15 @@ enum test_result { TEST_SUCCESS = 0, TEST_SKIP = 1, TEST_ERROR = 2, TEST_FAILURE
 void test_begin(void);
 /* Prints what went wrong and counts it. The test goes on. */
 void test_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* For the last line of main(): prints SUCCESS with this reason if nothing failed, else FAILURE.
+/* For the last line of main(): prints SUCCESS with this reason if nothing failed, or else FAILURE.
  * Returns the exit code. */
 int test_end(const char *reason);
 void test_skip(const char *reason) __attribute__((noreturn));
 void test_error(const char *reason) __attribute__((noreturn));
-/* Ends at once as FAILURE. */
+/* Ends the test at once, as FAILURE. */
 void test_fatal(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* For tests that Takt is meant to kill: fails, because the VM should not have come here. */
+/* For tests that Takt has to stop: ends the test as FAILURE, because the VM should not have come
+ * here. */
 void test_survived(void) __attribute__((noreturn));
 
 #define CHECK(cond, ...)                                                                           \
@@ -38,12 +40,13 @@ void test_survived(void) __attribute__((noreturn));
         if (!(cond)) test_fail(__VA_ARGS__);                                                       \
     } while (0)
 
-/* `got` must be the exception `want` (a vector, or EXC_NONE). */
+/* Checks that `got` is the exception `want` (a vector, or EXC_NONE). `what` names the instruction.
+ */
 void check_exception(u8 got, u8 want, const char *what);
 
-/* Whether the test runs on that platform, which the runner names on the command line (`platform=`).
- * For checks that fail on an emulator because it does not do what the CPU does; a comment there
- * says which. */
+/* Returns whether the test runs on that platform, which the runner names on the command line
+ * (`platform=`). This is for checks that fail on an emulator because it does not do what a CPU
+ * does. A comment beside the check says what is different. */
 bool test_on(const char *platform);
 /* Skips the test if the VM does not run on Takt. */
 void test_needs_takt(void);

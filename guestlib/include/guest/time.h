@@ -6,18 +6,18 @@
 
 /* The time now. */
 u64 time_ns(void);
-/* A value of the TSC as a time, and the other way round. */
+/* Convert a value of the TSC to a time, and a time to a value of the TSC. */
 u64 time_of_tsc(u64 tsc);
 u64 tsc_of_time(u64 ns);
 u64 tsc_khz(void);
-/* Computes for so long, without sleeping. */
+/* Computes for so many ns, without sleeping. */
 void delay_ns(u64 ns);
 
 /* A timer belongs to the vCPU that starts it, and only that vCPU may stop it. `fn` runs in an
  * interrupt handler and may start the timer again. */
 struct timer {
     struct timer *next;
-    u64 deadline, period; /* ns; period 0: once */
+    u64 deadline, period; /* ns; a period of 0 means that the timer fires once */
     void (*fn)(struct timer *t);
     void *arg;
     bool active;

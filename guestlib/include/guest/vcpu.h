@@ -1,4 +1,4 @@
-/* vCPUs: their area, how many there are, starting them. */
+/* vCPUs: the memory area of each, how many there are, and how they are started. */
 #ifndef GUEST_VCPU_H
 #define GUEST_VCPU_H
 
@@ -22,29 +22,29 @@ struct vcpu {
     struct vcpu *self; /* GS:0 */
     /* GS:8: the stack pointer for the return from user_run(); 0: it does not run */
     u64 user_sp;
-    u64 try_sp;  /* GS:16: likewise for try_run() */
+    u64 try_sp;  /* GS:16: the stack pointer for the return from try_run(); 0: it does not run */
     void *stack; /* the stack that it was started with, which the idle thread keeps */
     u32 id;      /* also its LAPIC id */
     bool online;
     bool x2apic; /* the mode of its LAPIC */
     struct exception exc;
-    /* threads: under `lock` */
+    /* The next fields are for threads, and guarded by `lock`. */
     struct spinlock lock;
     struct thread *current, *idle;
     struct thread *ready_first, *ready_last;
     bool need_resched;
     u32 preempt_off;
     u64 quantum_end;
-    /* timers: used on this vCPU only, with interrupts off */
+    /* The next fields are for timers. Only this vCPU uses them, with interrupts off. */
     struct timer *timers;
     u64 timer_armed; /* the deadline of the hardware timer, ns; 0: it is not armed */
-    /* vcpu_call(): the function that another vCPU wants to run here */
+    /* For vcpu_call(): the function that another vCPU wants this one to run. */
     void (*volatile call_fn)(void *);
     void *call_arg;
     u64 gdt[10];
     struct tss tss;
-    /* The stack for double faults, which happen when a thread has used up its stack. To print the
-     * report takes much of it. */
+    /* The stack for double faults. A double fault happens when a thread has used up its stack. The
+     * report that is printed then needs much of this stack. */
     u8 df_stack[8192] __attribute__((aligned(16)));
 };
 /* entry.asm uses these offsets. */
@@ -58,9 +58,9 @@ static inline struct vcpu *this_vcpu(void) {
     return v;
 }
 
-/* How many vCPUs the VM has. */
+/* Returns how many vCPUs the VM has. */
 unsigned vcpu_count(void);
-/* vCPU number `id`. NULL: there is none, or it was not started. */
+/* Returns vCPU number `id`, or NULL if there is none or it was not started. */
 struct vcpu *vcpu_get(unsigned id);
 
 /* Starts all vCPUs that were not started yet; they run their idle threads. Returns how many are
@@ -72,8 +72,8 @@ void vcpu_start_raw(unsigned id, u8 page);
 /* Runs fn(arg) in the interrupt handler of another started vCPU and waits until it has returned. */
 void vcpu_call(unsigned id, void (*fn)(void *), void *arg);
 
-/* What the vCPU's info page says (struct takt_vcpu_info), with its sums brought up to the present.
- * All 0 if the VM does not run on Takt. */
+/* What the info page of the vCPU says (struct takt_vcpu_info). The time since the page was written
+ * is added. All is 0 if the VM does not run on Takt. */
 struct vcpu_times {
     u64 run_ns, stolen_ns, blocked_ns, wakes, wake_tsc;
 };
