@@ -1,3 +1,4 @@
+/* The back end of a virtio block device. back_blk.h explains it. */
 #include "drivers/back_blk.h"
 #include <takt/errno.h>
 
@@ -8,8 +9,8 @@
 #define MAX_DISCARD 4096u /* sectors */
 #define MAX_BYTES   (4u << 20)
 
-/* Whether [sector, sector + bytes) is whole sectors within the disk, and not so many that requests
- * of others would wait long for them. */
+/* Returns whether [sector, sector + bytes) consists of whole sectors within the disk, and is not so
+ * long that other requests would wait long for it. */
 static bool within(const struct back_blk *b, u64 sector, u64 bytes) {
     return bytes % VIRTIO_BLK_SECTOR == 0 && bytes <= MAX_BYTES && sector <= b->disk->sectors &&
            bytes / VIRTIO_BLK_SECTOR <= b->disk->sectors - sector;
@@ -109,7 +110,7 @@ static void request_end(struct back_blk *b, struct disk_request *q) {
     b->done++;
 }
 
-/* Whether the disk has anything to do for a request that was judged to be possible. */
+/* Returns whether the disk has anything to do for a request that was judged to be possible. */
 static bool needs_disk(const struct disk_request *q) {
     switch (q->type) {
     case VIRTIO_BLK_FLUSH:
@@ -125,7 +126,7 @@ static int request_begin(struct back_blk *b, u64 now) {
     struct disk_request *q = b->unused;
     int r = vring_back_take(&b->ring, &q->c);
 
-    /* no header, or no place for the status */
+    /* It has no header, or no place for the status. */
     if (r < 0 || (r && (q->c.out_len < HDR || !q->c.in_len))) {
         back_broken(&b->dev);
         return 0;

@@ -7,25 +7,26 @@
 #include "drivers/collab/monitor.h"
 #include "drivers/disk.h"
 
-#define BACK_BLK_BATCH 32 /* requests that may end in one turn, before other devices have theirs */
+#define BACK_BLK_BATCH 32 /* requests that may end in one turn, before other devices get theirs */
 
 struct back_blk {
     struct back_dev dev;
     const struct driver_env *env;
     struct vring_back ring;
     struct disk *disk;
-    /* disk->depth of them; the list of those that are free */
+    /* `requests` is an array of disk->depth; `unused` is the list of those that are free. */
     struct disk_request *requests, *unused;
-    /* how many have begun and not ended; the most there ever were */
+    /* nr: how many have begun and not ended; nr_most: the most that there ever were. */
     u32 nr, nr_most;
     u32 done;     /* how many have ended in this turn */
-    size_t pages; /* that `requests` take */
+    size_t pages; /* pages that `requests` takes */
     u64 reads, writes, flushes, discards, errors, bytes;
-    struct monitor *monitor; /* is told of what the disk does; NULL: nobody wants to know */
+    struct monitor *monitor; /* it is told what the disk does; NULL: nobody wants to know */
 };
 
-/* Sets the back end up for the device that `info` describes, and fills in what the front end is to
- * see. `disk` stays the caller's, and must live until back_blk_fini(). Returns 0, or -ENOMEM. */
+/* Sets the back end up for the device that `info` describes, and fills in *offer, which is what the
+ * front end will see. `disk` belongs to the caller, and has to live until back_blk_fini(). Returns
+ * 0, or -ENOMEM. */
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer);
 void back_blk_fini(struct back_blk *b);
@@ -33,8 +34,9 @@ void back_blk_fini(struct back_blk *b);
 void back_blk_start(struct back_blk *b, const struct takt_front *f);
 /* Ends it. Requests that have begun are given up: the driver does not see their end. */
 void back_blk_stop(struct back_blk *b);
-/* Begins and ends requests. Returns when to call it again (ns): 0 at once, ~0 after the next
- * notification or when the disk has ended something. */
+/* Begins requests, and ends those that the disk is done with. Returns the time (ns) at which it
+ * wants to be called again: 0 means at once; ~0 means after the next notification, or when the disk
+ * has ended a request. */
 u64 back_blk_serve(struct back_blk *b, u64 now);
 /* Shows the driver the requests that have ended. Call it at the end of a round over all devices, so
  * that a round costs one interrupt. */

@@ -6,7 +6,8 @@
 #include "drivers/env.h"
 #include "drivers/vring_back.h"
 
-/* The hypercalls TAKT_HC_BACK_* of the same names, or their stand-ins in a test. */
+/* The hypercalls TAKT_HC_BACK_* of the same names. A test has functions of its own in their place.
+ */
 struct back_calls {
     void (*irq)(u32 handle);
     void (*broken)(u32 handle);
@@ -17,13 +18,13 @@ struct back_dev {
     const struct back_calls *calls;
     struct takt_window window;
     u64 features; /* negotiated */
-    bool live;    /* the driver is there and its rings are in order */
+    bool live;    /* the driver is there, and its rings are in order */
     bool irq;     /* an interrupt is due at the end of this round */
     u64 irqs;
 };
 
-/* The front end has broken the rules. Its memory is not touched any more until it has reset the
- * device. */
+/* Reports that the front end has broken the rules. After this its memory is not touched until it
+ * has reset the device. */
 static inline void back_broken(struct back_dev *d) {
     if (d->live) d->calls->broken(d->handle);
     d->live = false;
@@ -38,8 +39,8 @@ static inline void back_interrupt(struct back_dev *d) {
     d->calls->irq(d->handle);
 }
 
-/* Sets up the ring of queue `q` as the front end describes it. False: the front end has not set it
- * up, or has done so wrongly. */
+/* Sets up the ring of queue `q` as the front end describes it. Returns false if the front end has
+ * not set it up, or has set it up wrongly. */
 static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f,
                              u32 q) {
     const struct takt_queue *k = &f->queue[q];

@@ -1,9 +1,10 @@
+/* The back end of a virtio network device. back_net.h explains it. */
 #include "drivers/back_net.h"
 #include <takt/errno.h>
 
 #define HDR ((u32)sizeof(struct virtio_net_hdr))
 #define MTU 1500
-/* buffers that a frame may take; 32 buffers of 64 bytes hold the longest frame */
+/* The most buffers that a frame may take: 32 buffers of 64 bytes hold the longest frame. */
 #define MAX_MERGE 32
 #define FEATURES                                                                                   \
     (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) |                  \
@@ -162,8 +163,8 @@ static int serve_one(struct back_net *n, u64 now) {
 
 u64 back_net_serve(struct back_net *n, u64 now) {
     for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
-        /* Ask for the wire only if there is something to send: bridge_wait() counts who has to
-         * wait. */
+        /* Ask for the wire only if there is something to send, because bridge_wait() counts how
+         * often a device has to wait. */
         if (netem_active(&n->port.up.netem) && vring_back_waiting(&n->tx)) {
             n->wait = bridge_wait(n->bridge, &n->port, now);
             if (n->wait) return n->wait;
@@ -231,7 +232,7 @@ void back_net_start(struct back_net *n, const struct takt_front *f) {
         back_broken(&n->dev);
         return;
     }
-    /* Frames that find no buffer are dropped, so nobody waits for buffers: new ones need no
+    /* Frames that find no buffer are dropped. So nobody waits for buffers, and new buffers need no
      * notification. */
     vring_back_ignore(&n->rx);
 }

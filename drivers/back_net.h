@@ -17,23 +17,23 @@ struct back_net {
     struct back_dev dev;
     struct bridge *bridge;
     struct vring_back rx, tx;
-    u64 wait; /* when the link up can take the next frame, ns; 0: now */
+    u64 wait; /* the time at which the link up can take the next frame, ns; 0: now */
 };
 
-/* The options that may follow the back end's name: `rate=20M delay=5ms jitter=1ms loss=0.1%
- * queue=256 seed=1 mac=...`. Those of the link hold for both directions. */
+/* The options that may follow the name of the back end: `rate=20M delay=5ms jitter=1ms loss=0.1%
+ * queue=256 seed=1 mac=...`. Those that describe the link hold for both directions. */
 extern const struct option_kind back_net_options[];
 
-/* Plugs the device into the bridge and fills in what the front end is to see. Returns 0, or as
- * bridge_add(). */
+/* Plugs the device into the bridge, and fills in *offer, which is what the front end will see.
+ * Returns 0, or an error of bridge_add(). */
 int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
                   const struct takt_back *info, struct takt_offer *offer);
 void back_net_fini(struct back_net *n);
 /* Begins to serve. Call it when the driver is there and dev.window is mapped. */
 void back_net_start(struct back_net *n, const struct takt_front *f);
 void back_net_stop(struct back_net *n);
-/* Sends frames of the driver on, up to BACK_NET_BATCH. Returns when to call it again (ns): 0 at
- * once, ~0 after the next notification. */
+/* Sends frames of the driver on, up to BACK_NET_BATCH. Returns the time (ns) at which it wants to
+ * be called again: 0 means at once, ~0 means after the next notification. */
 u64 back_net_serve(struct back_net *n, u64 now);
 /* Shows the driver what has come for it, and what was sent. Call it at the end of a round over all
  * devices. */

@@ -1,9 +1,10 @@
+/* A learning bridge with emulated links. bridge.h explains it. */
 #include "drivers/bridge.h"
 #include <takt/errno.h>
 
 #define UDP_CHECKSUM 6 /* offset of the checksum in the header */
 #define WAYS         4 /* an address can be in this many places of the table */
-/* A device may give its link frames for so much time in advance. Otherwise the link would run dry
+/* How far in advance a device may give its link frames, in ns. Otherwise the link would run dry
  * while the device's owner sleeps. */
 #define AHEAD NS_PER_MS
 
@@ -59,8 +60,8 @@ static void buf_free(struct bridge *b, struct frame_buf *f) {
     b->free = f;
 }
 
-/* Returns the frame in a buffer of the bridge, which is then the caller's: the one in which it lies
- * already, or a copy. NULL: there is no memory. */
+/* Puts a frame into a buffer of the bridge, which then belongs to the caller: the buffer in which
+ * the frame lies already, or a copy. Returns NULL if there is no memory. */
 static struct frame_buf *buf_of(struct bridge *b, struct frame *f) {
     struct frame_buf *buf = f->buf;
 
@@ -102,7 +103,7 @@ static void link_add(struct link *l, struct frame_buf *buf, u64 due) {
     l->last = buf;
 }
 
-/* Takes the first frame off the link if it is due. NULL: there is none. */
+/* Takes the first frame off the link if it is due. Returns NULL if there is none. */
 static struct frame_buf *link_take(struct link *l, u64 now) {
     struct frame_buf *buf = l->first;
 
@@ -155,7 +156,7 @@ static void mac_forget(struct bridge_mac *m) {
     m->port = NULL;
 }
 
-/* The port whose device has this address of its own. NULL: there is none. */
+/* Returns the port whose device has this address as its own, or NULL if there is none. */
 static struct bridge_port *mac_owner(struct bridge *b, const u8 *mac) {
     for (u32 i = 0; i < b->nr; i++)
         if (b->port[i] && mac_same(b->port[i]->mac, mac)) return b->port[i];
@@ -172,7 +173,7 @@ static struct bridge_port *mac_find(struct bridge *b, const u8 *mac, u64 now) {
 
 /* Notes that `mac` is behind this port. A port may have PORT_MACS addresses, and a new address
  * replaces only the oldest one of the WAYS places where it may be. So a flood of addresses from one
- * port costs the others little: the addresses that they lose are learned again from the next
+ * port costs the other ports little: the addresses that they lose are learned again from their next
  * frames. */
 static void mac_learn(struct bridge *b, struct bridge_port *p, const u8 *mac, u64 now) {
     struct bridge_mac *m = mac_slots(b, mac), *oldest = m;
@@ -268,8 +269,8 @@ static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64
     p->counts.queue_most = MAX(p->counts.queue_most, p->down.netem.held);
 }
 
-/* Sends a frame on that has come to the end of the link up: to the port that has its address, or to
- * all ports. */
+/* Passes on a frame that has come to the end of the link up: to the port that has its address, or
+ * to all ports. */
 static void forward(struct bridge *b, struct bridge_port *from, struct frame *f, u64 now) {
     struct bridge_port *to = NULL;
 
@@ -329,7 +330,7 @@ static void link_up_run(struct bridge *b, struct bridge_port *p, u64 now) {
 
         frame_in(&f, buf);
         forward(b, p, &f, buf->due);
-        if (f.buf) buf_free(b, f.buf); /* NULL: another link has taken the buffer */
+        if (f.buf) buf_free(b, f.buf); /* if it is NULL, another link has taken the buffer */
     }
 }
 

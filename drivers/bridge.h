@@ -1,11 +1,11 @@
-/* A learning bridge (IEEE 802.1D, without spanning tree) with finite ports, each of them at the
- * end of an emulated link.
+/* A learning bridge (IEEE 802.1D, without spanning tree) with a limited number of ports. Each port
+ * is at the end of an emulated link.
  *
  *     device --[up: its rate holds the device back, then delay, loss]--> bridge
  *     bridge --[down: a queue that drops]--> device
  *
- * A frame is copied once, from the sender's memory into the receiver's, unless a link has to
- * hold it for a while. One caller at a time. The caller says what time it is, in ns. */
+ * A frame is copied once, from the sender's memory to the receiver's, unless a link has to hold it
+ * for a while. One caller at a time may use a bridge. The caller passes the time, in ns. */
 #ifndef DRIVERS_BRIDGE_H
 #define DRIVERS_BRIDGE_H
 
@@ -17,8 +17,8 @@
 #define FRAME_MAX    1518 /* with a VLAN tag, without the check sequence */
 #define BRIDGE_PORTS 64
 #define BRIDGE_MACS  256 /* addresses that the bridge knows at a time */
-#define PORT_MACS    64  /* how many of them may be behind one port */
-/* an address is forgotten after so long without a frame from it */
+#define PORT_MACS    64  /* how many of these may be behind one port */
+/* An address is forgotten when no frame has come from it for so long, in ns. */
 #define MAC_AGE (300 * NS_PER_S)
 
 /* A buffer of the bridge, for a frame that has to wait on a link. */
@@ -36,13 +36,13 @@ struct frame_buf {
 struct frame {
     u8 head[FRAME_HEAD];
     u32 len;                     /* bytes of the whole frame */
-    const struct vring_seg *seg; /* `nr` segments of what follows the header */
+    const struct vring_seg *seg; /* `nr` segments, which hold what follows the header */
     u32 nr;
     bool partial;                /* a checksum is not filled in: virtio_net.h */
     u16 csum_start, csum_offset; /* if `partial`: which one */
-    /* the buffer of the bridge in which it lies; NULL: it lies elsewhere */
+    /* The buffer of the bridge in which the frame lies; NULL: it lies elsewhere. */
     struct frame_buf *buf;
-    struct vring_seg own; /* room for one segment that `seg` may point at */
+    struct vring_seg own; /* room for one segment, to which `seg` may point */
 };
 
 struct port_counts {
@@ -65,15 +65,16 @@ struct link {
 struct bridge_port {
     /* set before bridge_add(), then constant */
     const char *name;
-    /* the device's address, which no other port may use; all zeros: it has none */
+    /* The address of the device, which no other port may use; all zeros: it has none. */
     u8 mac[6];
     bool takes_partial; /* the device takes frames whose checksum is not filled in */
-    /* Copies the frame into the device. Returns 0, -ENOSPC if the device has no room, or -EINVAL if
-     * it is not in order. */
+    /* Copies the frame into the device. Returns 0, or
+     *   -ENOSPC  the device has no room
+     *   -EINVAL  the device is not in order */
     int (*deliver)(struct bridge_port *p, const struct frame *f);
-    /* used by the bridge alone */
+    /* Only the bridge uses these. */
     struct link up, down;
-    u32 macs;   /* addresses that were learned to be behind it */
+    u32 macs;   /* how many addresses were learned to be behind this port */
     u32 number; /* its index in bridge.port[] */
     struct port_counts counts;
 };
@@ -88,13 +89,14 @@ struct bridge_mac {
 struct bridge {
     const struct driver_env *env;
     struct bridge_port *port[BRIDGE_PORTS];
-    u32 nr; /* the highest index of a port, plus 1: some between may be NULL */
+    u32 nr; /* the highest index of a port, plus 1; entries before it may be NULL */
     struct bridge_mac mac[BRIDGE_MACS];
     struct frame_buf *free;
-    u32 buffers, max_buffers; /* how many were allocated so far, and may be */
+    u32 buffers, max_buffers; /* how many were allocated so far, and how many may be */
 };
 
-/* An empty bridge. It allocates buffers of 1.5 KiB when it needs them, at most max_buffers. */
+/* Makes an empty bridge. It allocates buffers of 1.5 KiB when it needs them, at most max_buffers.
+ */
 void bridge_init(struct bridge *b, const struct driver_env *env, u32 max_buffers);
 /* Adds the port, with links as `up` and `down` describe them. Returns 0, or
  *   -ENOSPC  there are too many ports
@@ -104,13 +106,14 @@ int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_param
 /* Removes the port. Frames on their way to it or from it are dropped. */
 void bridge_remove(struct bridge *b, struct bridge_port *p);
 
-/* When the device behind the port may send: 0 is at once, else a time. Call it only if the device
- * wants to send, because it counts each time that a device has to wait. */
+/* Returns when the device behind the port may send: 0 means at once, else it is a time. Call it
+ * only if the device wants to send, because it counts how often a device has to wait. */
 u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now);
-/* The device sends a frame. */
+/* Takes a frame that the device sends. The frame's memory has to stay valid only during the call.
+ */
 void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now);
-/* Sends the frames on that are due at `now`. Returns when the next one is due; ~0: there is
- * none. */
+/* Passes on the frames that are due at `now`. Returns the time at which the next one is due; ~0
+ * means that there is none. */
 u64 bridge_run(struct bridge *b, u64 now);
 
 /* Copies all f->len bytes of a frame. */

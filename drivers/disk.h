@@ -6,12 +6,12 @@
 #include "drivers/virtio.h"
 #include "drivers/vring_back.h"
 
-#define DISK_RANGES 4u /* of a discard */
+#define DISK_RANGES 4u /* the most ranges that a discard may have */
 
-/* A request that the back end has checked: it asks for whole sectors within the disk, and not for
- * so many that others would wait long. */
+/* A request that the back end has checked. It asks for whole sectors within the disk, and not for
+ * so many that other requests would wait long. */
 struct disk_request {
-    struct disk_request *next; /* in a list of whoever has the request at the time */
+    struct disk_request *next; /* in a list of the file that has the request at the time */
     u32 type;                  /* VIRTIO_BLK_IN, OUT, FLUSH, DISCARD */
     u64 sector;                /* for IN and OUT */
     u32 bytes;                 /* for IN and OUT; not 0 */
@@ -20,31 +20,34 @@ struct disk_request {
     struct vring_chain c;
     u8 status; /* VIRTIO_BLK_*: set by the disk when the request ends */
     u64 begun; /* when the disk began it, ns; set by the back end */
-    u64 due;   /* for the disk's own use */
+    u64 due;   /* only for the disk */
 };
 
 struct disk {
     const struct disk_ops *ops;
     u64 sectors;
-    u32 depth; /* the most requests that may have begun and not ended */
+    u32 depth; /* how many requests may have begun and not ended */
     bool discards;
     char id[VIRTIO_BLK_ID_BYTES];
 };
 
 struct disk_ops {
-    /* Whether another request may begin. */
+    /* Returns whether another request may begin. */
     bool (*room)(struct disk *d);
     void (*begin)(struct disk *d, struct disk_request *q, u64 now);
-    /* Returns a request that has ended by `now`, with its data in place. NULL: there is none. */
+    /* Returns a request that has ended by `now`, with its data in place, or NULL if there is none.
+     */
     struct disk_request *(*ended)(struct disk *d, u64 now);
-    /* When a request will have ended, or there will be room again (ns); ~0: the disk's owner learns
-     * that by other means, such as an interrupt. */
+    /* Returns the time (ns) at which a request will have ended, or at which there will be room
+     * again. ~0 means that the owner of the disk learns that in another way, such as by an
+     * interrupt. */
     u64 (*due)(const struct disk *d);
-    /* Gives up all requests that have begun: they and their memory are not touched any more. */
+    /* Gives up all requests that have begun: from now on neither they nor their memory are touched.
+     */
     void (*stop)(struct disk *d);
 };
 
-/* ---- data of a request, from its byte `at` on: taken for the disk, or given to the driver ---- */
+/* ---- copying the data of a request, beginning at its byte `at` ---- */
 
 static inline void disk_take(void *to, const struct disk_request *q, u32 at, u32 bytes) {
     vring_copy_out(to, q->c.seg, q->c.nr_out, (u32)sizeof(struct virtio_blk_hdr) + at, bytes);

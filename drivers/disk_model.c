@@ -1,3 +1,4 @@
+/* A model of a disk. disk_model.h explains it. */
 #include "drivers/disk_model.h"
 #include <takt/seed.h>
 
@@ -26,8 +27,8 @@ void disk_model_init(struct disk_model *m, const char *options) {
                               .rng = option_number(options, "seed", 1) };
 }
 
-/* The latency of one request: evenly distributed around the mean. A latency is below 2^31 ns where
- * it varies, so that the products fit. */
+/* Returns the latency of one request, which is evenly distributed around the mean. A latency that
+ * varies is less than 2^31 ns, so that the products fit into 64 bits. */
 static u64 latency_of(struct disk_model *m) {
     u64 most = MIN(m->latency, BIT(31)) * m->vary >> 32;
 

@@ -1,51 +1,55 @@
-/* When a modelled disk is done with its requests. Each waits a latency, `depth` of them at the same
- * time, then its data go over one bus of limited bandwidth, in order. So requests end in the order
- * in which they began.
+/* A model of a disk: it says when requests end. Each request first waits for a latency; `depth`
+ * requests do so at the same time. Then its data goes over one bus of limited bandwidth, in order.
+ * So requests end in the order in which they began.
  *
- * A disk in memory has a model of its own, or shares one with disks of other VMs, as virtual disks
- * on one device do (docs/io.md, "A device under several disks"). The shared one takes up to `queue`
- * requests at a time; all times follow from what was begun and from the seed. */
+ * A disk in memory has a model of its own, or shares a model with disks of other VMs, as virtual
+ * disks on one device do (docs/io.md, "A device under several disks"). A shared model takes up to
+ * `queue` requests at a time. All times follow from the requests and from the seed. */
 #ifndef DRIVERS_DISK_MODEL_H
 #define DRIVERS_DISK_MODEL_H
 
 #include "drivers/options.h"
 
-#define DISK_MODEL_DEPTH 32u  /* of a shared one, if nothing is told */
+#define DISK_MODEL_DEPTH 32u  /* of a shared model, if the options do not say */
 #define DISK_MODEL_QUEUE 128u /* as Linux's nr_requests */
 #define DISK_MODEL_MOST  256u /* depth and queue */
 
 struct disk_model {
-    u64 bandwidth; /* bytes a second; 0: any */
+    u64 bandwidth; /* bytes a second; 0: no limit */
     u64 latency;   /* ns */
-    u64 bus_free;  /* when the last one ends */
+    u64 bus_free;  /* when the last request ends, ns */
 
-    /* Of a shared one; all 0 in a disk's own, whose `room` sees to the depth. */
+    /* For a shared model. They are all 0 in a disk's own model, because the disk itself limits the
+     * depth then. */
     u32 depth;                      /* requests whose latency runs at the same time */
     u32 queue;                      /* requests that may have begun; 0: any number */
-    u32 vary;                       /* of the latency, up or down: a part of 2^32 */
-    u32 in_queue;                   /* requests that have begun and were not yet taken */
-    u64 rng;                        /* of the variation */
-    u64 slot_free[DISK_MODEL_MOST]; /* when each of `depth` places is free again */
-    u32 slot;                       /* which place the next one takes */
-    u64 bytes;                      /* begun so far */
+    u32 vary;                       /* how much the latency varies, up or down, in parts of 2^32 */
+    u32 in_queue;                   /* requests that have begun and whose end was not yet taken */
+    u64 rng;                        /* state of the random numbers for the variation */
+    u64 slot_free[DISK_MODEL_MOST]; /* for each of `depth` places, when it is free again, ns */
+    u32 slot;                       /* the place that the next request takes */
+    u64 bytes;                      /* bytes of all requests that have begun so far */
 };
 
-/* The words of a shared model: `bw=50M lat=100us depth=8 queue=64 vary=10% seed=7`; bw in bytes a
- * second. */
+/* The words that describe a shared model: `bw=50M lat=100us depth=8 queue=64 vary=10% seed=7`. bw
+ * is in bytes a second. */
 extern const struct option_kind disk_model_options[];
 
-/* A model to share. Depth and queue are at least 1 and at most DISK_MODEL_MOST. */
+/* Makes a model that disks can share. Depth and queue are made at least 1 and at most
+ * DISK_MODEL_MOST. */
 void disk_model_init(struct disk_model *m, const char *options);
 
-/* A request of `bytes`, at most 2^34, begins at `now`, which never goes back. Returns when it ends,
- * ns. */
+/* Begins a request of `bytes` (at most 2^34) at the time `now`, which must never go back. Returns
+ * when the request ends, ns. */
 u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes);
 
-/* One of them was taken, or is given up. The time that it was to use the bus stays used. */
+/* The end of one request was taken, or the request is given up. The time that it uses on the bus
+ * stays used. */
 static inline void disk_model_end(struct disk_model *m) { m->in_queue--; }
 
-/* May another request begin that belongs to a disk with `own` of them? A disk that has none always
- * may, so that no disk starves because others keep the queue full. */
+/* Returns whether another request may begin that belongs to a disk with `own` requests under way. A
+ * disk that has none may always begin one, so that no disk starves because others keep the queue
+ * full. */
 static inline bool disk_model_room(const struct disk_model *m, u32 own) {
     return !m->queue || m->in_queue < m->queue || !own;
 }

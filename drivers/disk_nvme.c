@@ -1,3 +1,4 @@
+/* Disks that are ranges of an NVMe disk. disk_nvme.h explains them. */
 #include "drivers/disk_nvme.h"
 #include <takt/errno.h>
 
@@ -18,8 +19,8 @@ static bool ranges_overlap(u64 first, u64 blocks, u64 first2, u64 blocks2) {
 
 /* ---- requests ---- */
 
-/* Whether a command is under way in the range of this disk that nobody waits for any more: it was
- * begun for a VM that is gone. */
+/* Returns whether, in the range of this disk, a command is under way for which nobody waits any
+ * more, because it was begun for a VM that is gone. */
 static bool others_under_way(const struct disk_nvme *d) {
     for (const struct disk_nvme *o = d->store->disk; o < d->store->disk + DISK_NVME_MOST; o++)
         for (const struct disk_nvme_slot *s = o->slot; s < o->slot + DISK_NVME_DEPTH; s++)
@@ -41,7 +42,7 @@ static bool nvme_room(struct disk *disk) {
     return !d->waits && free_slot(d);
 }
 
-/* Hands the request of the slot back, and frees the slot. */
+/* Gives the request of the slot back, and frees the slot. */
 static void slot_end(struct disk_nvme_slot *s, u8 status) {
     s->q->status = status;
     disk_row_add(&s->disk->ended, s->q);
@@ -49,8 +50,8 @@ static void slot_end(struct disk_nvme_slot *s, u8 status) {
     s->busy = false;
 }
 
-/* Writes the request's ranges to the buffer, as the device reads them. Returns how many there
- * are. */
+/* Writes the ranges of the request to the buffer, in the form in which the device reads them.
+ * Returns how many there are. */
 static u32 put_ranges(struct disk_nvme_slot *s) {
     struct nvme_range *to = s->command.buffer;
     u32 n = 0;
@@ -144,7 +145,7 @@ static void nvme_stop(struct disk *disk) {
 
 /* ---- disks ---- */
 
-/* Allocates the buffers of a disk, unless it has some. They are never freed, because a device that
+/* Allocates the buffers of a disk, if it has none yet. They are never freed, because a device that
  * is broken might still write to them. */
 static int get_buffers(struct disk_nvme *d) {
     u8 *p = d->slot[0].command.buffer;
@@ -174,8 +175,8 @@ struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner
     u64 size = option_bytes(owner->options, "size", all - MIN(offset, all));
     struct disk_nvme *d = NULL;
 
-    /* An option that is not understood may have been the range. Better no disk than somebody else's
-     * data. */
+    /* An option that is not understood may have been meant as the range. It is better to give no
+     * disk than somebody else's data. */
     if (option_unknown(owner->options, disk_nvme_options))
         return store_refuse(s, "its options make no sense", NULL);
     if (s->nvme.why) return store_refuse(s, "the NVMe controller is broken", NULL);

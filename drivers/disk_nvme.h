@@ -1,12 +1,12 @@
-/* Disks that are ranges of the disk behind an NVMe controller. Data are copied once, between the
- * front end's memory and buffers of ours. The device must not reach the front end's memory: that
- * may be gone before a transfer ends, and the device would not find it in one piece.
+/* Disks that are ranges of the disk behind an NVMe controller. Data is copied once, between the
+ * front end's memory and buffers of ours. The device must not reach the front end's memory
+ * directly: that memory may be gone before a transfer ends, and the device would not find it in one
+ * piece.
  *
  * Each disk has DISK_NVME_DEPTH buffers of its own, so that no disk waits for the buffers of
- * another. A request that is longer than a buffer moves in pieces. When a VM goes, its commands are
- * still under way for a while. The next VM with that range, or the same VM after a reset, has to
- * wait for them, so that an old write does not overwrite a new one.
- */
+ * another one. A request that is longer than a buffer moves in pieces. When a VM goes, its commands
+ * are still under way for a while. The next VM with that range, or the same VM after a reset, has
+ * to wait for them, so that an old write does not overwrite a new one. */
 #ifndef DRIVERS_DISK_NVME_H
 #define DRIVERS_DISK_NVME_H
 
@@ -25,17 +25,17 @@ struct disk_nvme;
 struct disk_nvme_slot {
     struct nvme_command command;
     struct disk_nvme *disk;
-    struct disk_request *q; /* NULL while `busy`: nobody waits for the command any more */
+    struct disk_request *q; /* NULL while `busy` is set: nobody waits for the command any more */
     bool busy;              /* a command is under way */
-    u32 at, bytes;          /* bytes of the request that are done, and that the command moves */
-    u64 first, blocks;      /* the range of the disk when the request began */
+    u32 at, bytes;          /* bytes of the request that are done; bytes that the command moves */
+    u64 first, blocks;      /* the range of the disk at the time when the request began */
 };
 _Static_assert(DISK_NVME_MOST *DISK_NVME_DEPTH < NVME_QUEUE, "the queue has room for all commands");
 
 struct disk_nvme {
     struct disk disk;
     struct nvme_store *store;
-    const struct takt_back *owner; /* the device that it belongs to; NULL: it is free */
+    const struct takt_back *owner; /* the device that the disk belongs to; NULL: the disk is free */
     u64 first;                     /* the block where its range begins */
     /* commands of an earlier owner may still be under way in its range */
     bool waits;
@@ -47,9 +47,9 @@ struct nvme_store {
     struct nvme nvme;
     const struct driver_env *env;
     u64 now; /* the time of this turn, ns */
-    /* why the last nvme_store_open() failed: a sentence about the disk, */
+    /* Why the last nvme_store_open() failed: a sentence about the disk,. */
     const char *why;
-    /* which goes on with the name of this device, if it is not NULL */
+    /* Which goes on with the name of this device, if it is not NULL. */
     const struct takt_back *other;
     struct disk_nvme disk[DISK_NVME_MOST];
 };
@@ -59,12 +59,12 @@ extern const struct option_kind disk_nvme_options[];
 
 /* Sets the controller up. `regs`, `bytes` and `env` are as in nvme_init(). The memory comes from
  * `driver` and is never given back. Returns 0, or
- *   -ENOMEM
+ *   -ENOMEM  there is too little memory
  *   -ENODEV  the controller cannot be used: nvme.why says why not */
 int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
                     const struct device_env *env, const struct driver_env *driver);
-/* Returns the disk that owner->options ask for. `owner` must live until the disk is closed. NULL:
- * there is no such disk, and s->why says why not. */
+/* Returns the disk that owner->options ask for. `owner` must live until the disk is closed. Returns
+ * NULL if there is no such disk, and s->why says why not. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner);
 /* Frees a disk, which has been stopped. */
 void nvme_store_close(struct disk *d);

@@ -1,3 +1,4 @@
+/* A disk in memory. disk_ram.h explains it. */
 #include "drivers/disk_ram.h"
 
 const struct option_kind disk_ram_options[] = {
@@ -24,7 +25,7 @@ static bool ram_room(struct disk *d) {
 
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
-    u32 bytes = 0; /* that go over the bus */
+    u32 bytes = 0; /* bytes that go over the bus */
 
     if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) bytes = q->bytes;
     q->due = disk_model_begin(r->device, now, bytes);
@@ -32,8 +33,8 @@ static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     r->nr++;
 }
 
-/* Does what the request asks for. A flush has nothing to do: a write that has ended is on the
- * disk. */
+/* Does what the request asks for. For a flush there is nothing to do, because a write that has
+ * ended is on the disk. */
 static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
     switch (q->type) {
     case VIRTIO_BLK_IN: disk_give(q, 0, sector_at(r, q->sector), q->bytes); break;
@@ -66,7 +67,7 @@ static u64 ram_due(const struct disk *d) {
     return q->due;
 }
 
-/* Requests that have begun are given up: they move no data. */
+/* Gives up the requests that have begun: they move no data. */
 static void ram_stop(struct disk *d) {
     struct disk_ram *r = ram_of(d);
 

@@ -13,9 +13,9 @@
 struct disk_ram {
     struct disk disk;
     u8 *data;
-    struct disk_model model;   /* its own */
-    struct disk_model *device; /* that, or one that it shares */
-    struct disk_row begun;     /* in the order in which they end */
+    struct disk_model model;   /* the model of this disk alone */
+    struct disk_model *device; /* that model, or one that the disk shares */
+    struct disk_row begun;     /* requests in the order in which they end */
     u32 nr;
 };
 
@@ -25,11 +25,11 @@ extern const struct option_kind disk_ram_options[];
 /* The same for a disk on a shared device: `on=ssd0 size=16M depth=32`. */
 extern const struct option_kind disk_ram_shared_options[];
 
-/* How many bytes the disk has by these options. */
+/* Returns how many bytes the disk has by these options. */
 u64 disk_ram_bytes(const char *options);
-/* Makes a disk of `data`, which has disk_ram_bytes(options) bytes. `data` and `device` stay the
- * caller's. The disk shares `device` with others; if it is NULL, the disk has a model of its
- * own, as the options say. */
+/* Makes a disk of `data`, which has disk_ram_bytes(options) bytes. `data` and `device` belong to
+ * the caller and have to live as long as the disk. The disk shares `device` with other disks. If
+ * `device` is NULL, the disk has a model of its own, as the options say. */
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device, u8 *data);
 
 #endif

@@ -1,3 +1,5 @@
+/* The driver of Intel's 8254x network cards. e1000.h says which manual the numbers of sections
+ * belong to. */
 #include "drivers/e1000.h"
 
 #include <takt/errno.h>
@@ -46,8 +48,8 @@ enum {
 
 #define IRQ_OVERRUN BIT(6)
 
-/* Reads of a register until the device is given up. It answers within some ms after a reset, and a
- * read takes about a microsecond. */
+/* How often a register is read before the device is given up. A device answers within some ms after
+ * a reset, and a read takes about a microsecond. */
 #define PATIENCE 20000u
 
 static u32 e1000_get(const struct e1000 *n, u32 reg) { return mmio_read32(n->regs + reg); }
@@ -87,7 +89,7 @@ static bool e1000_reset(struct e1000 *n) {
     e1000_set(n, TCTL, 0);
     e1000_set(n, CTRL, e1000_get(n, CTRL) | (u32)CTRL_RST);
     for (u32 i = 0; i < PATIENCE; i++) e1000_get(n, STATUS);
-    /* also if there is no device: all ones are read then */
+    /* This is also the end if there is no device, because all ones are read then. */
     if (e1000_get(n, CTRL) & CTRL_RST) return false;
     e1000_set(n, IMC, ~0u);
     e1000_get(n, ICR);
@@ -101,7 +103,8 @@ int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_add
     *n = (struct e1000){ .regs = regs };
     if (!e1000_reset(n) || !e1000_read_mac(n)) return -ENODEV;
     for (u32 i = 0; i < 128; i++) e1000_set(n, MTA + 4 * i, 0);
-    e1000_set(n, FCAL, 0); /* this and the next three: no pauses on request of the other end */
+    /* This and the next three switch off pauses that the other end may ask for. */
+    e1000_set(n, FCAL, 0);
     e1000_set(n, FCAH, 0);
     e1000_set(n, FCT, 0);
     e1000_set(n, FCTTV, 0);

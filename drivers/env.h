@@ -6,20 +6,23 @@
 
 /* For drivers of virtual devices. */
 struct driver_env {
-    /* Returns n zeroed pages in a row, which are the caller's. NULL: there is no memory. */
+    /* Returns n zeroed pages in a row, which belong to the caller, or NULL if there is no memory.
+     */
     void *(*pages)(size_t n);
     void (*pages_free)(void *p, size_t n);
-    /* The guest-physical address of what is at p: where a virtual device finds it. */
+    /* Returns the guest-physical address of what is at `p`. A virtual device finds it there. */
     u64 (*dma_addr)(const void *p);
-    /* Lets others run, while the driver waits for a register. */
+    /* Lets other threads and VMs run, while the driver waits for a register. */
     void (*relax)(void);
 };
 
 /* For drivers of devices of the machine. */
 struct device_env {
-    u64 (*dma_addr)(const void *p); /* the address at which the device finds what is at p */
-    u64 (*now)(void);               /* ns */
-    void (*relax)(void);            /* lets others run, while the driver waits for the device */
+    /* Returns the address at which the device finds what is at `p`. */
+    u64 (*dma_addr)(const void *p);
+    u64 (*now)(void); /* ns */
+    /* Lets other threads and VMs run, while the driver waits for the device. */
+    void (*relax)(void);
 };
 
 #endif

@@ -1,3 +1,5 @@
+/* The driver of the physical function of Intel's 82576 card. igb.h explains it, and says which
+ * manual the numbers of sections belong to. */
 #include "drivers/igb.h"
 
 #include <takt/errno.h>
@@ -5,7 +7,7 @@
 #define CTRL_SLU       BIT(6)
 #define CTRL_FORCED    (BIT(11) | BIT(12)) /* speed, duplex */
 #define CTRL_EXT_PFRSD BIT(14)             /* virtual functions may go on */
-#define CTRL_EXT_LOAD  BIT(28)             /* a driver has it */
+#define CTRL_EXT_LOAD  BIT(28)             /* tells the card that a driver has it */
 #define RCTL_EN        BIT(1)
 #define RCTL_ALL       (BIT(3) | BIT(4)) /* promiscuous: unicasts, multicasts; pools decide */
 #define RCTL_BAM       BIT(15)
@@ -21,13 +23,14 @@
  * VLAN */
 #define VMOLR_OWN (BIT(31) | BIT(28) | BIT(27) | BIT(25) | BIT(24))
 
-/* The PHY's control register (IEEE 802.3, 22.2.4.1): negotiates, and does so anew. */
+/* The control register of the PHY (IEEE 802.3, 22.2.4.1): negotiate the speed, and begin that
+ * again. */
 #define MDIC_WRITE    (BIT(26) | 1u << 21)
 #define MDIC_READY    BIT(28)
 #define PHY_NEGOTIATE 0x1340u
 
-/* Reads of a register until the device is given up. It answers within some ms after a reset, and a
- * read takes about a microsecond. */
+/* How often a register is read before the device is given up. A device answers within some ms after
+ * a reset, and a read takes about a microsecond. */
 #define PATIENCE 20000u
 
 static u32 rxq(u32 reg) { return IGB_RXQ + 0x40 * IGB_OWN + reg; }
@@ -44,7 +47,8 @@ static bool igb_reset(struct igb *n) {
     igb_write(n, IGB_CTRL, igb_read(n, IGB_CTRL) | (u32)IGB_CTRL_RST);
     for (u32 i = 0; i < PATIENCE; i++) igb_read(n, IGB_STATUS);
     if (igb_read(n, IGB_CTRL) & IGB_CTRL_RST)
-        return false; /* also if there is no device: all ones are read then */
+        /* This is also the end if there is no device, because all ones are read then. */
+        return false;
     igb_write(n, IGB_IMC, ~0u);
     igb_write(n, IGB_EIMC, ~0u);
     igb_read(n, IGB_ICR);
@@ -52,8 +56,8 @@ static bool igb_reset(struct igb *n) {
     return true;
 }
 
-/* Reads the card's own address, which is the first one of its filters after a reset, and makes it
- * that of our pool. */
+/* Reads the card's own address. After a reset it is the first one of its filters. The filter is
+ * changed to lead to our pool. */
 static bool igb_read_mac(struct igb *n) {
     u32 low = igb_read(n, IGB_RA), high = igb_read(n, IGB_RA + 4);
 
@@ -67,10 +71,10 @@ static void negotiate(struct igb *n) {
     for (u32 i = 0; i < PATIENCE && !(igb_read(n, IGB_MDIC) & MDIC_READY);) i++;
 }
 
-/* Frames whose address is in no filter come to our pool. Multicasts are filtered by a hash table,
- * in which all bits are set: a pool that wants any multicast gets all of them. The hash table for
- * unicasts stays empty, because on QEMU it would show unicasts to every pool that has asked for
- * multicasts. */
+/* Sets the filters. Frames whose address is in no filter come to our pool. Multicasts are filtered
+ * by a hash table, in which all bits are set, so a pool that wants any multicast gets all of them.
+ * The hash table for unicasts stays empty: on QEMU it would show unicasts to every pool that has
+ * asked for multicasts. */
 static void set_filters(struct igb *n) {
     for (u32 i = 0; i < 128; i++) {
         igb_write(n, IGB_MTA + 4 * i, ~0u);
@@ -82,7 +86,7 @@ static void set_filters(struct igb *n) {
     igb_write(n, IGB_VT_CTL, (u32)(VT_CTL_REPL | IGB_OWN << VT_CTL_DEFAULT));
     igb_write(n, IGB_VFRE, 1u << IGB_OWN);
     igb_write(n, IGB_VFTE, 1u << IGB_OWN);
-    /* a queue without buffers drops frames; it must not hold up the others */
+    /* A queue without buffers drops frames. Otherwise it would hold up the other queues. */
     igb_write(n, IGB_QDE, 0xffff);
 }
 
@@ -97,7 +101,7 @@ int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(c
     igb_write(n, rxq(IGB_DCTL), (u32)(IGB_DCTL_ON | IGB_DCTL_WRITEBACK));
     igb_write(n, txq(IGB_DCTL), (u32)IGB_DCTL_ON);
     for (u32 i = 0; i < PATIENCE && !(igb_read(n, rxq(IGB_DCTL)) & IGB_DCTL_ON);) i++;
-    nic_receive_refill(&n->ring); /* not before the queue is on: 4.5.9 */
+    nic_receive_refill(&n->ring); /* the queue has to be on first: 4.5.9 */
     igb_write(n, IGB_TCTL, (u32)(TCTL_EN | TCTL_SHAPE));
     igb_write(n, IGB_CTRL_EXT, igb_read(n, IGB_CTRL_EXT) | (u32)(CTRL_EXT_LOAD | CTRL_EXT_PFRSD));
     negotiate(n);

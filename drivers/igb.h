@@ -41,17 +41,18 @@ int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(c
 /* Switches the receiver on, for all frames that no other pool gets. */
 void igb_start(struct igb *n);
 /* The device does not receive, send or interrupt any more. */
+/* Stops the device: it does not receive, send or interrupt any more. */
 void igb_stop(struct igb *n);
 
-/* Enables interrupts, by the first entry of the MSI-X table, for received frames and for IGB_IRQ_*,
- * at most so many a second (0: without a limit). */
+/* Enables interrupts for received frames and for IGB_IRQ_*, by the first entry of the MSI-X table,
+ * at most `a_second` of them; 0 means no limit. */
 void igb_interrupts(struct igb *n, u32 a_second);
-/* Returns which of IGB_IRQ_* there were since the last call. None: the interrupt was for received
- * frames. */
+/* Returns which of IGB_IRQ_* have happened since the last call. If none has, the interrupt was for
+ * received frames. */
 u32 igb_causes(struct igb *n);
-/* Whether there is a partner at the other end of the cable. */
+/* Returns whether there is a partner at the other end of the cable. */
 bool igb_link(struct igb *n);
-/* Brings n->missed up to date. */
+/* Updates n->missed from the card's counter. */
 void igb_count(struct igb *n);
 
 #endif

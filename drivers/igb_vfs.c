@@ -1,13 +1,15 @@
+/* The side of the physical function for the virtual functions of an 82576 card. igb_vfs.h explains
+ * it. */
 #include "drivers/igb_vfs.h"
 
 #include "drivers/igb_mailbox.h"
 
 #define WINDOW (100 * NS_PER_MS)
-/* messages of a virtual function that are answered within WINDOW */
+/* How many messages of a virtual function are answered within WINDOW. */
 #define BURST 32u
-/* an address behind us is forgotten after so long without a frame */
+/* An address behind us is forgotten when no frame has come from it for so long. */
 #define BEHIND_AGE (300 * NS_PER_S)
-/* our own frame that the card shows us comes back within this time */
+/* Our own frame, which the card may show us, comes back within this time. */
 #define ECHO_AGE     NS_PER_S
 #define LONGEST      1522u /* bytes of a frame with its check sequence and a VLAN tag */
 
@@ -19,7 +21,7 @@
 #define VLVF_POOL    12
 #define VLVF_NR      32u
 #define VLAN_MASK    0xfffu
-/* which queues have sent from a wrong address or VLAN; reading clears it */
+/* This register tells which queues have sent from a wrong address or VLAN. Reading clears it. */
 #define WVBR 0x3554u
 
 /* DTXSWC (8.14.5): frames go from pool to pool; the card drops frames that a virtual function sends
@@ -42,8 +44,9 @@ static bool same_mac(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 
 
 /* ---- filters ---- */
 
-/* Makes number i of the card's 24 address filters that of `pool`; `mac` NULL: clears it. The filter
- * is switched off while it changes, so that no frame matches a half of each address. */
+/* Makes number i of the card's 24 address filters that of `pool`. If `mac` is NULL, clears it. The
+ * filter is switched off while it changes, so that no frame matches half of the old address and
+ * half of the new one. */
 static void set_address(struct igb_vfs *v, u32 i, const u8 *mac, u32 pool) {
     u32 reg = IGB_RA + 8 * i;
 
@@ -55,18 +58,18 @@ static void set_address(struct igb_vfs *v, u32 i, const u8 *mac, u32 pool) {
               (u32)mac[4] | (u32)mac[5] << 8 | 1u << (IGB_RAH_POOL + pool) | IGB_RAH_AV);
 }
 
-/* The first of the card's address filters that is for addresses behind us. Number 0 is the card's
- * own address, and then comes one for each virtual function. */
+/* Returns the first one of the card's address filters that is for addresses behind us. Number 0 is
+ * the card's own address, and after it comes one for each virtual function. */
 static u32 first_behind(void) { return 1 + IGB_VFS; }
 
 void igb_vfs_mac(const struct igb_vfs *v, u32 n, u8 mac[6]) {
     __builtin_memcpy(mac, v->nic->mac, 6);
-    mac[0] |= 2; /* locally administered: no card has it from its manufacturer */
+    mac[0] |= 2; /* locally administered: no manufacturer has given it to a card */
     mac[3] ^= (u8)(0x80 | n << 4);
 }
 
-/* The index of the VLAN's entry in the table, or of an unused one. There always is one, because
- * each virtual function has at most IGB_VF_VLANS. */
+/* Returns the index of the VLAN's entry in the table, or of an entry that is unused. There always
+ * is one, because each virtual function has at most IGB_VF_VLANS. */
 static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     u32 unused = VLVF_NR - 1;
 
@@ -84,8 +87,8 @@ static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
 _Static_assert(IGB_VFS *IGB_VF_VLANS <= VLVF_NR,
                "the table has room for the VLANs of all virtual functions");
 
-/* Lets virtual function n into the VLAN, or takes it out. Our own pool is in every VLAN that one of
- * them is in; when the last of them has left it, the entry is cleared. */
+/* Lets virtual function n into the VLAN, or takes it out. Our own pool is in every VLAN in which a
+ * virtual function is. When the last one has left the VLAN, the entry is cleared. */
 static void vlan_set(struct igb_vfs *v, u32 n, u32 vlan, bool on) {
     u32 reg = IGB_VLVF + 4 * vlan_entry(v, vlan), e = igb_read(v->nic, reg);
     u32 own = 1u << (VLVF_POOL + IGB_OWN), bit = 1u << (VLVF_POOL + n);
@@ -148,7 +151,7 @@ static void vf_scrub(struct igb_vfs *v, u32 n) {
     igb_write(v->nic, mailbox, 0);
 }
 
-/* Virtual function n begins: it gets its filters, and its address in the answer. */
+/* Virtual function n begins to work: it gets its filters, and its address in the answer. */
 static void vf_begin(struct igb_vfs *v, u32 n, u32 *word) {
     u8 mac[8] = { 0 };
 
@@ -205,9 +208,9 @@ static bool pf_ask(struct igb_vfs *v, u32 n, const u32 *word) {
     }
 }
 
-/* Takes the mailbox of virtual function n. False: the virtual function holds it. We do not wait for
- * it, since it might hold it for ever; we take the mailbox away instead, and its message is
- * lost. */
+/* Takes the mailbox of virtual function n. Returns false if the virtual function holds the mailbox.
+ * We do not wait for it, because it might hold the mailbox for ever. We take the mailbox away
+ * instead, and its message is lost. */
 static bool pf_take_mailbox(struct igb_vfs *v, u32 n) {
     igb_write(v->nic, IGB_PF_MAILBOX + 4 * n, IGB_PF_PFU);
     if (igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_PFU) return true;
@@ -242,7 +245,8 @@ static void pf_answer(struct igb_vfs *v, u32 n) {
     vf->unread = true;
 }
 
-/* Whether the virtual function may ask once more in this window of time; counts that. */
+/* Counts a message of the virtual function. Returns whether it may ask once more in this window of
+ * time. */
 static bool may_ask(struct igb_vf *vf, u64 now) {
     if (now - vf->window >= WINDOW) {
         vf->window = now;
@@ -253,9 +257,9 @@ static bool may_ask(struct igb_vf *vf, u64 now) {
     return true;
 }
 
-/* Tells virtual function n that the link has changed. If the mailbox holds an answer that was
- * perhaps not read yet, or a message of the virtual function, that must not be overwritten: it is
- * told another time. */
+/* Tells virtual function n that the link has changed. The mailbox may hold an answer that was
+ * perhaps not read yet, or a message of the virtual function. These must not be overwritten, so the
+ * virtual function is told another time. */
 static void tell_link(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
 
@@ -296,8 +300,8 @@ u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u64 due = ~0ull;
 
     if (!find_vfs(v)) return ~0ull;
-    /* MBVFICR is read first. Otherwise a virtual function that is reset and asks between the two
-     * reads would be answered before its reset is seen, and then cut off. */
+    /* MBVFICR is read first. Otherwise, if a virtual function is reset and asks between the two
+     * reads, it would be answered before its reset is seen, and cut off after that. */
     asked = igb_read(v->nic, IGB_MBVFICR);
     reset = igb_read(v->nic, IGB_VFLRE);
     igb_write(v->nic, IGB_VFLRE, reset);
@@ -312,7 +316,8 @@ u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
         }
         if (asked & 0x10000u << n) vf->unread = false;
         if (asked & 1u << n && may_ask(vf, now)) {
-            /* Cleared before the message is read, so that the next message sets it again. */
+            /* The bit is cleared before the message is read, so that the next message sets it
+             * again. */
             igb_write(v->nic, IGB_MBVFICR, 1u << n);
             pf_answer(v, n);
         } else if (asked & 1u << n) {
@@ -382,7 +387,8 @@ bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
     b = find_behind(v, mac);
     if (!b) return false;
     if (now - b->seen <= ECHO_AGE) return true;
-    b->seen = 0; /* not ours any more: its owner has moved to the other side of the cable */
+    /* It is not behind us any more: its owner has moved to the other side of the cable. */
+    b->seen = 0;
     set_address(v, first_behind() + (u32)(b - v->behind), NULL, IGB_OWN);
     return false;
 }

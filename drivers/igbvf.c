@@ -1,3 +1,4 @@
+/* The driver of a virtual function of Intel's 82576 card. igbvf.h explains it. */
 #include "drivers/igbvf.h"
 
 #include <takt/errno.h>
@@ -19,8 +20,8 @@ static int igbvf_broken(struct igbvf *n, int error, const char *why) {
 
 /* ---- the mailbox ---- */
 
-/* The mailbox's bits. Reading clears some of them, so these are kept in n->unused until somebody
- * has used them. */
+/* Returns the bits of the mailbox. Reading the register clears some of them, so these are kept in
+ * n->unused until a caller has used them. */
 static u32 mailbox_state(struct igbvf *n) {
     u32 v = vf_get(n, IGB_VF_MAILBOX);
 
@@ -28,8 +29,8 @@ static u32 mailbox_state(struct igbvf *n) {
     return v | n->unused;
 }
 
-/* Waits until the bit is set (`on`) or clear, and uses it up. False: it is not by the time
- * `until`. */
+/* Waits until the bit is set (`on`) or clear, and uses it up. Returns false if it is not so by the
+ * time `until`. */
 static bool wait_for_bit(struct igbvf *n, u32 bit, bool on, u64 until) {
     while (!(mailbox_state(n) & bit) == on) {
         if (n->env->now() >= until) return false;
@@ -56,7 +57,7 @@ static bool fetch_message(struct igbvf *n, u32 *word, u32 nr, u64 until) {
     return true;
 }
 
-/* Sends a request of `nr` words; its answer replaces it in `word`. Returns 0, or
+/* Sends a request of `nr` words. The answer replaces it in `word`. Returns 0, or
  *   -EPERM      the physical function refuses
  *   -ETIMEDOUT  it does not answer
  *   -EIO        it answers nonsense */
@@ -66,7 +67,7 @@ static int pf_request(struct igbvf *n, u32 *word, u32 nr) {
 
     if (!take_mailbox(n, until))
         return igbvf_broken(n, -ETIMEDOUT, "the physical function keeps the mailbox");
-    /* of an earlier message, which is overwritten */
+    /* These bits belong to an earlier message, which is overwritten. */
     n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK);
     for (u32 i = 0; i < nr; i++) vf_set(n, IGB_VF_MEMORY + 4 * i, word[i]);
     vf_set(n, IGB_VF_MAILBOX, IGB_VF_REQ);
@@ -89,7 +90,7 @@ static bool mac_given(struct igbvf *n, const u32 *word) {
     return !(n->mac[0] & 1) && (word[1] || word[2] & 0xffff);
 }
 
-/* Resets the function, waits for the physical one, and asks it for an address. */
+/* Resets the function, waits for the physical function, and asks it for an address. */
 static int greet(struct igbvf *n) {
     u64 until = n->env->now() + IGBVF_PATIENCE;
     u32 word[3] = { IGB_MSG_RESET };
@@ -130,7 +131,7 @@ int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct 
         if (env->now() >= until) return igbvf_broken(n, -ETIMEDOUT, "its queue does not start");
         env->relax();
     }
-    nic_receive_refill(&n->ring); /* not before the queue is on: 4.5.9 */
+    nic_receive_refill(&n->ring); /* the queue has to be on first: 4.5.9 */
     return 0;
 }
 
@@ -186,7 +187,9 @@ bool igbvf_check(struct igbvf *n) {
     if (v & (IGB_VF_RSTI | IGB_VF_RSTD) || !(vf_get(n, RX + IGB_DCTL) & IGB_DCTL_ON)) return false;
     if (v & IGB_VF_PFSTS) {
         n->unused &= ~IGB_VF_PFSTS;
-        fetch_message(n, word, 1, 0); /* the link's state is in a register of our own */
+        /* The message only says that the link has changed; its state is in a register of our own.
+         */
+        fetch_message(n, word, 1, 0);
     }
     return true;
 }

@@ -1,3 +1,4 @@
+/* One direction of an emulated link. netem.h explains it. */
 #include "drivers/netem.h"
 
 void netem_init(struct netem *n, const struct netem_params *p) {
@@ -13,8 +14,8 @@ static u32 random32(struct netem *n) { /* xorshift64* */
     return (u32)(n->rng * 0x2545f4914f6cdd1dull >> 32);
 }
 
-/* Draws both random numbers for each frame, so that the sequence of delays is the same with and
- * without loss. */
+/* Both random numbers are drawn for each frame, so that the sequence of delays is the same with
+ * loss and without. */
 u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     u32 chance = random32(n), wobble = random32(n);
     u64 due;

@@ -1,5 +1,5 @@
-/* One direction of an emulated link: a wire of some rate, and behind it a delay with jitter, and
- * loss. It is like Linux's netem, but keeps frames in order. The caller says what time it is. */
+/* One direction of an emulated link: a wire with a rate, and after it a delay with jitter, and
+ * loss. It is like Linux's netem, but it keeps frames in order. The caller passes the time. */
 #ifndef DRIVERS_NETEM_H
 #define DRIVERS_NETEM_H
 
@@ -10,13 +10,13 @@ struct netem_params {
     /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
     u64 delay, jitter;
     u32 loss;  /* probability, in parts of 2^32 */
-    u32 queue; /* the most frames that the link holds, waiting or under way */
+    u32 queue; /* the most frames that the link holds, those that wait and those on their way */
     u64 seed;
 };
 
 struct netem {
     struct netem_params p;
-    u64 rng;
+    u64 rng;       /* state of the random numbers */
     u64 wire_free; /* when the wire has sent all that it was given, ns */
     u64 last_due;  /* when the last frame arrives, ns */
     u32 held;      /* frames that the link holds */
@@ -25,14 +25,14 @@ struct netem {
 #define NETEM_FULL 0ull    /* the queue is full */
 #define NETEM_LOST (~0ull) /* the frame was sent and will not arrive */
 
-void netem_init(struct netem *n, const struct netem_params *p);
-/* Whether the link changes anything: if not, frames need not go through it. */
+void netem_init(struct netem *n, const struct netem_params *p); /* Makes a link. *p is copied. */
+/* Returns whether the link changes anything. If it does not, frames need not go through it. */
 static inline bool netem_active(const struct netem *n) {
     return n->p.rate || n->p.delay || n->p.jitter || n->p.loss;
 }
-/* Gives a frame of `bytes` to the link at `now`. Returns when it arrives, never before a frame that
- * was sent earlier; or NETEM_FULL or NETEM_LOST. The link holds a frame that is to arrive until
- * netem_arrived(). */
+/* Gives a frame of `bytes` to the link at the time `now`. Returns the time at which it arrives,
+ * which is never before that of a frame that was sent earlier; or NETEM_FULL or NETEM_LOST. The
+ * link holds a frame that will arrive until netem_arrived(). */
 u64 netem_send(struct netem *n, u64 now, u32 bytes);
 void netem_arrived(struct netem *n);
 

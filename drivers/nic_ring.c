@@ -1,3 +1,4 @@
+/* The rings of Intel's network cards. nic_ring.h explains them, and names the manuals. */
 #include "drivers/nic_ring.h"
 #include <takt/io.h>
 
@@ -18,11 +19,12 @@ enum { BASE_LOW = 0x00, BASE_HIGH = 0x04, LENGTH = 0x08, HEAD = 0x10, TAIL = 0x1
 #define COMMAND_DATA   0x20300000u /* an advanced descriptor, of data */
 #define PAYLOAD_SHIFT  14
 
-/* A descriptor. What the device writes back to a receiver's one: in the legacy kind, `low` has the
- * length and a sum, `high` status and errors; in the advanced kind, `low` has status and errors,
- * `high` the length and a VLAN. Before that, `low` and `high` of the advanced kind are the address
- * of a buffer for headers, which we do not use; and the device overwrites `addr` as well. A
- * transmitter's descriptor has the command and the length in `low`, in both kinds. */
+/* A descriptor. What the device writes back to a receive descriptor depends on its kind. In the
+ * legacy kind, `low` has the length and a sum, and `high` status and errors. In the advanced kind,
+ * `low` has status and errors, and `high` the length and a VLAN. Before that, `low` and `high` of
+ * the advanced kind are the address of a buffer for headers, which we do not use; and the device
+ * overwrites `addr` as well. A transmit descriptor has the command and the length in `low`, in both
+ * kinds. */
 struct nic_desc {
     u64 addr;
     u32 low, high;
@@ -69,7 +71,7 @@ void nic_ring_init(struct nic_ring *r, const struct nic_ring_kind *kind, volatil
 /* ---- sending ---- */
 
 /* Frees the buffers of frames that were sent. The device reports only on the last one of each group
- * of kind.report frames; it sends in order, so it has then sent the whole group. */
+ * of kind.report frames. It sends in order, so it has sent the whole group then. */
 static void reclaim(struct nic_ring *r) {
     for (;;) {
         u32 last = r->tx_oldest | (r->kind.report - 1), n = last - r->tx_oldest + 1;

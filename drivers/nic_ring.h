@@ -12,8 +12,8 @@
 
 #include <takt/types.h>
 
-#define NIC_RING        128u  /* descriptors each way; one of them always is free */
-#define NIC_BUFFER      2048u /* bytes of each */
+#define NIC_RING        128u  /* descriptors for each direction; one of them is always free */
+#define NIC_BUFFER      2048u /* bytes of the buffer of each descriptor */
 #define NIC_FRAME       1518u /* the longest, with a VLAN tag */
 #define NIC_RING_MEMORY (2 * NIC_RING * (16 + NIC_BUFFER))
 
@@ -21,7 +21,7 @@ struct nic_desc; /* as the device has it */
 
 struct nic_ring_kind {
     bool advanced;
-    u32 report; /* a power of two: the device reports each time that it has sent so many frames */
+    u32 report; /* a power of two: the device reports once for so many sent frames */
 };
 
 struct nic_ring {
@@ -30,34 +30,36 @@ struct nic_ring {
     volatile u8 *rx_regs, *tx_regs;
     volatile struct nic_desc *rx, *tx;
     u8 *rx_buffer, *tx_buffer;
-    u64 rx_addr, tx_addr; /* of the buffers, for the device */
-    u32 rx_at;            /* where the next frame comes */
+    u64 rx_addr, tx_addr; /* addresses of the buffers, as the device knows them */
+    u32 rx_at;            /* where the next frame will come */
     u32 rx_given;         /* up to here, the device may use the descriptors */
-    u32 tx_at;            /* where the next frame to send goes */
+    u32 tx_at;            /* where the next frame to be sent goes */
     u32 tx_told;          /* up to here, the device was told of frames */
     u32 tx_oldest;        /* the oldest frame that the device may still read */
-    /* the next part belongs to a frame that is too long: it is skipped, up to the last one */
+    /* The next part belongs to a frame that is too long. The parts are skipped, up to the last one.
+     */
     bool skip;
     u64 received, sent;
     u64 bad; /* frames received that were too long or had errors */
 };
 
-/* The bytes of an Ethernet address, from the two registers in which Intel's cards have it. */
+/* Stores the bytes of an Ethernet address from the two registers in which Intel's cards have it. */
 static inline void nic_mac_of(u32 low, u32 high, u8 mac[6]) {
     for (u32 i = 0; i < 4; i++) mac[i] = (u8)(low >> 8 * i);
     mac[4] = (u8)high;
     mac[5] = (u8)(high >> 8);
 }
 
-/* Tells the device of its rings, both empty. `rx_regs`, `tx_regs`: the registers of the queue, from
- * the low half of the ring's address on. `memory`: NIC_RING_MEMORY bytes, aligned to 4096, zeroed;
- * the rings' from now on. dma_addr returns the address at which the device finds what is at p; all
- * of `memory` must be in one piece there. */
+/* Tells the device where its rings are. Both are empty. `rx_regs` and `tx_regs` are the registers
+ * of the queue, beginning with the low half of the ring's address. `memory` is NIC_RING_MEMORY
+ * bytes, aligned to 4096 and zeroed, which belong to the rings from now on. dma_addr() returns the
+ * address at which the device finds what is at `p`; all of `memory` has to be in one piece there.
+ */
 void nic_ring_init(struct nic_ring *r, const struct nic_ring_kind *kind, volatile u8 *rx_regs,
                    volatile u8 *tx_regs, void *memory, u64 (*dma_addr)(const void *p));
 
-/* Returns the buffer for the next frame to send, of NIC_BUFFER bytes. NULL: all buffers are on
- * their way. */
+/* Returns the buffer for the next frame to be sent, of NIC_BUFFER bytes, or NULL if all buffers are
+ * on their way. */
 void *nic_send_buffer(struct nic_ring *r);
 /* Queues the frame of `len` bytes (1 to NIC_FRAME) that was written to that buffer. */
 void nic_send_put(struct nic_ring *r, u32 len);
@@ -67,10 +69,10 @@ void nic_send_kick(struct nic_ring *r);
 /* Returns the length of the oldest frame received, and where it is, or 0 if there is none. The
  * frame stays until nic_receive_next(). */
 u32 nic_receive(struct nic_ring *r, const void **frame);
-/* Done with that frame. */
+/* The caller has finished with that frame. */
 void nic_receive_next(struct nic_ring *r);
-/* Gives the device the buffers of frames that are done with. Call it after one or many frames; also
- * once at the start, when the queue is on. */
+/* Gives the device the buffers of frames that the caller has finished with. Call it after one or
+ * many frames, and once at the start, when the queue is on. */
 void nic_receive_refill(struct nic_ring *r);
 
 #endif

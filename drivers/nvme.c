@@ -1,3 +1,5 @@
+/* The driver of the disk behind an NVM Express controller. nvme.h explains it, and says which
+ * specification the numbers of sections belong to. */
 #include "drivers/nvme.h"
 
 #include <takt/errno.h>
@@ -19,7 +21,7 @@ enum {
 #define CC_SIZES    (6u << 16 | 4u << 20) /* entries of 64 and of 16 bytes; pages of 4 KiB */
 #define CSTS_RDY    BIT(0)
 #define CSTS_CFS    BIT(1)
-#define GONE        0xffffffffu /* what is read where nobody answers */
+#define GONE        0xffffffffu /* what a read returns where no device answers */
 
 enum { CREATE_SQ = 1, CREATE_CQ = 5, IDENTIFY = 6, SET_FEATURES = 9 };
 
@@ -81,7 +83,7 @@ static void queue_put(struct nvme_queue *q, const struct nvme_entry *e) {
     q->tail = (q->tail + 1) % q->size;
 }
 
-/* Tells the device of the commands that were put. */
+/* Tells the device of the commands that were put into the queue. */
 static void queue_tell(struct nvme_queue *q) {
     if (q->told == q->tail) return;
     q->told = q->tail;
@@ -89,7 +91,7 @@ static void queue_tell(struct nvme_queue *q) {
     mmio_write32(q->doorbell, q->tail);
 }
 
-/* Copies the next completion to *c. False: there is none. */
+/* Copies the next completion to *c. Returns false if there is none. */
 static bool queue_take(struct nvme_queue *q, struct nvme_completion *c) {
     volatile struct nvme_completion *e = &q->completion[q->head];
 
@@ -102,7 +104,7 @@ static bool queue_take(struct nvme_queue *q, struct nvme_completion *c) {
     return true;
 }
 
-/* The status code and its type (4.6.1); 0: the command succeeded. */
+/* Returns the status code and its type (4.6.1); 0 means that the command succeeded. */
 static u32 status_of(const struct nvme_completion *c) { return c->last >> 17 & 0x7ff; }
 
 /* Tells the device that it may use the places of completions that were taken. */
@@ -137,7 +139,8 @@ static int nvme_enable(struct nvme *n, const struct device_env *env, u32 stride,
     return 0;
 }
 
-/* Does an admin command and waits for its end. False: it failed, or did not end in time. */
+/* Does an admin command and waits for its end. Returns false if it failed, or did not end in time.
+ */
 static bool admin(struct nvme *n, const struct device_env *env, const struct nvme_entry *e) {
     u64 end = env->now() + NVME_PATIENCE;
     struct nvme_completion c;
@@ -152,8 +155,8 @@ static bool admin(struct nvme *n, const struct device_env *env, const struct nvm
     return (u16)c.last == e->id && !status_of(&c);
 }
 
-/* The number in bytes [at, at + bytes) of what IDENTIFY gave, little-endian. It need not be
- * aligned. */
+/* Returns the number in bytes [at, at + bytes) of what IDENTIFY gave. It is little-endian, and need
+ * not be aligned. */
 static u64 page_field(const u8 *page, u32 at, u32 bytes) {
     u64 v = 0;
 
@@ -161,11 +164,11 @@ static u64 page_field(const u8 *page, u32 at, u32 bytes) {
     return v;
 }
 
-/* What IDENTIFY tells of the controller: 5.15.2.2. */
+/* Checks what IDENTIFY tells of the controller (5.15.2.2), and notes what we need. */
 static int identify_controller(struct nvme *n, const u8 *page) {
-    /* log2 of the least size of entries, and << 4 of the largest */
+    /* The least size of entries as log2 in bits 0 to 3, and the largest in bits 4 to 7. */
     u32 sq = page[512], cq = page[513];
-    /* log2 of the pages that a command may move; 0: any number */
+    /* log2 of the number of pages that a command may move; 0: any number. */
     u32 shift = page[77];
     u32 transfer = NVME_TRANSFER;
 
@@ -181,7 +184,7 @@ static int identify_controller(struct nvme *n, const u8 *page) {
     return 0;
 }
 
-/* What IDENTIFY tells of namespace 1: 5.15.2.1. */
+/* Checks what IDENTIFY tells of namespace 1 (5.15.2.1), and notes what we need. */
 static int identify_namespace(struct nvme *n, const u8 *page) {
     u32 format = page[26] & 15, layout;
 
@@ -210,8 +213,8 @@ static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     return identify_namespace(n, page);
 }
 
-/* Makes queue 1 of each kind, in one piece of memory, with interrupts by vector 0: 5.21.1.7, 5.3,
- * 5.4. */
+/* Makes queue 1 of each kind, in one piece of memory, with interrupts by vector 0 (5.21.1.7, 5.3,
+ * 5.4). */
 static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 size, u8 *entries,
                             u8 *completions) {
     struct nvme_entry all[] = {
@@ -281,7 +284,8 @@ static bool command_is_valid(const struct nvme *n, const struct nvme_command *c)
     return false;
 }
 
-/* Tells the command of its buffer (4.3): one page, or two, or one and a list of the others. */
+/* Tells the command where its buffer is (4.3): one page, or two, or one and a list of the others.
+ */
 static void set_pages(struct nvme *n, struct nvme_entry *e, u32 slot, const u8 *buffer, u32 bytes) {
     u32 more = (u32)((bytes - 1) / PAGE_SIZE);
 
@@ -332,8 +336,8 @@ static void end_command(struct nvme *n, u32 slot, int error) {
     c->done(c, error);
 }
 
-/* The controller is broken: switches it off, so that it reads and writes nothing any more (if it
- * still obeys), and ends all commands. */
+/* Called when the controller is broken. Switches it off, so that it reads and writes nothing any
+ * more, if it still obeys. Ends all commands. */
 static void switch_off(struct nvme *n, const char *why) {
     n->why = why;
     nvme_set(n, CC, 0);
@@ -341,8 +345,8 @@ static void switch_off(struct nvme *n, const char *why) {
         if (n->slot[i].c) end_command(n, i, -EIO);
 }
 
-/* The slot of the command that a completion names. Returns n->depth if there is no such command:
- * each slot counts its commands, so that an old completion is not taken for that of the next
+/* Returns the slot of the command that a completion names, or n->depth if there is no such command.
+ * Each slot counts its commands, so that an old completion is not taken for that of the next
  * command. */
 static u32 completed_slot(const struct nvme *n, const struct nvme_completion *c) {
     u32 slot = c->last & 0xff;
@@ -354,8 +358,8 @@ static u32 completed_slot(const struct nvme *n, const struct nvme_completion *c)
     return slot;
 }
 
-/* Ends commands that have completed, but no more than were under way at the start: commands that
- * are submitted meanwhile have not been shown to the device, so a completion of one of them would
+/* Ends commands that have completed, but no more of them than were under way at the start. Commands
+ * that are submitted meanwhile were not shown to the device, so a completion of one of them would
  * be false. */
 static bool reap(struct nvme *n) {
     struct nvme_completion c;

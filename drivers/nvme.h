@@ -44,7 +44,7 @@ struct nvme_command {
     void (*done)(struct nvme_command *c, int error);
 };
 
-struct nvme_entry; /* of queues, as the device has them */
+struct nvme_entry; /* an entry of a queue, as the device has it */
 struct nvme_completion;
 
 struct nvme_queue {
@@ -54,7 +54,8 @@ struct nvme_queue {
     volatile struct nvme_completion *completion;
     u32 size, stride;
     u32 id;
-    u32 tail, told;  /* where the next command goes; up to where the device was told of commands */
+    /* Where the next command goes; up to where the device has been told of commands. */
+    u32 tail, told;
     u32 head, phase; /* where the next completion comes; the phase that marks it as new */
 };
 
@@ -63,7 +64,7 @@ struct nvme {
     volatile u8 *regs;
     u64 (*dma_addr)(const void *p);
     u64 blocks;
-    u32 max_blocks; /* that a command may move */
+    u32 max_blocks; /* how many blocks a command may move */
     u32 depth;      /* the most commands that may be under way */
     bool discards;
     char serial[20]; /* printable, filled with blanks */
@@ -76,9 +77,11 @@ struct nvme {
         u64 began;              /* ns */
         u32 generation;         /* counts the commands of the slot */
     } slot[NVME_QUEUE];
-    u32 under_way;
-    u64 check; /* when to look whether the controller is alive, if it does not interrupt, ns */
-    /* the controller is broken: what it did, such as "it does not answer"; NULL: it is not */
+    u32 under_way; /* how many commands are under way */
+    /* When the controller does not interrupt: the time at which we look whether it is alive, ns. */
+    u64 check;
+    /* What the controller did that showed it to be broken, such as "it does not answer"; NULL: it
+     * works. */
     const char *why;
     u64 commands, errors;
     u32 last_error; /* status code and type of the last command that failed (4.6.1) */
@@ -101,7 +104,8 @@ void nvme_kick(struct nvme *n);
 /* Ends the commands that the device is done with, and looks whether the controller is alive. Call
  * it after an interrupt, and when nvme_due() says so. Returns whether a command has ended. */
 bool nvme_run(struct nvme *n, u64 now);
-/* When to call nvme_run() even without an interrupt, ns; ~0: no command is under way. */
+/* Returns the time at which to call nvme_run() even without an interrupt, ns; ~0 means that no
+ * command is under way. */
 u64 nvme_due(const struct nvme *n);
 
 #endif

@@ -1,3 +1,4 @@
+/* Reads the options of back ends. options.h has the contracts. */
 #include "drivers/options.h"
 
 /* If the text at `p` begins with `prefix`, returns what follows, else NULL. */
@@ -7,7 +8,7 @@ static const char *after(const char *p, const char *prefix) {
     return p;
 }
 
-/* Returns what follows `key=` in the options at `p`. NULL: the key is not there. */
+/* Returns what follows `key=` in the options at `p`. Returns NULL if the key is not there. */
 static const char *find_option(const char *p, const char *key) {
     while (*p) {
         const char *rest;
@@ -20,7 +21,7 @@ static const char *find_option(const char *p, const char *key) {
     return NULL;
 }
 
-/* Whether the next word at `p` is `word`. */
+/* Returns whether the next word at `p` is `word`. */
 static bool word_is(const char *p, const char *word) {
     const char *rest = after(p, word);
 
@@ -44,8 +45,8 @@ static const struct unit times[] = {
 };
 static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
 
-/* Reads "digits [. digits] unit" to millionths of what the unit's factor is in. False: it is no
- * such value, or too large. */
+/* Reads "digits [. digits] unit". The value is in millionths of the smallest unit. Returns false if
+ * the text is not such a value, or if it is too large. */
 static bool parse_value(const char *p, const struct unit *units, u64 *millionths) {
     u64 v = 0, scale = 1000000;
     bool point = false;
@@ -82,7 +83,7 @@ static bool share_value(const char *p, u32 *v) {
     return true;
 }
 
-/* The value of a hexadecimal digit; -1: it is none. */
+/* Returns the value of a hexadecimal digit, or -1 if the character is not a digit. */
 static int hex(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;

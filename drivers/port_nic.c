@@ -1,22 +1,25 @@
+/* A network card as a port of the bridge. port_nic.h explains it. */
 #include "drivers/port_nic.h"
 #include <takt/errno.h>
 
-#define SHORTEST       60   /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
+/* Bytes of the shortest frame on a wire, without its check sequence (IEEE 802.3). */
+#define SHORTEST       60
 #define IGB_INTERRUPTS 8000 /* a second */
 
 struct port_nic_kind {
     u32 id;
     const char *name;
-    u64 size; /* bytes that BAR 0 has at least */
+    u64 size; /* how many bytes BAR 0 has at least */
     int (*init)(struct port_nic *p, volatile void *regs, u64 (*dma_addr)(const void *p));
     void (*start)(struct port_nic *p);
     void (*interrupt)(struct port_nic *p);
     u64 (*missed)(struct port_nic *p);
-    /* These three are NULL for cards that need them not. */
+    /* The next three are NULL for cards that do not need them. */
     void (*run)(struct port_nic *p); /* does what is due */
     bool (*may_send)(struct port_nic *p,
-                     const u8 *from); /* false: the address is that of a virtual function */
-    /* the card shows us a frame that we have sent */
+                     /* Returns false if the address is that of a virtual function. */
+                     const u8 *from);
+    /* Returns whether the card shows us a frame that we have sent. */
     bool (*is_echo)(struct port_nic *p, const u8 *from);
 };
 
@@ -107,7 +110,7 @@ bool port_nic_known(u32 id) { return kind_of(id); }
 
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p)) {
-    /* emulates nothing: the card has a real wire */
+    /* This link emulates nothing, because the card has a real wire. */
     static const struct netem_params wire = { .queue = 1 };
     const size_t pages = NIC_RING_MEMORY / PAGE_SIZE;
     int error;

@@ -1,4 +1,4 @@
-/* Source: PC16550D data sheet, section 8. */
+/* The driver of a 16550 serial port. Source: PC16550D data sheet, section 8. */
 #include "drivers/uart.h"
 
 #include <takt/io.h>
@@ -24,7 +24,7 @@ enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
 #define LSR_DATA     0x01
 #define LSR_OVERRUN  0x02
 #define LSR_EMPTY    0x20 /* the transmit FIFO is empty */
-#define LSR_IDLE     0x40 /* and the shift register too */
+#define LSR_IDLE     0x40 /* the transmit FIFO and the shift register are empty */
 #define LSR_GONE     0xff /* nothing drives the bus: no 16550 has all bits set */
 #define BASE_RATE    115200u
 

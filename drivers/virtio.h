@@ -14,7 +14,7 @@
 #define VRING_AVAIL_NO_IRQ      1
 #define VRING_USED_NO_NOTIFY    1
 
-#define VRING_AVAIL_BYTES(size) (6 + 2 * (u64)(size)) /* both with the event index at the end */
+#define VRING_AVAIL_BYTES(size) (6 + 2 * (u64)(size)) /* both count the event index at the end */
 #define VRING_USED_BYTES(size)  (6 + 8 * (u64)(size))
 
 struct vring_desc {
@@ -25,7 +25,8 @@ struct vring_desc {
 
 struct vring_avail {
     u16 flags, idx;
-    /* behind it: u16 used_event, the used index after which the driver wants an interrupt */
+    /* After the array comes u16 used_event: the used index after which the driver wants an
+     * interrupt. */
     u16 ring[];
 };
 
@@ -35,11 +36,12 @@ struct vring_used_elem {
 
 struct vring_used {
     u16 flags, idx;
-    /* behind it: u16 avail_event, likewise for notifications of the device */
+    /* After the array comes u16 avail_event, the same for notifications of the device. */
     struct vring_used_elem ring[];
 };
 
-/* Whether an index has passed `event` on its way from `old` to `now` (2.7.7.2, 2.7.10.1). */
+/* Returns whether an index has passed `event` on its way from `old` to `now` (2.7.7.2, 2.7.10.1).
+ */
 static inline bool vring_need_event(u16 event, u16 now, u16 old) {
     return (u16)(now - event - 1) < (u16)(now - old);
 }

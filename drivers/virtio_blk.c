@@ -1,3 +1,4 @@
+/* The driver of a virtio block device. virtio_blk.h explains it. */
 #include "drivers/virtio_blk.h"
 #include <takt/errno.h>
 
@@ -40,7 +41,7 @@ int virtio_blk_stop(struct virtio_blk *b) {
     return 0;
 }
 
-/* Whether the disk has requests of that type. */
+/* Returns whether the disk has requests of that type. */
 static bool has_type(const struct virtio_blk *b, enum virtio_blk_type type) {
     switch (type) {
     case VIRTIO_BLK_IN:
@@ -51,7 +52,8 @@ static bool has_type(const struct virtio_blk *b, enum virtio_blk_type type) {
     }
 }
 
-/* Bytes of data that the request moves; -EINVAL or -ENOSYS as virtio_blk_submit() has them. */
+/* Returns how many bytes of data the request moves, or -EINVAL or -ENOSYS as virtio_blk_submit()
+ * does. */
 static i64 request_bytes(struct virtio_blk *b, const struct virtio_blk_request *q) {
     u64 bytes = 0, sectors;
 
@@ -81,7 +83,7 @@ int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
     if (bytes < 0) return (int)bytes;
     q->hdr = (struct virtio_blk_hdr){ .type = q->type };
     if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) q->hdr.sector = q->sector;
-    q->status = 0xff; /* none of the statuses that a device may give */
+    q->status = 0xff; /* no status that a device may give */
     sg[nr++] = (struct vring_sg){ dma(&q->hdr), sizeof(q->hdr) };
     if (q->type == VIRTIO_BLK_DISCARD) {
         q->range = (struct virtio_blk_range){ q->sector, q->sectors, 0 };
@@ -91,7 +93,7 @@ int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
         sg[nr++] = (struct vring_sg){ dma(q->part[i].p), q->part[i].len };
     sg[nr++] = (struct vring_sg){ dma(&q->status), 1 };
     nr_out = nr - 1;                          /* the device reads all but the status, */
-    if (q->type == VIRTIO_BLK_IN) nr_out = 1; /* or of a read only the header */
+    if (q->type == VIRTIO_BLK_IN) nr_out = 1; /* or, for a read, only the header */
     error = vring_front_add(&b->ring, sg, nr_out, nr - nr_out, q);
     if (error) return error;
     b->in_flight++;

@@ -21,6 +21,8 @@ struct virtio_blk_request {
     u32 sectors; /* of a DISCARD */
     /* Called from virtio_blk_poll() with 0, -EIO, or -ENOSYS if the device does not know the
      * type. */
+    /* Called from virtio_blk_poll() with 0, with -EIO, or with -ENOSYS if the device does not know
+     * the type. */
     void (*done)(struct virtio_blk_request *q, int error);
     void *arg; /* for the caller's own use */
     /* for the driver's own use */
@@ -59,7 +61,7 @@ bool virtio_blk_flush_ring(struct virtio_blk *b);
 /* Ends the requests that the device is done with. Returns how many there were. */
 u32 virtio_blk_poll(struct virtio_blk *b);
 /* Asks for an interrupt when the next `n` requests are done, or all that are under way if these are
- * fewer. True: they are done already, and there may be no interrupt. */
+ * fewer. Returns true if they are done already; then there may be no interrupt. */
 bool virtio_blk_listen(struct virtio_blk *b, u32 n);
 
 #endif

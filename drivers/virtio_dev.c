@@ -1,7 +1,8 @@
+/* What drivers of all virtio devices have in common. virtio_dev.h has the contracts. */
 #include "drivers/virtio_dev.h"
 #include <takt/errno.h>
 
-#define RESET_TRIES 100000 /* the back end may have to wait for its turn on a CPU */
+#define RESET_TRIES 100000 /* the back end may have to wait until it gets a CPU */
 
 static void add_status(struct virtio_dev *d, u32 bit) {
     d->ops->set_status(d, d->ops->status(d) | bit);

@@ -1,5 +1,5 @@
 /* A virtio device as its driver sees it (virtio 1.2, 3.1): features, status, queues. The transport
- * is a table of functions: that of virtio_mmio.h, or a test's. */
+ * is a table of functions: that of virtio_mmio.h, or that of a test. */
 #ifndef DRIVERS_VIRTIO_DEV_H
 #define DRIVERS_VIRTIO_DEV_H
 
@@ -8,7 +8,7 @@
 struct virtio_dev;
 
 struct virtio_ops {
-    u64 (*features)(struct virtio_dev *d); /* those that the device offers */
+    u64 (*features)(struct virtio_dev *d); /* returns the features that the device offers */
     /* tells the device which ones the driver takes */
     void (*accept)(struct virtio_dev *d, u64 features);
     u32 (*status)(struct virtio_dev *d);
@@ -35,14 +35,14 @@ struct virtio_dev {
 int virtio_begin(struct virtio_dev *d, u64 wanted);
 /* Sets up queue number `queue` with at most `size` (a power of two) descriptors. Returns 0, or
  *   -ENODEV  the device has no such queue
- *   -ENOMEM */
+ *   -ENOMEM  there is too little memory */
 int virtio_queue(struct virtio_dev *d, u32 queue, struct vring_front *r, u32 size);
 /* Tells the device that the driver is ready. From now on the device may be notified. */
 void virtio_go(struct virtio_dev *d);
 /* Resets the device, which then uses no memory of the driver any more. Returns 0, or -ETIMEDOUT if
  * its back end does not answer: the memory of the rings must not be freed then. */
 int virtio_reset(struct virtio_dev *d);
-/* Whether the device is served. False: it needs a reset, or its back end is gone. */
+/* Returns whether the device is served. If it is not, it needs a reset, or its back end is gone. */
 bool virtio_alive(struct virtio_dev *d);
 /* Shows the device what was added to the ring, and notifies it if it wants that. Returns whether it
  * was notified. */

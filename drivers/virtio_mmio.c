@@ -1,3 +1,4 @@
+/* The transport of virtio devices whose registers are in memory. */
 #include "drivers/virtio_mmio.h"
 #include <takt/io.h>
 

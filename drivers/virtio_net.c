@@ -1,3 +1,4 @@
+/* The driver of a virtio network device. virtio_net.h explains it. */
 #include "drivers/virtio_net.h"
 #include <takt/errno.h>
 
@@ -22,7 +23,9 @@ void virtio_net_recycle(struct virtio_net *n, u8 *p) {
     struct vring_sg sg = { n->dev->env->dma_addr(p), n->buffer_size };
 
     vring_front_add(&n->rx, &sg, 0, 1,
-                    p); /* cannot fail: there are no more buffers than places in the ring */
+                    /* This cannot fail, because there are no more buffers than places in the ring.
+                     */
+                    p);
 }
 
 static void release_memory(struct virtio_net *n) {
@@ -98,7 +101,7 @@ int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
     return 0;
 }
 
-/* Takes a buffer that the device has filled. False: there is none. */
+/* Takes a buffer that the device has filled. Returns false if there is none. */
 static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
     u8 *p = vring_front_take(&n->rx, &part->len);
 
@@ -112,8 +115,9 @@ static void drop_frame(struct virtio_net *n, const struct virtio_net_frame *f) {
     n->rx_bad++;
 }
 
-/* Takes the further buffers of a frame that fills `count` buffers. False: the frame is not in
- * order, or has too many buffers; those that do not fit into *f are given back to the device. */
+/* Takes the further buffers of a frame that fills `count` buffers. Returns false if the frame is
+ * not in order, or has too many buffers; those that do not fit into *f are given back to the
+ * device. */
 static bool take_rest(struct virtio_net *n, struct virtio_net_frame *f, u32 count) {
     bool ok = count <= VIRTIO_NET_PARTS;
     struct virtio_net_part extra;

@@ -48,8 +48,8 @@ struct virtio_net {
     u8 mac[6];
     u16 mtu;
     u32 nr_buffers, buffer_size;
-    u8 *buffers;               /* receive buffers; NULL: they are the caller's */
-    void (*put)(void *buffer); /* as virtio_net_start_own() was given it */
+    u8 *buffers;               /* receive buffers; NULL: the caller has them */
+    void (*put)(void *buffer); /* the function that virtio_net_start_own() was given */
     struct virtio_net_slot *slots;
     u32 slot_pages;
     /* changed by the calls below */
@@ -73,12 +73,12 @@ int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u
  * nothing was freed then. */
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token));
 
-/* Takes the next frame that was received. False: there is none. Its buffers are the caller's until
- * it recycles them. */
+/* Takes the next frame that was received. Returns false if there is none. Its buffers are the
+ * caller's until it recycles them. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f);
 void virtio_net_recycle(struct virtio_net *n, u8 *buffer);
-/* Asks for an interrupt for the next frame. True: there is a frame already, and there may be no
- * interrupt. */
+/* Asks for an interrupt for the next frame. Returns true if there is a frame already; then there
+ * may be no interrupt. */
 static inline bool virtio_net_listen(struct virtio_net *n) { return vring_front_listen(&n->rx, 1); }
 /* Asks for no interrupts for frames. */
 static inline void virtio_net_ignore(struct virtio_net *n) { vring_front_ignore(&n->rx); }
@@ -93,10 +93,10 @@ int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 
 static inline bool virtio_net_can_csum(const struct virtio_net *n) {
     return n->dev->features & VIRTIO_NET_F_CSUM;
 }
-/* Takes the token of a frame that the device is done with. False: there is none. */
+/* Takes the token of a frame that the device is done with. Returns false if there is none. */
 bool virtio_net_sent(struct virtio_net *n, void **token);
 /* After -ENOSPC: asks for an interrupt when the device is done with half of the frames that it has.
- * True: it is done with them already, and there may be no interrupt. */
+ * Returns true if it is done with them already; then there may be no interrupt. */
 bool virtio_net_listen_sent(struct virtio_net *n);
 
 /* Shows the device what was sent and recycled. Returns whether that took a notification. */

@@ -1,3 +1,4 @@
+/* The device's side of a split ring. vring_back.h explains it. */
 #include "drivers/vring_back.h"
 #include <takt/abi.h>
 #include <takt/errno.h>
@@ -11,7 +12,7 @@ static u16 used_event(struct vring_back *r) { return load16(&r->avail->ring[r->s
 static u16 *avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
 
 void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
-    u64 end = w->low; /* of the part of the window that gpa is in */
+    u64 end = w->low; /* the end of the part of the window in which gpa is */
 
     if (gpa >= TAKT_HIGH_RAM) end = TAKT_HIGH_RAM + w->high;
     if (gpa > end || len > end - gpa) return NULL;
@@ -34,7 +35,7 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
 }
 
 /* Copies descriptor i. The barrier keeps the compiler from reading the original again, which the
- * front end may have changed meanwhile: what was checked must be what is used. */
+ * front end may have changed meanwhile. What was checked has to be what is used. */
 static struct vring_desc snapshot(const u8 *table, u32 i) {
     struct vring_desc d;
 
@@ -52,7 +53,7 @@ static bool add_segment(struct vring_back *r, struct vring_chain *c, const struc
         if (__builtin_add_overflow(c->in_len, d->len, &c->in_len)) return false;
         c->nr_in++;
     } else {
-        if (c->nr_in) return false; /* 2.7.4.2: those that the device reads come first */
+        if (c->nr_in) return false; /* those that the device reads come first: 2.7.4.2 */
         if (__builtin_add_overflow(c->out_len, d->len, &c->out_len)) return false;
         c->nr_out++;
     }
@@ -60,9 +61,9 @@ static bool add_segment(struct vring_back *r, struct vring_chain *c, const struc
     return true;
 }
 
-/* Reads the chain that begins with descriptor i. False: it breaks the rules. The loop ends even if
- * the chain goes round in a circle: each turn but one adds a segment, and their number is
- * bounded. */
+/* Reads the chain that begins with descriptor i. Returns false if it breaks the rules. The loop
+ * ends even if the chain goes round in a circle: each turn but one adds a segment, and their number
+ * is bounded. */
 static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     const u8 *table = r->desc;
     u32 limit = r->size;
@@ -71,7 +72,8 @@ static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     for (bool inside = false;; i = d.next) {
         if (i >= limit) return false;
         d = snapshot(table, i);
-        if (d.flags & VRING_DESC_INDIRECT) { /* 2.7.5.3: not within another, and the last */
+        /* Such a table must not be within another one, and has to be the last: 2.7.5.3. */
+        if (d.flags & VRING_DESC_INDIRECT) {
             if (inside || !r->indirect || d.flags & VRING_DESC_NEXT || !d.len || d.len % sizeof(d))
                 return false;
             table = window_at(r->window, d.addr, d.len);
@@ -91,7 +93,7 @@ static int vring_break(struct vring_back *r) {
     return -EINVAL;
 }
 
-/* How many chains there are to take, negative if the ring is broken. */
+/* Returns how many chains there are to take; a negative number means that the ring is broken. */
 static int available(struct vring_back *r) {
     if (r->broken) return -EINVAL;
     if (r->avail_next == r->avail_seen) {
@@ -158,8 +160,8 @@ void vring_back_ignore(struct vring_back *r) {
         store16(&r->used->flags, VRING_USED_NO_NOTIFY);
 }
 
-/* Copies bytes [offset, offset + len) of the segments to `to`; if that is NULL, copies `from` into
- * them. Returns how many bytes there were. */
+/* Copies bytes [offset, offset + len) of the segments to `to`. If `to` is NULL, copies from `from`
+ * into them. Returns how many bytes there were. */
 static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to,
                      const u8 *from) {
     u32 done = 0;
@@ -182,8 +184,8 @@ static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u
     return done;
 }
 
-/* Whether the bytes lie within the first segment, as nearly all copies do: that case need not be
- * slow. */
+/* Returns whether the bytes lie within the first segment. That is so for nearly all copies, so it
+ * is worth a fast way. */
 static bool in_first(const struct vring_seg *seg, u32 nr, u32 offset, u32 len) {
     return nr && offset <= seg->len && len <= seg->len - offset;
 }

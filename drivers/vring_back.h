@@ -20,8 +20,8 @@ struct vring_seg {
  * writes. The front end may still change the bytes of the segments at any time. */
 struct vring_chain {
     u16 head;            /* its first descriptor, by which it is given back */
-    u16 nr_out, nr_in;   /* segments that the device reads, and writes */
-    u32 out_len, in_len; /* bytes of these */
+    u16 nr_out, nr_in;   /* how many segments the device reads, and how many it writes */
+    u32 out_len, in_len; /* how many bytes these have */
     struct vring_seg seg[VRING_MAX_SEGS];
 };
 
@@ -33,15 +33,15 @@ struct vring_back {
     const u8 *desc;
     struct vring_avail *avail;
     struct vring_used *used;
-    /* in our own memory, where the front end cannot change them */
-    /* the next chain to take; up to where the front end has shown chains */
+    /* These are in our own memory, where the front end cannot change them. */
+    /* The next chain to take; up to where the front end has shown chains. */
     u16 avail_next, avail_seen;
     u16 used_next, used_shown; /* where the next used chain goes; up to where we have shown them */
     bool broken;
 };
 
-/* The place of the front end's memory [gpa, gpa + len) in ours. NULL: it is not wholly within the
- * window. */
+/* Returns where the front end's memory [gpa, gpa + len) is in ours, or NULL if it is not wholly
+ * within the window. */
 void *window_at(const struct takt_window *w, u64 gpa, u64 len);
 
 /* Sets the ring up as the front end describes it, by guest-physical addresses. Returns 0, or
@@ -50,7 +50,7 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
                     u64 desc, u64 avail, u64 used);
 /* Takes the next chain. Returns 1, 0 if there is none, or -EINVAL if the ring is broken. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c);
-/* Whether there is a chain to take. */
+/* Returns whether there is a chain to take. */
 bool vring_back_waiting(struct vring_back *r);
 /* Undoes the last `n` calls that took a chain: these chains, which must not have been put, are
  * taken again. */
@@ -61,14 +61,14 @@ void vring_back_put(struct vring_back *r, u16 head, u32 len);
 /* Shows the chains that were put since the last time. Returns whether the front end wants an
  * interrupt. */
 bool vring_back_flush(struct vring_back *r);
-/* Asks to be notified of the next chain. True: there is one already, and there may be no
+/* Asks to be notified of the next chain. Returns true if there is one already; then there may be no
  * notification. */
 bool vring_back_listen(struct vring_back *r);
 /* Asks for no notifications. Some may come nevertheless. */
 void vring_back_ignore(struct vring_back *r);
 
-/* Copies up to `len` bytes out of `nr` segments, or into them, from byte `offset` of all of them
- * on. Returns how many bytes there were. */
+/* Copy up to `len` bytes out of `nr` segments, or into them, beginning at byte `offset` of all of
+ * them together. They return how many bytes there were. */
 u32 vring_copy_out(void *to, const struct vring_seg *seg, u32 nr, u32 offset, u32 len);
 u32 vring_copy_in(const struct vring_seg *seg, u32 nr, u32 offset, const void *from, u32 len);
 

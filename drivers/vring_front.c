@@ -1,3 +1,4 @@
+/* The driver's side of a split ring. vring_front.h explains it. */
 #include "drivers/vring_front.h"
 #include <takt/errno.h>
 
@@ -35,7 +36,8 @@ void vring_front_fini(struct vring_front *r) {
     *r = (struct vring_front){ 0 };
 }
 
-/* A descriptor of a chain. `write`: the device writes to it. `next` is not used in the last one. */
+/* Makes a descriptor of a chain. `write` says that the device writes to the buffer. `next` is not
+ * used in the last descriptor. */
 static struct vring_desc desc_of(const struct vring_sg *sg, bool write, u16 next, bool last) {
     struct vring_desc d = { .addr = sg->addr, .len = sg->len };
 
@@ -94,7 +96,7 @@ bool vring_front_publish(struct vring_front *r) {
     return !(__atomic_load_n(&r->used->flags, __ATOMIC_RELAXED) & VRING_USED_NO_NOTIFY);
 }
 
-/* Gives the chain's descriptors back to the free list. Returns its token. */
+/* Puts the descriptors of a chain back into the free list. Returns the token of the chain. */
 static void *free_chain(struct vring_front *r, u32 head) {
     void *token = r->slot[head].token;
     u16 last = (u16)head;

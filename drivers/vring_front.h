@@ -7,7 +7,7 @@
 #include "drivers/env.h"
 #include "drivers/virtio.h"
 
-/* the longest chain that goes into a table of its own (indirect descriptors) */
+/* The longest chain that goes into a table of its own (indirect descriptors). */
 #define VRING_INDIRECT 8
 
 struct vring_sg {
@@ -16,9 +16,10 @@ struct vring_sg {
 };
 
 struct vring_slot {
-    void *token; /* of the chain that begins with this descriptor; NULL: none does */
-    u16 next;    /* the next descriptor in the free list, or in the chain */
-    u16 count;   /* how many descriptors that chain has */
+    /* The token of the chain that begins with this descriptor; NULL: none begins here. */
+    void *token;
+    u16 next;  /* the next descriptor in the free list, or in the chain */
+    u16 count; /* how many descriptors that chain has */
 };
 
 struct vring_front {
@@ -31,7 +32,7 @@ struct vring_front {
     struct vring_used *used;
     struct vring_slot *slot;
     size_t pages;
-    /* Not in the rings, where the device could change them. */
+    /* These are not in the rings, where the device could change them. */
     u16 free, nr_free; /* the first free descriptor; how many there are */
     /* where the next chain goes; up to where the device was shown chains */
     u16 avail_next, avail_shown;
@@ -54,17 +55,17 @@ int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out
  * notified. */
 bool vring_front_publish(struct vring_front *r);
 /* Takes a chain that the device is done with. Returns its token; *len is how many bytes the device
- * claims to have written. NULL: there is none. */
+ * claims to have written. Returns NULL if there is none. */
 void *vring_front_take(struct vring_front *r, u32 *len);
-/* Asks for an interrupt when the device is done with the next `after` chains. True: it is done with
- * them already, and there may be no interrupt. */
+/* Asks for an interrupt when the device is done with the next `after` chains. Returns true if it is
+ * done with them already; then there may be no interrupt. */
 bool vring_front_listen(struct vring_front *r, u16 after);
 /* Asks for no interrupts. Some may come nevertheless. */
 void vring_front_ignore(struct vring_front *r);
-/* Takes back a chain that the device has not given back; call it after the device was reset.
- * Returns its token. NULL: there is none left. */
+/* Takes back a chain that the device has not given back. Call it after the device was reset.
+ * Returns its token, or NULL if there is none left. */
 void *vring_front_drain(struct vring_front *r);
-/* How many chains the device has. */
+/* Returns how many chains the device has. */
 u32 vring_front_outstanding(const struct vring_front *r);
 
 #endif

@@ -1,12 +1,12 @@
-/* Lottery scheduling: at each decision the winner is drawn at random among those who wait, and each
- * has as many tickets as its VM has weight (C. Waldspurger and W. Weihl, "Lottery Scheduling:
- * Flexible Proportional-Share Resource Management", OSDI 1994, section 2):
+/* Lottery scheduling. At each decision the winner is drawn at random among the vCPUs that wait.
+ * Each of them has as many tickets as its VM has weight (C. Waldspurger and W. Weihl, "Lottery
+ * Scheduling: Flexible Proportional-Share Resource Management", OSDI 1994, section 2):
  *
- *   chance of v = tickets of v / tickets of all who wait
+ *   chance of v = tickets of v / tickets of all that wait
  *
- * So shares are by weight on average only: of n draws a VM with chance q wins n q, give or take
- * sqrt(n q (1 - q)). It is here to show where a policy gets random numbers: from
- * sched_random_below(), which makes a run depend on the seed of the VM file, and a replay draw the
+ * So shares follow the weights on average only. Of n draws, a VM with chance q wins n q, with a
+ * standard deviation of sqrt(n q (1 - q)). This policy shows where a policy gets random numbers:
+ * from sched_random_below(). A run then depends on the seed of the VM file, and a replay draws the
  * same winners again. */
 #include "sched/policy.h"
 
@@ -16,7 +16,8 @@ static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
 
 static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) = 256; }
 
-/* v waits: an idle pCPU may take it. Whoever runs is left alone until its slice is over. */
+/* V waits from now on: an idle pCPU may take it. A vCPU that runs is left alone until its slice is
+ * over. */
 static void offer(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -27,8 +28,9 @@ static void offer(struct sched_pool *p, struct sched_vcpu *v) {
 
 static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { offer(p, v); }
 
-/* Goes through those who wait and may run here, and takes away the tickets of each from `ticket`.
- * Returns the one with whom it runs out, or NULL; *tickets is how many all have. */
+/* Goes through the vCPUs that wait and may run here, and subtracts the tickets of each from
+ * `ticket`. Returns the vCPU at which nothing is left, or NULL. *tickets is how many tickets all of
+ * them have. */
 static struct sched_vcpu *holder(struct sched_pool *p, u32 cpu, u64 ticket, u64 *tickets) {
     *tickets = 0;
     list_for_each(d, &p->doms, struct sched_dom, in_pool)

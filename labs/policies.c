@@ -1,6 +1,6 @@
-/* The scheduling policies that there are, those of labs/ with them. The simulation always has
- * this list in place of that in hv/sched/pool.c; an image has it if it was made with
- * LABS=labs/NAME.c. New policies go to the end, because recordings name a policy by its number. */
+/* The list of scheduling policies with those of labs/. The simulation always has this list instead
+ * of the one in hv/sched/pool.c. An image has it if it was made with LABS=labs/NAME.c. New policies
+ * are added at the end, because recordings name a policy by its number. */
 #include "sched/policy.h"
 
 extern const struct sched_policy stride_policy, lottery_policy;

@@ -1,22 +1,23 @@
-/* Stride scheduling: whoever has the lowest pass runs next, and its pass grows by what it ran
- * over its VM's weight (C. Waldspurger and W. Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995,
- * section 2):
+/* Stride scheduling. The vCPU with the lowest pass runs next, and its pass grows by the time that
+ * it ran, divided by the weight of its VM (C. Waldspurger and W. Weihl, "Stride scheduling",
+ * MIT/LCS/TM-528, 1995, section 2):
  *
- *   pass += ran / weight            after a sleep: pass = max(pass, that of who was picked last)
+ *   pass += ran / weight
+ *   after a sleep: pass = max(pass, the pass of the vCPU that was picked last)
  *
- * so that CPU time is in proportion to weight, to a slice, whoever comes and goes. The worked
- * example of docs/writing-a-policy.md: without a queue, as the core knows who waits; each
- * decision looks at them all. */
+ * So CPU time is in proportion to weight, with an error of a slice, even if vCPUs come and go. This
+ * is the worked example of docs/writing-a-policy.md. It needs no queue, because the core knows
+ * which vCPUs wait; each decision looks at all of them. */
 #include "sched/policy.h"
 
 #define SLICE (10 * NS_PER_MS)
 #define SCALE 256 /* passes are ns at this weight */
 
 struct stride_vcpu {
-    u64 pass, since; /* since: running, charged up to here */
+    u64 pass, since; /* since: when it runs, the time up to which it was charged */
 };
 
-/* The pass of the vCPU that was picked last. */
+/* Returns the pass of the vCPU that was picked last. */
 static u64 *last_of(const struct sched_pool *p) { return (void *)p->priv; }
 static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
 static struct stride_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
@@ -25,7 +26,8 @@ static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) =
 
 static u64 passes(const struct sched_vcpu *v, u64 ran) { return ran * SCALE / *weight_of(v->dom); }
 
-/* v waits. A pCPU where it may run decides again if it is idle or its vCPU is two slices ahead. */
+/* V waits from now on. A pCPU where it may run decides again if it is idle, or if its vCPU is two
+ * slices ahead. */
 static void offer(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -42,7 +44,7 @@ static void offer(struct sched_pool *p, struct sched_vcpu *v) {
 }
 
 static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
-    vcpu_of(v)->pass = MAX(vcpu_of(v)->pass, *last_of(p)); /* a sleep is no saving */
+    vcpu_of(v)->pass = MAX(vcpu_of(v)->pass, *last_of(p)); /* sleeping saves nothing up */
     offer(p, v);
 }
 

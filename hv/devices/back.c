@@ -4,7 +4,7 @@
 #include "lib/string.h"
 #include "vcpu/hypercall.h"
 
-/* The number that names a device to back ends. */
+/* Returns the number by which back ends name a device. */
 static u32 handle_of(const struct device *d) { return d->vm->id * TAKT_MAX_DEVICES + d->number; }
 
 static struct device *device_of_handle(u32 handle) {
@@ -14,8 +14,8 @@ static struct device *device_of_handle(u32 handle) {
     return NULL;
 }
 
-/* Takes the lock and returns the device, if v's VM is to serve it. Otherwise returns NULL
- * without the lock, and *error is -ENOENT or, of a device that another VM serves, -EPERM. */
+/* Takes the lock and returns the device, if v's VM is to serve it. Otherwise returns NULL without
+ * the lock, and sets *error to -EPERM if another VM serves the device, or to -ENOENT. */
 static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
     struct device *d;
 
@@ -27,7 +27,7 @@ static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
     return NULL;
 }
 
-/* The same; and if nobody has offered the device *error is -EINVAL. */
+/* Does the same, and also refuses a device that nobody has offered: *error is -EINVAL then. */
 static struct device *offered_lock(struct vcpu *v, u32 handle, i64 *error) {
     struct device *d = device_lock(v, handle, error);
 
@@ -49,7 +49,7 @@ static i64 hc_back_port(struct vcpu *v, const u64 *a) {
     return port;
 }
 
-/* The device number `index` of those whose section names `back`. */
+/* Returns device number `index` of those whose section names `back`, or NULL. */
 static struct device *nth_of_back_end(const char *back, u64 index) {
     list_for_each(d, &devices, struct device, link) {
         if (strcmp(d->config->back, back) != 0) continue;
@@ -79,13 +79,13 @@ static i64 hc_back_list(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* Joins the ports and puts the offer into the registers. Returns the back end's port, or an
+/* Joins the ports and puts the offer into the registers. Returns the back end's port, or a negative
  * errno. */
 static i64 take_offer(struct vm *vm, struct device *d, const struct takt_offer *offer) {
     int error = virtio_mmio_offer_refused(&d->regs, offer), port;
     unsigned whom;
 
-    if (error) return error; /* before it takes a port */
+    if (error) return error; /* this comes first, because after it a port has to be given back */
     port = evtchn_connect(&vm->events, &d->vm->events, d->regs.port);
     if (port < 0) return port;
     error = virtio_mmio_offer(&d->regs, offer, &whom);
@@ -138,7 +138,7 @@ static i64 hc_back_map(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* The handle may be one of a VM that is gone: its window is still there. */
+/* The handle may belong to a VM that is gone, because its window is still there. */
 static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     i64 result = -ENOENT;
     struct window *w;
@@ -150,7 +150,7 @@ static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     return result > 0 ? HC_AGAIN : result;
 }
 
-/* The event is raised without the lock: this call is frequent. */
+/* The event is raised without the lock, because this call is frequent. */
 static i64 hc_back_irq(struct vcpu *v, const u64 *a) {
     i64 error;
     struct device *d = offered_lock(v, (u32)a[0], &error);
@@ -168,7 +168,7 @@ static i64 hc_back_broken(struct vcpu *v, const u64 *a) {
     struct device *d = offered_lock(v, (u32)a[0], &error);
 
     if (!d) return error;
-    /* A device that is to be reset anyway is not broken afterwards. */
+    /* A device that is going to be reset anyway is not broken afterwards. */
     if (!virtio_mmio_resetting(&d->regs)) device_tell(d, virtio_mmio_break(&d->regs));
     spin_unlock(&backend_lock);
     return 0;

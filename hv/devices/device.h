@@ -1,5 +1,5 @@
-/* Devices and windows, between the files of this room. Everything here is under backend_lock,
- * unless it says otherwise; devices.h has the rules. */
+/* Devices and windows, as the files of this room share them. backend_lock guards everything here,
+ * unless a comment says otherwise. devices.h has the rules. */
 #ifndef HV_DEVICES_DEVICE_H
 #define HV_DEVICES_DEVICE_H
 
@@ -25,44 +25,49 @@ static inline struct vm *vm_of_backend(struct backend *b) {
     return container_of(b, struct vm, back);
 }
 
-/* Sends what a change of d's registers asks for: `whom` is of VIRTIO_TELL_*. */
+/* Sends what a change of the registers of `d` asks for. `whom` consists of VIRTIO_TELL_*. */
 void device_tell(struct device *d, unsigned whom);
 
 /* ---- windows (window.c): a front VM's RAM in a back end ---- */
 
-/* What a window shows in the place of RAM that is gone is one chunk for each back end, its
- * waste. The chunk is there before the first window, so that taking RAM away needs no memory. */
+/* A window on the RAM of a front VM. If that RAM goes, one chunk of the back end's own, its waste,
+ * takes the place of every chunk of it. The waste chunk is allocated before the first window, so
+ * that taking RAM away needs no memory. */
 struct window {
     struct list link;    /* in backend.windows */
     struct vm *front;    /* NULL: it is gone, and all that is mapped is waste */
-    u32 front_id;        /* stays when the front VM is gone */
+    u32 front_id;        /* the front VM's id, which stays when the VM is gone */
     u64 base;            /* where the window begins in the back end */
     struct guestmem ram; /* the layout of the front VM's RAM alone, without chunks */
-    u32 chunks;          /* mapped so far, from the first */
-    u32 waste;           /* replaced by waste so far, from the first */
+    u32 chunks;          /* how many chunks are mapped so far, from the first one on */
+    u32 waste;           /* how many of them were replaced by waste so far, from the first one on */
     bool unmapping;      /* the back end has begun to unmap it, and has to go on */
     bool kicked;         /* the pCPUs that use it have been told of `generation` */
-    u64 generation;      /* of the back end's TLBs: once passed, no pCPU uses what was taken away */
+    /* A generation of the back end's TLBs: when it has passed, no pCPU uses what was taken away. */
+    u64 generation;
 };
 
-/* The window of a back end on the RAM of `front`; NULL: it has none. */
+/* Returns the window of a back end on the RAM of `front`, or NULL if there is none. */
 struct window *window_of(struct backend *b, const struct vm *front);
-/* The same by the id of the front VM, which may be gone. */
+/* Does the same for the id of a front VM, which may be gone. */
 struct window *window_of_id(struct backend *b, u32 id);
 
-/* The following do a step each. They return 1 if they have to be called again, and 0 when all is
- * done. */
+/* The following functions do one step each. They return 1 if they have to be called again, 0 when
+ * all is done, or a negative errno. */
 
-/* Maps the RAM of `front` in `vm`, and tells where in *out. -ENOSPC: `vm` has no room for one more
- * window; -EBUSY: the window is just being unmapped; -ENOMEM. */
+/* Maps the RAM of `front` in `vm`, and tells in *out where it is. Errors:
+ *   -ENOSPC  `vm` has no room for one more window
+ *   -EBUSY   the window is being unmapped at the moment
+ *   -ENOMEM  there is no memory for page tables */
 int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out);
-/* Unmaps the window; frees it if its front VM is gone. */
+/* Unmaps the window. Frees it if its front VM is gone. */
 int window_unmap_step(struct vm *vm, struct window *w);
-/* `vm` goes as a front VM: its RAM is taken out of all windows. */
+/* Call it when `vm` goes, for its role as a front VM: takes its RAM out of all windows. */
 int windows_revoke_step(struct vm *vm);
-/* `vm` goes as a back end, and is off all pCPUs: its windows are forgotten, in one step. */
+/* Call it when `vm` goes and is off all pCPUs, for its role as a back end: forgets its windows, in
+ * one step. */
 void windows_forget(struct vm *vm);
-/* Then its waste, which has what the VM wrote there, is scrubbed and freed. */
+/* Call it after that: scrubs and frees the waste, which contains what the VM wrote there. */
 int waste_free_step(struct backend *b);
 
 #endif

@@ -22,14 +22,14 @@ void device_tell(struct device *d, unsigned whom) {
     }
 }
 
-/* Does the section of `vm` name `back` as a back end? */
+/* Returns whether the section of `vm` names `back` as a back end. */
 static bool names_back_end(const struct vm *vm, const char *back) {
     for (u32 i = 0; i < vm->config.nr_devices; i++)
         if (strcmp(vm->config.device[i].back, back) == 0) return true;
     return false;
 }
 
-/* Tells the back ends that the VM's section names: its devices have come or gone. */
+/* Tells the back ends that the section of the VM names: its devices have come or gone. */
 static void tell_named(const struct vm *vm) {
     list_for_each(b, &back_ends, struct backend, in_all) {
         if (names_back_end(vm, vm_of_backend(b)->name)) tell_back_end(vm_of_backend(b));
@@ -47,7 +47,8 @@ static void device_register(struct device *d, u32 offset, const struct bus_acces
     spin_unlock(&backend_lock);
 }
 
-/* bus_fn. QueueNotify is frequent, and takes no lock of this room. */
+/* A bus_fn for the registers of a device. QueueNotify is frequent, so it takes no lock of this
+ * room. */
 static void device_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vm *vm = dev;
     u32 at = (u32)(a->addr - TAKT_VIRTIO_GPA), offset = at % PAGE_SIZE;
@@ -86,7 +87,7 @@ static int device_make(struct vm *vm, u32 number) {
     return 0;
 }
 
-/* From the end of this on others can find the VM's devices, and the VM as a back end. */
+/* When this returns 0, others can find the VM's devices, and the VM as a back end. */
 static int devices_make(struct vm *vm) {
     list_init(&vm->back.windows);
     bus_add(&vm->mmio, TAKT_VIRTIO_GPA, TAKT_MAX_DEVICES * PAGE_SIZE, device_access, vm);
@@ -103,7 +104,7 @@ static int devices_make(struct vm *vm) {
     return 0;
 }
 
-/* As a front VM: nobody finds its devices any more. */
+/* For the role as a front VM: nobody finds the VM's devices any more. */
 static void devices_free(struct vm *vm) {
     for (u32 i = 0; i < vm->config.nr_devices; i++) {
         if (vm->device[i]) list_del(&vm->device[i]->link);
@@ -112,7 +113,8 @@ static void devices_free(struct vm *vm) {
     }
 }
 
-/* As a back end: withdraws one of the devices that it serves. Returns 1 if there was one. */
+/* For the role as a back end: withdraws one of the devices that the VM serves. Returns 1 if there
+ * was one. */
 static int withdraw_step(struct vm *vm) {
     list_for_each(d, &devices, struct device, link) {
         if (d->back != vm) continue;
@@ -123,9 +125,10 @@ static int withdraw_step(struct vm *vm) {
     return 0;
 }
 
-/* The next step for the VM as a front VM, or else as a back end. With the lock. */
+/* Does the next step for the VM in its role as a front VM, or else as a back end. The caller holds
+ * backend_lock. */
 static int undo_step(struct vm *vm) {
-    bool listed = vm->back.in_all.next; /* devices_make() came to its end */
+    bool listed = vm->back.in_all.next; /* devices_make() has come to its end */
 
     devices_free(vm);
     if (windows_revoke_step(vm)) return 1;

@@ -4,17 +4,17 @@
 #include "lib/string.h"
 #include "vcpu/vcpu.h"
 
-#define CHUNKS_A_STEP 16u     /* that a step maps or unmaps */
-#define SCRUB_STEP    65536u  /* bytes that a step scrubs */
-#define WINDOW_ALIGN  BIT(30) /* where windows begin */
-#define MAX_WINDOWS   64u     /* of a back end */
+#define CHUNKS_A_STEP 16u     /* how many chunks a step maps or unmaps */
+#define SCRUB_STEP    65536u  /* how many bytes a step scrubs */
+#define WINDOW_ALIGN  BIT(30) /* windows begin at multiples of this */
+#define MAX_WINDOWS   64u     /* the most windows of a back end */
 
 int (*devices_dma_map)(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len);
 
 /* ---- where they are ---- */
 
-/* How many bytes of guest-physical addresses RAM takes, with the gap below 4 GiB if it reaches
- * there. */
+/* Returns how many bytes of guest-physical addresses the RAM takes, with the gap below 4 GiB if it
+ * reaches beyond. */
 static u64 ram_span(const struct guestmem *m) {
     if (m->size == m->low_size) return m->size;
     return TAKT_HIGH_RAM + m->size - m->low_size;
@@ -22,7 +22,7 @@ static u64 ram_span(const struct guestmem *m) {
 
 static u64 window_span(const struct guestmem *m) { return ALIGN_UP(ram_span(m), WINDOW_ALIGN); }
 
-/* Where chunk `n` of the front VM is in the back end. */
+/* Returns where chunk `n` of the front VM is in the back end. */
 static gpa_t window_gpa(const struct window *w, u32 n) {
     return w->base + guestmem_chunk_gpa(&w->ram, n);
 }
@@ -41,7 +41,7 @@ struct window *window_of_id(struct backend *b, u32 id) {
     return NULL;
 }
 
-/* Makes an empty window in the first gap that is large enough, behind the back end's own RAM. */
+/* Makes an empty window in the first gap that is large enough, after the back end's own RAM. */
 static int window_create(struct vm *vm, struct vm *front, struct window **out) {
     const struct guestmem *own = &vm->mem, *mem = &front->mem;
     u64 own_end = ALIGN_UP(TAKT_HIGH_RAM + own->size - own->low_size, WINDOW_ALIGN);
@@ -102,8 +102,8 @@ int waste_free_step(struct backend *b) {
 
 /* ---- what is in them ---- */
 
-/* Puts a chunk in its place, for the back end's vCPUs and for the devices of the machine that it
- * has. */
+/* Maps a chunk at its place, for the back end's vCPUs and for the devices of the machine that the
+ * back end has. */
 static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk) {
     gpa_t at = window_gpa(w, n);
     int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
@@ -112,25 +112,26 @@ static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk)
     return devices_dma_map(vm, at, chunk, CHUNK_SIZE);
 }
 
-/* Translations of before may still be in use, until this generation is passed. */
+/* Notes the TLB generation. Until it has passed, earlier translations may still be in use. */
 static void window_taken(const struct vm *vm, struct window *w) {
     w->generation = vm->virt.npt.tlb.current;
     w->kicked = false;
 }
 
-/* Takes the last chunk out. The window itself stays: until its front VM has gone, its generation
- * says when that RAM can be freed. */
+/* Takes the last chunk out. The window itself stays, because its generation says when the RAM of a
+ * front VM that goes can be freed. */
 static void unmap_last(struct vm *vm, struct window *w) {
     gpa_t at = window_gpa(w, --w->chunks);
 
-    /* a whole chunk: this splits nothing, and cannot fail */
+    /* This is a whole chunk, so no large page is split, and the call cannot fail. */
     npt_unmap(&vm->virt.npt, at, CHUNK_SIZE);
     if (vm->dma) devices_dma_map(vm, at, HPA_NONE, CHUNK_SIZE);
     w->waste = MIN(w->waste, w->chunks);
     window_taken(vm, w);
 }
 
-/* If only the vCPUs or only the devices get a chunk, it is taken from them again. */
+/* Maps the next chunk. If only the vCPUs or only the devices get it, it is taken from them again.
+ */
 static int map_step(struct vm *vm, struct window *w) {
     u32 all = (u32)(w->ram.size >> CHUNK_SHIFT);
 
@@ -171,7 +172,7 @@ int window_unmap_step(struct vm *vm, struct window *w) {
 
 /* ---- an end goes ---- */
 
-/* Puts waste in the place of what is mapped, which needs no memory. */
+/* Puts waste in the place of the next mapped chunks. This needs no memory. */
 static int window_waste_step(struct vm *vm, struct window *w) {
     if (w->waste == w->chunks) return 0;
     for (u32 i = 0; i < CHUNKS_A_STEP && w->waste < w->chunks; i++) {
@@ -182,7 +183,7 @@ static int window_waste_step(struct vm *vm, struct window *w) {
     return w->waste < w->chunks;
 }
 
-/* Takes the RAM of the front VM out of one window, and waits until nobody uses it there. */
+/* Takes the RAM of the front VM out of one window, and waits until no pCPU uses it there. */
 static int window_revoke_step(struct backend *b, struct window *w) {
     struct vm *vm = vm_of_backend(b);
     struct tlbgen *g = &vm->virt.npt.tlb;

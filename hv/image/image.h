@@ -18,13 +18,13 @@ struct module {
     size_t size;
 };
 
-/* Copies *m, but not the name and the data that it points at: these must stay.
+/* Adds a module. *m is copied, but not the name and the data that it points to: these have to stay.
  * Returns 0, or
- *   -EEXIST  there is a module of this name,
- *   -ENOSPC  there are MAX_MODULES already. */
+ *   -EEXIST  there is a module of this name
+ *   -ENOSPC  there are MAX_MODULES already */
 int module_add(const struct module *m);
 
-/* The module of this name, or NULL. */
+/* Returns the module of this name, or NULL if there is none. */
 const struct module *module_find(const char *name);
 
 /* ---- the loader (load.c) ---- */
@@ -81,13 +81,13 @@ void image_symbol(const struct module *m, u64 address, char text[IMAGE_SYMBOL]);
 #define ELF_CLASS32 1
 #define ELF_CLASS64 2
 
-/* Are all of the `len` bytes from `offset` in the file? */
+/* Returns whether all of the `len` bytes at `offset` are in the file. */
 static inline bool image_has(const struct loader *l, u64 offset, u64 len) {
     return offset <= l->size && len <= l->size - offset;
 }
 
-/* The `bytes` (at most 8) bytes of the file at `at` as a little-endian number; 0 if they are not
- * all in the file. */
+/* Returns the `bytes` (at most 8) bytes of the file at `at` as a little-endian number, or 0 if they
+ * are not all in the file. */
 static inline u64 image_number(const struct loader *l, u64 at, unsigned bytes) {
     u64 value = 0;
 

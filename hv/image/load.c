@@ -1,5 +1,6 @@
-/* The loader of guest images. The checks return NULL, or why the image is refused. RAM is all zeros
- * before, so what a segment has in memory beyond its bytes in the file needs no work. */
+/* The loader of guest images. The checks return NULL, or a sentence that says why the image is
+ * refused. RAM is all zeros before. So the part of a segment that has no bytes in the file needs no
+ * work. */
 #include <takt/start_info.h>
 #include "config.h"
 #include "image/image.h"
@@ -42,7 +43,7 @@
 #define MB_LOAD_END    20
 #define MB_BSS_END     24
 #define MB_ENTRY       28
-/* flags that a loader has to know, but for page-aligned modules and memory */
+/* Flags that a loader has to know, apart from page-aligned modules and memory. */
 #define MB_UNKNOWN 0xfffcu
 
 /* multiboot1, 3.3: what is valid in struct mb_info */
@@ -66,7 +67,7 @@ struct start_page {
 
 /* ---- segments ---- */
 
-/* Does a segment lie at any of the `len` bytes from `gpa`? */
+/* Returns whether a segment lies at any of the `len` bytes at `gpa`. */
 static bool load_overlaps(const struct loader *l, gpa_t gpa, u64 len) {
     for (u32 i = 0; i < l->nr; i++) {
         const struct load_segment *s = &l->segment[i];
@@ -124,8 +125,8 @@ struct elf_segment {
     u64 type, offset, vaddr, paddr, filesz, memsz;
 };
 
-/* The first word after e_entry is e_phoff. After e_shoff follow e_flags (4 bytes) and e_ehsize
- * (2). */
+/* The first word after e_entry is e_phoff. After e_shoff come e_flags (4 bytes) and e_ehsize (2).
+ */
 static void read_elf_header(const struct loader *l, unsigned word, struct elf_header *h) {
     u64 phentsize = EH_ENTRY + 3 * word + 6;
 
@@ -181,7 +182,8 @@ static const char *elf_load(struct loader *l, bool multiboot) {
         if (s.type != PT_LOAD) continue;
         why = add_segment(l, s.paddr, s.offset, s.filesz, s.memsz);
         if (why) return why;
-        /* e_entry may be a virtual address. The first segment that contains it tells which. */
+        /* e_entry may be a virtual address. The first segment that contains it tells the physical
+         * one. */
         if (!entry_is_physical && h.entry - s.vaddr < s.memsz) {
             entry = h.entry - s.vaddr + s.paddr;
             entry_is_physical = entry != h.entry;
@@ -197,7 +199,7 @@ static const char *elf_load(struct loader *l, bool multiboot) {
 
 /* ---- multiboot1 ---- */
 
-/* Finds the header; *at becomes its place in the file. */
+/* Finds the header of multiboot1, and stores its place in the file in *at. */
 static bool mb_find(const struct loader *l, u64 *at) {
     for (*at = 0; *at + MB_HEADER <= MIN(l->size, MB_SEARCH); *at += 4) {
         u64 sum =
@@ -228,7 +230,8 @@ static const char *mb_load(struct loader *l, u64 at) {
 
 /* ---- the whole ---- */
 
-/* Where the start page goes: in low memory that the image leaves free. 0: nowhere. */
+/* Returns where the start page goes: into low memory that the image leaves free. 0 means that there
+ * is no place. */
 static gpa_t start_page_at(const struct loader *l) {
     gpa_t gpa = START_LOW;
 

@@ -17,15 +17,16 @@
 #define SH_LINK       40 /* of a symbol table: the section with its names */
 #define SH_ENTSIZE    56
 #define SECTION       64u /* bytes of one */
-#define SECTIONS_MAX  64u /* that are looked at */
+#define SECTIONS_MAX  64u /* how many sections are looked at */
 #define SHT_SYMTAB    2
 #define SHF_EXECINSTR 4u
 
 #define STT_NOTYPE    0 /* what assemblers make */
 #define STT_FUNC      2
-#define SYMBOLS_MAX   4096u /* some ten instructions each, with interrupts off */
+/* The most symbols: each takes some ten instructions, with interrupts off. */
+#define SYMBOLS_MAX  4096u
 
-#define OFFSET_CHARS  20 /* of IMAGE_SYMBOL, for "+0x" and 16 digits */
+#define OFFSET_CHARS 20 /* how many of IMAGE_SYMBOL's characters are for "+0x" and 16 digits */
 
 struct symbol { /* Elf64_Sym */
     u32 name;
@@ -48,7 +49,8 @@ static bool symtab_inside(const struct loader *l, const struct symtab *t) {
            image_has(l, t->names, t->names_len);
 }
 
-/* Finds the symbol table. False: there is none, or `address` is not in the image's code. */
+/* Finds the symbol table. Returns false if there is none, or `address` is not in the image's code.
+ */
 static bool symtab_find(const struct loader *l, u64 address, struct symtab *t) {
     u64 sections = image_number(l, EH_SHOFF, 8),
         n = MIN(image_number(l, EH_SHNUM, 2), SECTIONS_MAX);
@@ -76,7 +78,7 @@ static bool symtab_find(const struct loader *l, u64 address, struct symtab *t) {
     return code && found;
 }
 
-/* The last function that begins at `address` or before it; NULL if there is none. */
+/* Returns the last function that begins at `address` or before it, or NULL if there is none. */
 static const struct symbol *symbol_before(const struct loader *l, const struct symtab *t,
                                           u64 address) {
     const struct symbol *first = (const void *)(l->image + t->symbols), *best = NULL;

@@ -1,7 +1,8 @@
+/* Choosing pCPUs. choose.h explains it. */
 #include "lib/choose.h"
 
-/* Chooses by the upper bits of a linear congruential generator (Knuth's MMIX): the lower ones
- * repeat soon. */
+/* Chooses by the upper bits of a linear congruential generator (Knuth's MMIX), because the lower
+ * bits repeat soon. */
 static u32 random_one(const struct cpumask *left, u64 *seed) {
     u32 cpu = cpumask_next(left, 0);
 
@@ -11,7 +12,7 @@ static u32 random_one(const struct cpumask *left, u64 *seed) {
     return cpu;
 }
 
-/* How many of `m` share that cache. */
+/* Returns how many members of `m` share that cache. */
 static u32 sharing(u32 cache, const struct cpumask *m, u32 (*cache_of)(u32 cpu)) {
     u32 n = 0;
 

@@ -1,4 +1,4 @@
-/* Chooses pCPUs, when somebody wants a number of them and says how they are to be chosen. */
+/* Chooses a given number of pCPUs from a set, at random or by the caches that they share. */
 #ifndef HV_LIB_CHOOSE_H
 #define HV_LIB_CHOOSE_H
 

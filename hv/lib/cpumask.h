@@ -26,7 +26,7 @@ static inline struct cpumask cpumask_and(const struct cpumask *a, const struct c
     return (struct cpumask){ a->bits & b->bits };
 }
 
-/* The members of `a` that are not in `b`. */
+/* Returns the members of `a` that are not in `b`. */
 static inline struct cpumask cpumask_minus(const struct cpumask *a, const struct cpumask *b) {
     return (struct cpumask){ a->bits & ~b->bits };
 }
@@ -41,7 +41,8 @@ static inline unsigned cpumask_weight(const struct cpumask *m) {
 static inline unsigned cpumask_next(const struct cpumask *m, unsigned cpu) {
     u64 rest;
 
-    if (cpu >= TAKT_MAX_CPUS) return TAKT_MAX_CPUS; /* a shift by 64 bits would shift by none */
+    /* In C a shift of a 64-bit number by 64 bits is undefined. */
+    if (cpu >= TAKT_MAX_CPUS) return TAKT_MAX_CPUS;
     rest = m->bits >> cpu;
     if (!rest) return TAKT_MAX_CPUS;
     return cpu + (unsigned)__builtin_ctzll(rest);

@@ -13,7 +13,7 @@ struct list {
 #define list_for_each(pos, head, type, member)                                                     \
     for (type *pos = list_entry((head)->next, type, member); &pos->member != (head);               \
          pos = list_entry(pos->member.next, type, member))
-/* As list_for_each, but `pos` may be removed from the list in the body. */
+/* Goes through a list as list_for_each does, but the body may remove `pos` from the list. */
 #define list_for_each_safe(pos, head, type, member)                                                \
     for (type *pos = list_entry((head)->next, type, member),                                       \
               *pos##_next = list_entry(pos->member.next, type, member);                            \

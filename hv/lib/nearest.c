@@ -1,8 +1,9 @@
+/* Finds names that look like a mistyped one. nearest.h explains it. */
 #include "lib/nearest.h"
 #include "common/string.h"
 
 #define MAX_LENGTH 31 /* longer words are not compared */
-#define FAR        3  /* with so many slips a name is not meant */
+#define FAR        3  /* with so many slips, another name was meant */
 
 /* Returns the number of slips between two words: the optimal string alignment distance. Row i of
  * its table holds the distances from the first i letters of `a` to every beginning of `b`. Only

@@ -1,4 +1,4 @@
-/* Finds the name that is most like one that somebody mistyped. */
+/* Finds the existing name that is most like a name that somebody has mistyped. */
 #ifndef HV_LIB_NEAREST_H
 #define HV_LIB_NEAREST_H
 

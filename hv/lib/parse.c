@@ -10,7 +10,8 @@ struct unit {
     u64 factor;
 };
 
-/* Ends every function: reports an error, also that text is left at `at`. */
+/* Every function ends with this. It reports an error, and that is also text that is left at `at`.
+ */
 static int parse_end(int error, const char *at, const char **bad) {
     if (!error && *at) error = -EINVAL;
     if (error && bad) *bad = at;
@@ -127,7 +128,7 @@ static int take_cpus(const char **s, struct cpumask *m) {
     return 0;
 }
 
-/* Returns the value of a hexadecimal digit, or -1 if it is none. */
+/* Returns the value of a hexadecimal digit, or -1 if the character is not a digit. */
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -135,8 +136,8 @@ static int hex_digit(char c) {
     return -1;
 }
 
-/* Reads so many hexadecimal digits and the character that has to follow them (0: the end of the
- * text), and moves *s behind both. */
+/* Reads `digits` hexadecimal digits and the character that has to follow them (0 means the end of
+ * the text), and moves *s behind both. */
 static int take_hex(const char **s, unsigned digits, char behind, u64 *value) {
     for (*value = 0; digits; digits--, ++*s) {
         int digit = hex_digit(**s);

@@ -27,7 +27,7 @@ struct cpu_choice {
     enum { CHOOSE_NONE, CHOOSE_RANDOM, CHOOSE_CACHE } how;
     u32 nr;
 };
-/* After an error c->how is CHOOSE_NONE. */
+/* Reads such a choice. After an error c->how is CHOOSE_NONE. */
 int parse_choice(const char *s, struct cpu_choice *c);
 
 struct console_spec {
@@ -36,7 +36,8 @@ struct console_spec {
     /* AT_PORT: its first port; AT_PCI: bus << 8 | device << 3 | function; AT_MEMORY: physical */
     u64 addr;
     u32 stride; /* AT_MEMORY: bytes from register to register, 1 or 4 */
-    /* if the text names none: 115200 for a port, else 0, which means as the firmware left it */
+    /* If the text names none, this is 115200 for a port. Otherwise it is 0, which keeps what the
+     * firmware has set. */
     u32 baud;
 };
 /* Where a serial port is:
@@ -55,9 +56,9 @@ int parse_console(const char *s, struct console_spec *c, const char **bad);
 /* Writes a CPU list in its shortest form ("0-3,5", "all" for a full mask, "none"). */
 void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]);
 
-/* Is that a name that a VM or a pool may have? It has 1 to 31 letters, digits, '-', '_' and '.',
- * and does not begin with '-'. It is not a number, because where a name is expected a number is
- * an id. */
+/* Returns whether this is a name that a VM or a pool may have. A name has 1 to 31 letters, digits,
+ * '-', '_' and '.', and does not begin with '-'. It is not a number, because a number means an id
+ * where a name is expected. */
 bool valid_name(const char *s);
 
 #endif

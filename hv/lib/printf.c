@@ -1,3 +1,4 @@
+/* Formatted text for the hypervisor. The formatting itself is in common/format.c. */
 #include "lib/printf.h"
 
 int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args) {

@@ -21,7 +21,7 @@ static inline void spin_unlock(struct spinlock *l) {
     __atomic_store_n(&l->owner, (u16)(l->owner + 1), __ATOMIC_RELEASE);
 }
 
-/* Does anybody hold it? */
+/* Returns whether any pCPU holds the lock. */
 static inline bool spin_is_locked(const struct spinlock *l) {
     return __atomic_load_n(&l->owner, __ATOMIC_RELAXED) !=
            __atomic_load_n(&l->next, __ATOMIC_RELAXED);

@@ -1,9 +1,10 @@
-/* A skew heap (Sleator, Tarjan 1986): a heap-ordered binary tree that keeps no balance. Each
- * merge swaps the children of every node that it passes. That alone makes an operation cost
- * O(log n) on average. */
+/* A priority queue of timers, as a skew heap (Sleator, Tarjan 1986): a heap-ordered binary tree
+ * that is never balanced. Each merge swaps the children of every node that it passes. That alone
+ * makes an operation cost O(log n) on average. */
 #include "lib/timerq.h"
 
-/* Is `a` due before `b`? Of two with the same deadline the one that came first is. */
+/* Returns whether `a` is due before `b`. Of two timers with the same deadline, the one that came
+ * first is due first. */
 static bool is_before(const struct timer *a, const struct timer *b) {
     return a->when < b->when || (a->when == b->when && a->seq < b->seq);
 }

@@ -1,11 +1,11 @@
-/* Carries out one packet of a client and makes the reply. */
+/* Carries out one packet of a client, and makes the reply. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "common/string.h"
 #include "store/store.h"
 
-/* What the packet holds. */
+/* A packet, taken apart. */
 struct call {
     struct store_client *c;
     u32 tx;
@@ -15,7 +15,7 @@ struct call {
     char *out;          /* room for the reply's data */
 };
 
-/* What a type of request is like. */
+/* The properties of a type of request. */
 enum {
     TWO = 1,   /* it consists of two strings, both terminated */
     MORE = 2,  /* any bytes may follow the first string; without TWO and MORE none may */
@@ -162,7 +162,7 @@ static const char *const error_names[] = {
     NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
 };
 
-/* Any error that a client may not be told is EINVAL to it. */
+/* An error that is not in the table is EINVAL for the client. */
 static const char *name_of_error(u32 error) {
     if (error >= ARRAY_SIZE(error_names) || !error_names[error]) return error_names[EINVAL];
     return error_names[error];

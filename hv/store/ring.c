@@ -1,7 +1,7 @@
-/* A connection as a stream of bytes: requests are put together, replies and events are taken
- * apart. And the ring in a VM's page. The guest can write that page at any time: so whatever is
- * read from it is read only once, and of the two indexes that are the store's own the copies in
- * struct store_client count. */
+/* A connection as a stream of bytes: puts requests together from bytes, and takes replies and
+ * events apart. It also serves the ring in a page of a VM. The guest can write that page at any
+ * time. So whatever is read from it is read only once. Two indexes belong to the store; for these,
+ * the copies in struct store_client count. */
 #include "common/string.h"
 #include "store/tree.h"
 

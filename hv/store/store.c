@@ -1,5 +1,6 @@
-/* The operations. Each first looks whether it may and can, and allocates what it needs. Only
- * then does it change anything, so one that fails has changed nothing. */
+/* The operations of the store. Each of them first checks whether it is allowed and possible, and
+ * allocates what it needs. Only then it changes anything. So an operation that fails has changed
+ * nothing. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -68,7 +69,8 @@ bool store_close(struct store_client *c) {
     store.sweep = store.root;
     store.home = NULL;
     if (path_parse(c, "x", false)) return true;
-    /* The path of "x" is /local/domain/<id>/x; its home is all of that but the last component. */
+    /* The path of the name "x" is /local/domain/<id>/x. The client's home is all of that but the
+     * last component. */
     store.home = store.root;
     for (u32 i = 0; store.home && i + 1 < store.depth; i++) store.home = node_below(store.home, i);
     return true;
@@ -119,7 +121,7 @@ static int node_make(struct store_client *c, struct node **node, u32 len) {
     return 0;
 }
 
-/* Writes a bound node: its binding decides. */
+/* Writes a bound node, if its binding accepts the value. */
 static int write_bound(struct node *n, const void *value, u32 len) {
     char text[STORE_BOUND];
     int error;
@@ -143,7 +145,7 @@ static int copy_value(const void *value, u32 len, void **copy) {
     return 0;
 }
 
-/* Writes a node, or makes it. With `keep` one that exists is left as it is. */
+/* Writes a node, or makes it. With `keep`, a node that exists is left as it is. */
 static int node_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len,
                       bool keep) {
     struct node *n;
@@ -203,7 +205,7 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
 
-    /* it is not there, but its parent is: as in XenStore */
+    /* The node does not exist, but its parent does. That is a success, as in XenStore. */
     if (error && store.missing == 1) return 0;
     if (error) return error;
     if (!store.depth) return -EINVAL;
@@ -218,8 +220,8 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
 /* How far a list has come. */
 struct listing {
     char *buf;
-    u32 size, len; /* of buf */
-    u32 start;     /* the list is to be written from this byte on */
+    u32 size, len; /* size: bytes of `buf` */
+    u32 start;     /* the list is written from this byte on */
     u32 offset;    /* bytes of the list that have been passed */
     u32 spent;
     u64 removed; /* nodes with this mark are left out: the transaction has removed them */
@@ -368,7 +370,7 @@ int store_set_perms(struct store_client *c, u32 tx, const char *path,
     return 0;
 }
 
-/* The root that the current path begins at. */
+/* Returns the root at which the current path begins. */
 static struct node *path_root(void) {
     if (store.path[0] == '@') return store.special;
     return store.root;
@@ -480,8 +482,7 @@ int store_begin(struct store_client *c) {
     list_add_tail(&tx->shadows, &tx->root->in_tx);
     list_add_tail(&store.root->shadows, &tx->root->shadows);
     client_charge(c, size);
-    /* The next number from 1 to INT32_MAX, after which it is 1 again, that no open transaction
-     * has. */
+    /* Takes the next number that no open transaction has. After INT32_MAX comes 1. */
     do {
         if (c->last_tx == INT32_MAX) c->last_tx = 0;
         c->last_tx++;

@@ -50,14 +50,16 @@ struct store_perms {
 /* What one client may have. New clients begin with store_quota. For a privileged client only
  * `events` and `requests` are limits. */
 struct store_quota {
-    u32 nodes; /* that it owns */
+    u32 nodes; /* nodes that it owns */
     u32 watches;
     u32 value;        /* bytes of one value */
-    u32 transactions; /* that are open at a time */
+    u32 transactions; /* transactions that are open at a time */
     u32 perms;        /* entries of a node's permissions, at most STORE_MAX_PERMS */
-    u32 requests;     /* answered at one visit; then it is the turn of others */
-    u32 events;       /* that wait to be read; docs/store.md tells what happens to more */
-    u32 memory;       /* bytes that all of that takes */
+    /* Requests that are answered at one visit; after them it is the turn of other clients. */
+    u32 requests;
+    /* Events that wait to be read; docs/store.md tells what happens to further ones. */
+    u32 events;
+    u32 memory; /* bytes that all of that takes */
 };
 extern struct store_quota store_quota;
 
@@ -68,9 +70,9 @@ struct store_packet {
 
 /* Where a client's last list ended. It is good as long as the node's list is of that generation. */
 struct store_cursor {
-    u64 node, generation; /* the node's id */
-    u32 offset;           /* bytes of the list before `child` */
-    struct node *child;   /* the next one to list */
+    u64 node, generation; /* node: its id */
+    u32 offset;           /* bytes of the list that come before `child` */
+    struct node *child;   /* the next child to be listed */
 };
 
 /* A connection. Each VM has one, with the VM's id. The hypervisor's own and those from the host
@@ -82,7 +84,7 @@ struct store_client {
     bool observer;                          /* may read every node */
     void (*notify)(struct store_client *c); /* called when an event waits; may be NULL */
     struct store_quota quota;
-    u32 nodes, nr_watches, nr_transactions, nr_events, memory; /* in use */
+    u32 nodes, nr_watches, nr_transactions, nr_events, memory; /* how many it has now */
     struct list link, watches, transactions, events, late;
     struct store_cursor cursor;
     u32 last_tx;
@@ -99,15 +101,15 @@ struct store_client {
 
 /* What stands behind a bound node. */
 struct store_binding {
-    /* Called before a value is accepted. Returns 0, or why it is refused (not -EBUSY); then
-     * nothing changes. NULL: nobody may write the node. */
+    /* Called before a value is accepted. Returns 0, or an error that says why the value is refused
+     * (not -EBUSY); then nothing changes. If this is NULL, nobody may write the node. */
     int (*write)(void *ctx, const char *name, const char *text);
     /* Writes the value to `text`, which has room for STORE_BOUND bytes and is empty. */
     void (*read)(void *ctx, const char *name, char *text);
 };
 
-/* To be called once. The seed decides how names are spread over the table, so that no client can
- * choose names that all meet in one bucket. Returns 0 or -ENOMEM. */
+/* Sets the store up. Call it once. The seed decides how names are spread over the table, so that no
+ * client can choose names that all fall into one bucket. Returns 0 or -ENOMEM. */
 int store_init(u64 seed);
 
 /* Adds a client. Watches of @introduceDomain are told of a VM. Returns 0, -EEXIST if there is a
@@ -118,18 +120,18 @@ int store_open(struct store_client *c, u16 id, bool privileged);
  * /local/domain/<id>, and every right that others gave it. Then watches of @releaseDomain are
  * told, and `c` is the caller's again. */
 bool store_close(struct store_client *c);
-/* The client of a VM, or NULL. */
+/* Returns the client of a VM, or NULL if there is none. */
 struct store_client *store_vm(u16 id);
 /* Drops a client's watches, events and transactions. Returns 0 or -EBUSY. */
 int store_reset(struct store_client *c);
 
 /* Does a part of what is in progress; returns true while there is more to do. */
 bool store_work(void);
-/* Instructions that the last call took, roughly. */
+/* How many instructions the last call took, roughly. */
 extern u32 store_spent;
 
-/* Copies the value to `buf` and returns its length; -E2BIG if it is longer than `size`. For a
- * bound node `size` has to be at least STORE_BOUND. */
+/* Copies the value to `buf`, and returns its length, or -E2BIG if the value is longer than `size`.
+ * For a bound node `size` has to be at least STORE_BOUND. */
 int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 size);
 /* Sets the value of a node. Makes the node and those above it if they do not exist. */
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len);
@@ -147,13 +149,13 @@ int store_rm(struct store_client *c, u32 tx, const char *path);
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation);
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms);
-/* Only the node's owner and privileged clients may. Only a privileged client may name another
- * owner: -EPERM. */
+/* Sets the permissions of a node. Only the node's owner and privileged clients may do that. Only a
+ * privileged client may name another owner; others get -EPERM. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path,
                     const struct store_perms *perms);
 
-/* Has the client told of changes of the node and of all below it, with `token`. -EEXIST: it is
- * already. */
+/* Has the client told, with `token`, of changes of the node and of all nodes below it. Returns
+ * -EEXIST if it is told already. */
 int store_watch(struct store_client *c, const char *path, const char *token);
 int store_unwatch(struct store_client *c, const char *path, const char *token);
 /* Writes the client's next event to `buf`, which has room for XS_PAYLOAD_MAX bytes: path and
@@ -162,7 +164,7 @@ int store_event(struct store_client *c, void *buf);
 
 /* Begins a transaction and returns its number. */
 int store_begin(struct store_client *c);
-/* Ends a transaction. -EAGAIN: it was to be committed, but something that it has seen has
+/* Ends a transaction. Returns -EAGAIN if it was to be committed, but something that it has seen has
  * changed meanwhile. */
 int store_end(struct store_client *c, u32 tx, bool commit);
 
@@ -190,13 +192,13 @@ bool store_request(struct store_client *c);
 
 /* ---- ring.c: the connection as bytes ---- */
 
-/* Takes bytes of requests and returns how many it took. It takes none while a reply has not been
- * fetched or the store is busy, and ends the connection (c->bad) if a packet is too long. */
+/* Takes bytes of requests, and returns how many it took. It takes none while a reply has not been
+ * fetched or while the store is busy. If a packet is too long, it ends the connection (c->bad). */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n);
-/* Writes bytes of replies and events and returns how many. */
+/* Writes bytes of replies and events. Returns how many it wrote. */
 u32 store_drain(struct store_client *c, void *bytes, u32 room);
-/* Does a whole request wait because the store was busy? store_feed() then takes no more bytes;
- * each call of it, also with no bytes, tries that request again. */
+/* Returns whether a whole request waits because the store was busy. store_feed() takes no more
+ * bytes then; each call of it, also with no bytes, tries that request again. */
 static inline bool store_waits(const struct store_client *c) {
     return c->in_have >= sizeof(c->in.head) && c->in_have == sizeof(c->in.head) + c->in.head.len;
 }
@@ -205,7 +207,7 @@ static inline bool store_waits(const struct store_client *c) {
  * empty then. */
 void store_connect(struct store_client *c, struct xs_page *p);
 enum { STORE_TELL = 1, STORE_MORE = 2 };
-/* Does a part of serving the ring. With `asks` it takes requests; without it only hands over
+/* Does a part of serving the ring. With `asks` it takes requests. Without `asks` it only hands over
  * what waits for the guest, which costs little. Returns STORE_TELL if the guest has to get an
  * event, and STORE_MORE if there is more to do. */
 unsigned store_pump(struct store_client *c, bool asks);

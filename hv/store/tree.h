@@ -44,9 +44,9 @@ struct node {
     struct node *next;      /* in its bucket of the table */
     struct node *parent;    /* NULL: a root */
     u32 hash;               /* of parent and name */
-    u32 held;               /* how many nodes of the table have this one as parent */
+    u32 held;               /* how many nodes of the table have this node as their parent */
     struct list children;   /* those that exist; of a shadow: those that its transaction has made */
-    struct list sibling;    /* in the parent's `children` */
+    struct list sibling;    /* its link in the parent's `children` */
     struct list watches;    /* on this node */
     struct list shadows;    /* of a base: its shadows; of a shadow: its link in that list */
     struct list in_tx;      /* of a shadow: in its transaction's list */
@@ -88,7 +88,8 @@ struct watch {
     struct store_client *client;
     struct node *node;
     u32 cost; /* bytes that the client is charged */
-    u32 skip; /* so many bytes of a path are not told, because the watch's path was relative */
+    /* How many bytes of a path are left out of events, because the watch's path was relative. */
+    u32 skip;
     u64 hash; /* of the token */
     char token[];
 };
@@ -116,11 +117,11 @@ struct store_state {
     u64 seed, ids, generation;
     struct list clients;
     struct store_client self; /* the hypervisor's own */
-    /* the path of the current operation */
+    /* The path of the current operation. */
     char path[XS_ABS_PATH_MAX + STORE_HOME_LEN];
     struct part part[STORE_DEPTH];
     u32 depth;   /* components of the path */
-    u32 missing; /* so many of them, at its end, do not exist */
+    u32 missing; /* how many of them, at its end, do not exist */
     /* what is in progress: watches that are told of a node */
     struct {
         struct node *node; /* NULL: none */
@@ -134,23 +135,24 @@ struct store_state {
     struct list *commit_at;
     struct list ended; /* transactions that are to be freed */
     struct store_client *resetting, *leaving;
-    struct node *sweep, *home; /* of `leaving`: the next node to look at; its /local/domain/<id> */
+    /* sweep: the next node to look at; home: /local/domain/<id>; both for `leaving`. */
+    struct node *sweep, *home;
 };
 extern struct store_state store;
 
-/* Adds bytes to what a client has (or takes them away). NULL: nobody pays. */
+/* Adds bytes to what a client has, or takes them away. If `c` is NULL, nobody pays. */
 static inline void client_charge(struct store_client *c, i64 bytes) {
     if (c) c->memory += (u32)bytes;
 }
-/* May the client have so many bytes more? */
+/* Returns whether the client may have so many bytes more. */
 static inline bool client_room(const struct store_client *c, i64 bytes) {
     return !c || c->privileged || bytes <= 0 || c->memory + bytes <= c->quota.memory;
 }
 
 static inline u32 node_size(const struct node *n) { return (u32)sizeof(*n) + n->name_len + 1; }
 
-/* The node that has the value and permissions of n: a shadow that is not dirty has none of its
- * own. */
+/* Returns the node that has the value and permissions of `n`. A shadow that is not dirty has none
+ * of its own, so that is its base. */
 static inline struct node *node_body(struct node *n) {
     if (n->tx && !n->dirty) return n->base;
     return n;
@@ -164,11 +166,11 @@ static inline bool node_bound(const struct node *n) {
 /* Returns the child of that name, whether it exists or is only kept in the table; NULL if
  * neither. */
 struct node *node_child(const struct node *parent, const struct part *p);
-/* Makes a node that does not exist yet. NULL: no memory. */
+/* Makes a node that does not exist yet. Returns NULL if there is no memory. */
 struct node *node_new(struct node *parent, const struct part *p);
 /* Takes a node out of the table. */
 void node_unhash(struct node *n);
-/* Frees a node if it does not exist and nobody needs it; then likewise those above it. */
+/* Frees a node if it does not exist and nobody needs it. Does the same for the nodes above it. */
 void node_vanish(struct node *n);
 /* Gives a node a value, which it then owns. */
 void node_set_value(struct node *n, void *value, u32 len);
@@ -179,11 +181,12 @@ void node_changed(struct node *n, u8 what);
 void node_appear(struct store_client *c, struct node *n);
 /* Makes a node no longer exist. It has no children. `exact`: as for node_tell(). */
 void node_disappear(struct node *n, bool exact);
-/* Tells the watches on a node and on those above it that the node has changed; with `exact` only
- * those on the node itself. Only clients hear of it that may read the node, or could with its
- * permissions `old` (NULL: they are what they were). */
+/* Tells the watches on a node, and those on the nodes above it, that the node has changed. With
+ * `exact`, tells only those on the node itself. Only clients are told that may read the node, or
+ * could read it with its permissions `old` (NULL: these have not changed). */
 void node_tell(struct node *n, bool exact, const struct store_perms *old);
-/* Notes that value or permissions of a base have changed: dooms transactions, and tells watches. */
+/* Notes that the value or the permissions of a base have changed: dooms transactions that have seen
+ * them, and tells watches. */
 void node_touched(struct node *n, const struct store_perms *old);
 /* Finds the node of the current path below the root `n`, whether it exists or not, and makes
  * what is missing of it in the table. node_vanish() undoes that. Returns 0, -ENOSPC or -ENOMEM. */
@@ -193,21 +196,20 @@ int node_place(struct node *n, struct node **placed);
 struct node *node_below(struct node *n, u32 i);
 
 struct part part_of(const char *name, u32 len);
-/* Makes `path` the current path: store.path, store.part. `special`: it may begin with '@'.
+/* Makes `path` the current path: store.path, store.part. With `special` it may begin with '@'.
  * Returns 0, -EINVAL or -E2BIG. */
 int path_parse(const struct store_client *c, const char *path, bool special);
 /* Writes the path of a node. Returns its length. */
 u32 path_of(const struct node *n, char *path);
 
 struct transaction *tx_find(struct store_client *c, u32 id);
-/* Ends a transaction, of which everything has been done that was to be done. store_work() frees
- * it. */
+/* Ends a transaction for which nothing is left to be done. store_work() frees it. */
 void tx_end(struct transaction *tx);
 void event_free(struct event *e);
 /* Frees a watch and its events. */
 void watch_free(struct watch *w);
 
-/* Is something in progress? Then every operation is refused. */
+/* Returns whether something is in progress. Every operation is refused then. */
 bool store_busy(void);
 /* Finds the node of a path on which `c` has one of the rights `need`. Returns 0 with *node, or
  * an error of store.h. If the node does not exist and `c` may know that, returns -ENOENT with

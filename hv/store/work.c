@@ -1,5 +1,5 @@
-/* What may take long, done in small steps. One thing is in progress at a time, and no operation
- * is carried out meanwhile, so nobody sees half of it. */
+/* Work that may take long, done in small steps. One thing is in progress at a time, and no other
+ * operation is carried out meanwhile. So no client sees half of it. */
 #include <takt/errno.h>
 #include "lib/log.h"
 #include "common/string.h"

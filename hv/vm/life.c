@@ -1,6 +1,7 @@
-/* Life of a VM: docs/architecture.md, "Life of a VM". Making one goes through the table of
- * parts, in short steps of a work item. Destroying it goes back through them, from the last that
- * was begun. So each part's `undo` may find only a piece of what its `make` does. */
+/* The life of a VM (docs/architecture.md, "Life of a VM"). Making a VM goes through the table of
+ * parts, in short steps of a work item. Destroying it goes back through them, beginning with the
+ * last part that was begun. So the `undo` of a part may find only a piece of what its `make` does.
+ */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -8,7 +9,7 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-/* A VM that crashes or reboots as soon as it runs does so no more often than this. */
+/* A VM that crashes or reboots as soon as it runs is made anew no more often than this. */
 #define RESTART_PAUSE NS_PER_S
 
 void (*vm_stopped)(struct vm *vm);
@@ -38,11 +39,11 @@ struct vm *vm_find(const char *name_or_id) {
     struct vm *found = NULL;
     u64 id;
 
-    if (parse_u64(name_or_id, &id, NULL)) id = 0; /* which no VM has */
+    if (parse_u64(name_or_id, &id, NULL)) id = 0; /* no VM has this id */
     spin_lock(&vm_lock);
     list_for_each(vm, &vms, struct vm, in_all) {
         if (vm->id == id && !found) found = vm;
-        /* a name that looks like an id comes first */
+        /* A VM whose name looks like an id comes first. */
         if (strcmp(vm->name, name_or_id) == 0) found = vm;
     }
     if (found) found->refs++;
@@ -54,7 +55,8 @@ struct vm *vm_next(struct vm *after) {
     struct vm *next = NULL;
 
     spin_lock(&vm_lock);
-    list_for_each(vm, &vms, struct vm, in_all) { /* by id, as `after` may be off the list by now */
+    /* Sorted by id, because `after` may be off the list by now. */
+    list_for_each(vm, &vms, struct vm, in_all) {
         if (after && vm->id <= after->id) continue;
         next = vm;
         break;
@@ -87,8 +89,8 @@ void vm_sched_unpause(struct vm *vm) {
     if (vm->turbo.pool) sched_unpause(&vm->turbo);
 }
 
-/* Goes from one of the states in `from`, a mask, to `to`. The vCPUs stop with that, or go on.
- * False: the VM was in another state, in which it stays. */
+/* Changes the state from one of those in the mask `from` to `to`. The vCPUs stop with that, or go
+ * on. Returns false if the VM was in another state, in which it stays. */
 static bool vm_change(struct vm *vm, u64 from, enum vm_state to) {
     bool may;
 
@@ -122,7 +124,7 @@ int vm_part_failed(struct vm *vm, int error, const char *why) {
     return error;
 }
 
-/* All parts are made. From here on the job is the one of whoever destroys the VM. */
+/* All parts are made. From now on the job belongs to the one that destroys the VM. */
 static void vm_made(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
@@ -155,7 +157,7 @@ static void next_part(struct vm_job *j, u32 part) {
     j->offset = 0;
 }
 
-/* A step of making. Returns true if the work goes on. */
+/* Does one step of making the VM. Returns true if there is more to do. */
 static bool make_step(struct vm *vm) {
     struct vm_job *j = &vm->job;
     const struct vm_part *p = parts[j->part];
@@ -178,7 +180,7 @@ static bool make_step(struct vm *vm) {
     return true;
 }
 
-/* A step of destroying. Returns true if the work goes on. */
+/* Does one step of destroying the VM. Returns true if there is more to do. */
 static bool undo_step(struct vm *vm) {
     struct vm_job *j = &vm->job;
     const struct vm_part *p = parts[j->part];
@@ -206,8 +208,8 @@ static bool id_taken(u32 id) {
     return false;
 }
 
-/* Gives the VM the next id that is free, up to STORE_MAX_ID, and its place in the list. With
- * vm_lock. */
+/* Gives the VM the next id that is free, up to STORE_MAX_ID, and its place in the list. The caller
+ * holds vm_lock. */
 static void vm_enlist(struct vm *vm) {
     struct list *before = &vms;
 
@@ -255,7 +257,7 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     return 0;
 }
 
-/* The job that made the VM is over; this one begins with the last part. */
+/* Queues the destruction. The job that made the VM is over; this one begins with the last part. */
 static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
     struct vm_job *j = &vm->job;
     u64 made = tsc_to_ns(-vm->tsc_offset - tsc_boot);
@@ -274,13 +276,13 @@ static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
 int vm_destroy(struct vm *vm, vm_done done, void *ctx) {
     int err = queue_destroy(vm, done, ctx, false);
 
-    if (err) vm->job.again = false; /* it goes already, and now it will not come again */
+    if (err) vm->job.again = false; /* the VM goes already, and now it will not be made anew */
     return err;
 }
 
-/* ---- ends of its own making ---- */
+/* ---- a VM ends by itself ---- */
 
-/* The first to say so stops the VM. Its vCPUs leave their pCPUs at their next pass. */
+/* Stops the VM, if nothing has ended it before. Its vCPUs leave their pCPUs at their next pass. */
 static bool vm_stop(struct vm *vm, enum vm_state state) {
     this_cpu()->need_resched = true;
     return vm_change(vm, ALIVE, state);

@@ -1,5 +1,5 @@
-/* The parts of a VM that need nothing of the rooms above: memory, RAM, its place in the scheduler,
- * and its scheduling parameters. */
+/* The parts of a VM that need nothing of the rooms above: its memory tables, its RAM, its place in
+ * the scheduler, and its scheduling parameters. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/policy.h"
@@ -7,12 +7,12 @@
 #include "x86/percpu.h"
 
 #define SCRUB_PART 65536u  /* bytes that a step scrubs */
-#define DMA_LIMIT  BIT(32) /* devices may have no more than 32 bits of address */
+#define DMA_LIMIT  BIT(32) /* devices may know only 32 bits of an address */
 
 /* ---- memory: tables alone ---- */
 
-/* The node of the first pCPU that the VM may use: its memory comes from there, if there is
- * enough. */
+/* Returns the NUMA node of the first pCPU that the VM may use. Its memory comes from there, if
+ * there is enough. */
 static u32 home_node(const struct vm *vm) {
     struct sched_pool *pool = sched_pool_find(vm->config.pool);
     struct cpumask cpus = vm->config.cpus;
@@ -50,7 +50,7 @@ const struct vm_part memory_part = { "memory", memory_make, memory_undo };
 
 /* ---- RAM ---- */
 
-/* Scrubs the next part of the last chunk; true when the whole chunk is scrubbed. */
+/* Scrubs the next part of the last chunk. Returns true when the whole chunk is scrubbed. */
 static bool ram_scrub_part(struct vm *vm) {
     u64 *offset = &vm->job.offset;
 
@@ -59,7 +59,8 @@ static bool ram_scrub_part(struct vm *vm) {
     return *offset == 0;
 }
 
-/* A chunk is mapped only once it is scrubbed. */
+/* A chunk is mapped only after it is scrubbed, so that the VM does not see what was there before.
+ */
 static int ram_make(struct vm *vm) {
     struct guestmem *m = &vm->mem;
     u32 n;
@@ -72,7 +73,7 @@ static int ram_make(struct vm *vm) {
     return (u64)m->grown << CHUNK_SHIFT < m->size;
 }
 
-/* And it is freed only once it is scrubbed again. */
+/* A chunk is freed only after it is scrubbed again. */
 static int ram_undo(struct vm *vm) {
     if (!vm->mem.grown) return 0;
     if (ram_scrub_part(vm)) guestmem_shrink(&vm->mem);

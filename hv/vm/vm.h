@@ -58,9 +58,9 @@ extern const struct vm_part params_part; /* scheduling parameters of the VM file
 struct vm_job {
     struct work work;
     u32 part;   /* an index of the table of parts */
-    u32 at;     /* the part's own: how far it is */
-    u64 offset; /* the part's own, too */
-    bool again; /* the VM is to be made anew when it is gone */
+    u32 at;     /* only for the part: how far it is */
+    u64 offset; /* only for the part, too */
+    bool again; /* the VM is to be made again when it is gone */
     int error;
     const char *why;
     vm_done done; /* may be NULL */
@@ -80,14 +80,15 @@ struct backend {
     u32 nr_windows;      /* in that list */
     u32 port;            /* the one of TAKT_HC_BACK_PORT; 0: the VM has not asked for it */
     hpa_t waste;         /* a chunk (devices/window.h); 0: there has been no window so far */
-    u64 scrubbed;        /* bytes of it */
+    u64 scrubbed;        /* how many bytes of it are scrubbed */
 };
 
 #define STORELINK_PARAMS 32 /* parameters of VMs, of all policies, that have nodes */
 
 #define STORELINK_IO     BIT(63) /* in `touched`: the rights on io/ are to be set anew */
 
-/* hv/nodes: what a VM has as a client of the store. Under the store's lock, but for `touched`. */
+/* What a VM has as a client of the store. For hv/nodes. The store's lock guards it, apart from
+ * `touched`. */
 struct storelink {
     struct store_client client; /* client.link.next is NULL until the store part is made */
     struct list due;            /* in the list of those for whom something waits in the store */
@@ -96,7 +97,7 @@ struct storelink {
                   * store, from bit STORELINK_PARAMS on for each device of the machine, and
                   * STORELINK_IO */
     u32 ceiling[STORELINK_PARAMS]; /* the most that the VM may ask for, by parameter */
-    /* the VM is on its way to this pool, and paused for it; or NULL */
+    /* The pool to which the VM is being moved, and for which it is paused; NULL: none. */
     struct sched_pool *move;
     bool gone; /* the VM is being destroyed */
 };
@@ -110,7 +111,7 @@ struct vm {
     char name[VM_NAME];
     struct config_vm config; /* what it was made from */
     struct list in_all;
-    /* one of the list, and one of everybody who holds a pointer across steps */
+    /* One for the list, and one for each holder of a pointer that lasts longer than a step. */
     u32 refs;
     enum vm_state state; /* under vm_lock */
     int exit_code;       /* after VM_SHUTDOWN: by debug-exit or TAKT_HC_SHUTDOWN */
@@ -122,9 +123,10 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
-    /* devices of the machine that it has, with gaps (NULL) where some were taken */
+    /* Devices of the machine that the VM has; an entry is NULL where one was taken. */
     u32 nr_pci;
-    struct iommu_domain *dma; /* hv/passthrough: what these reach, if an IOMMU confines them */
+    /* For hv/passthrough: what these devices reach, if an IOMMU confines them. */
+    struct iommu_domain *dma;
     struct assignment *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;
@@ -132,56 +134,58 @@ struct vm {
     u64 tsc_offset;
     u32 nr_vcpus;
     u32 routed; /* changed by atomics: how many events with route = spread there were */
-    struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* from VM_DYING on only for the one who destroys the VM */
+    struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* from VM_DYING on only for the job that destroys the VM */
     struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS], *turbo_vcpu;
     struct vm_job job;
 };
 
-/* Once at boot, before the first VM. `parts` is NULL-terminated and stays. A VM is made of them
- * from the first to the last, and loses them from the last to the first. */
+/* Call it once at boot, before the first VM. `parts` ends with NULL and has to stay. A VM is made
+ * of the parts from the first to the last, and loses them from the last to the first. */
 void vm_init(const struct vm_part *const *parts);
 
 /* ---- life (life.c) ---- */
 
-/* Begins to make a VM from *c, which is copied; `done` (may be NULL) is called at the end.
- * Returns 0, or
- *   -EEXIST  there is a VM of that name,
- *   -EINVAL  it has no name, or no number of vCPUs that a VM can have,
- *   -ENOMEM;
- * then `done` is not called. */
+/* Begins to make a VM from *c, which is copied. `done` (may be NULL) is called when that has ended.
+ * Returns 0, or one of these; then `done` is not called:
+ *   -EEXIST  there is a VM of that name
+ *   -EINVAL  it has no name, or no number of vCPUs that a VM can have
+ *   -ENOMEM  there is no memory */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx);
-/* Begins to destroy it; the caller keeps its reference. Returns 0, or -EBUSY if it is being
- * made, or goes already: then it will not be made anew after that, and `done` is not called. */
+/* Begins to destroy the VM. The caller keeps its reference. Returns 0, or -EBUSY if the VM is being
+ * made, or is being destroyed already. In that case `done` is not called, and the VM will not be
+ * made again afterwards. */
 int vm_destroy(struct vm *vm, vm_done done, void *ctx);
-/* Returns 0, or -EINVAL if it is neither running nor paused. */
+/* Pauses the VM. Returns 0, or -EINVAL if it is neither running nor paused. */
 int vm_pause(struct vm *vm);
-/* Returns 0, or -EINVAL if it is not paused. */
+/* Lets the VM go on. Returns 0, or -EINVAL if it is not paused. */
 int vm_unpause(struct vm *vm);
-/* Finds a VM by its name or, in decimal, its id. Takes a reference; NULL if there is none. */
+/* Finds a VM by its name or, in decimal, its id. Takes a reference. Returns NULL if there is none.
+ */
 struct vm *vm_find(const char *name_or_id);
 /* Gives a reference back. The last one frees struct vm and its vCPUs. */
 void vm_put(struct vm *vm);
-/* The VMs in the order of their ids: the one after `after`, or the first if that is NULL; NULL
- * after the last. Takes a reference and gives the one of `after` back. */
+/* Goes through the VMs in the order of their ids: returns the one after `after`, or the first one
+ * if that is NULL; NULL after the last. Takes a reference, and gives the one of `after` back. */
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
 
-/* Called for a VM that is being destroyed when none of its vCPUs runs any more, before anything
- * else of it is undone. Set before the first VM is made; NULL: nobody wants to know. */
+/* Called for a VM that is being destroyed, when none of its vCPUs runs any more and before anything
+ * else of it is undone. It is set before the first VM is made; NULL means that nobody wants to
+ * know. */
 extern void (*vm_stopped)(struct vm *vm);
 
-/* No vCPU of it runs until it has been unpaused as often as it was paused. */
+/* Keeps all vCPUs of the VM from running, until it has been unpaused as often as it was paused. */
 void vm_sched_pause(struct vm *vm);
 void vm_sched_unpause(struct vm *vm);
 
-/* ---- ends of a VM's own making. They can be called from an exit handler: the vCPU does not enter
- * its guest again. The first one counts ---- */
+/* ---- ends that a VM brings upon itself. These can be called from an exit handler: the vCPU does
+ * not enter its guest again. The first call counts ---- */
 
-/* What a guest did wrong is its own problem: logs the sentence, stops the VM, and does what its
- * `on_crash` says. Returns false if the VM had ended already. */
+/* Ends a VM whose guest did something wrong, which is that VM's problem alone: logs the sentence,
+ * stops the VM, and does what its `on_crash` says. Returns false if the VM had ended already. */
 bool vm_crash(struct vm *vm, const char *fmt, ...) PRINTF(2, 3);
 bool vm_vcrash(struct vm *vm, const char *fmt, va_list ap);
-/* The guest ends itself: the VM is destroyed, or made anew (reboot). */
+/* The guest ends itself: the VM is destroyed, or made again (reboot). */
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code);
 /* The guest says that it cannot go on. `where` is the address of the instruction that says so, 0 if
  * that is not known. */
