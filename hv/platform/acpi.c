@@ -17,16 +17,28 @@ enum { TABLE_LENGTH = 4, TABLE_REVISION = 8 };
 enum { GAS_SPACE = 0, GAS_WIDTH = 1, GAS_ACCESS = 3, GAS_ADDRESS = 4 };
 enum { GAS_ACCESS_DWORD = 3 };
 
-/* Returns the table at `pa`, with its length in *len. NULL: length or checksum are wrong, which is
- * counted. */
-static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
-    const u8 *t = pa ? acpi_map(pa, HEADER) : NULL;
+/* Returns the table at `pa`, with its length in *len. NULL: it is nowhere, or its length or its
+ * checksum is wrong. */
+static const u8 *sound_table(u64 pa, u32 *len) {
+    const u8 *t;
 
-    *len = t ? (u32)table_get(t + TABLE_LENGTH, 4) : 0;
-    t = *len < HEADER || *len > MAX_TABLE ? NULL : acpi_map(pa, *len);
-    if (t && table_sums_to_zero(t, *len)) return t;
-    a->bad_tables++;
-    return NULL;
+    *len = 0;
+    if (!pa) return NULL;
+    t = acpi_map(pa, HEADER);
+    if (!t) return NULL;
+    *len = (u32)table_get(t + TABLE_LENGTH, 4);
+    if (*len < HEADER || *len > MAX_TABLE) return NULL;
+    t = acpi_map(pa, *len);
+    if (!t || !table_sums_to_zero(t, *len)) return NULL;
+    return t;
+}
+
+/* The same, and counts a table that is not sound. */
+static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
+    const u8 *t = sound_table(pa, len);
+
+    if (!t) a->bad_tables++;
+    return t;
 }
 
 /* Flag of an entry of MADT or SRAT: what it names is there now. A CPU that is "online capable"
@@ -69,7 +81,7 @@ static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, con
     for (; len - at >= ENTRY_HEAD; at += t[at + ENTRY_LENGTH]) {
         const u8 *e = t + at;
 
-        /* the rest cannot be found */
+        /* Without a length that can be true, the entries behind this one cannot be found. */
         if (e[ENTRY_LENGTH] < ENTRY_HEAD || e[ENTRY_LENGTH] > len - at) {
             a->bad_tables++;
             return;
@@ -170,16 +182,19 @@ static u32 srat_node_of(struct acpi_info *a, u32 domain) {
 }
 
 static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags) {
-    u32 node = flags & ENTRY_ENABLED ? srat_node_of(a, domain) : ACPI_MAX_NODES;
+    u32 node;
 
+    if (!(flags & ENTRY_ENABLED)) return;
+    node = srat_node_of(a, domain);
     if (node == ACPI_MAX_NODES || a->nr_cpu_nodes == ACPI_MAX_CPU_NODES) return;
     a->cpu_node[a->nr_cpu_nodes++] = (struct acpi_cpu_node){ apic_id, node };
 }
 
 static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u32 flags) {
-    bool there = flags & ENTRY_ENABLED && len && start + len > start;
-    u32 node = there ? srat_node_of(a, domain) : ACPI_MAX_NODES;
+    u32 node;
 
+    if (!(flags & ENTRY_ENABLED) || start + len <= start) return;
+    node = srat_node_of(a, domain);
     if (node == ACPI_MAX_NODES || a->nr_mem_nodes == ACPI_MAX_MEM_NODES) return;
     a->mem_node[a->nr_mem_nodes++] = (struct acpi_mem_node){ start, start + len, node };
 }
@@ -261,7 +276,8 @@ static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
     s->there = true;
     s->in_memory = gas[GAS_SPACE] == ACPI_SPACE_MEMORY;
     s->addr = address;
-    s->stride = gas[GAS_ACCESS] == GAS_ACCESS_DWORD || gas[GAS_WIDTH] == 32 ? 4 : 1;
+    s->stride = 1;
+    if (gas[GAS_ACCESS] == GAS_ACCESS_DWORD || gas[GAS_WIDTH] == 32) s->stride = 4;
     s->has_irq = irqs & SPCR_HAS_IRQ;
     if (s->has_irq) s->irq = t[SPCR_IRQ];
     s->has_gsi = irqs & SPCR_HAS_GSI;
@@ -340,6 +356,7 @@ enum {
     FADT_V2_LEN = 244,
 };
 #define FADT_RESET_REG_SUP   BIT(10)
+#define LAST_PORT            0xffffu
 #define FADT_HW_REDUCED_ACPI BIT(20) /* there are no PM1 registers */
 #define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
 /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
@@ -353,7 +370,8 @@ static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
 
     if (!port && len >= FADT_V2_LEN && t[generic_at + GAS_SPACE] == ACPI_SPACE_IO)
         port = table_get(t + generic_at + GAS_ADDRESS, 8);
-    return port <= 0xffff ? (u16)port : 0;
+    if (port > LAST_PORT) return 0;
+    return (u16)port;
 }
 
 /* Does the firmware say that there is no keyboard controller? In older tables the field is reserved
@@ -365,12 +383,12 @@ static bool denies_8042(const u8 *t, u32 len) {
 
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     struct acpi_power *p = &a->power;
-    u64 wide = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0,
-        narrow = table_get(t + FADT_DSDT, 4);
+    u64 wide = 0, narrow = table_get(t + FADT_DSDT, 4); /* two addresses of the DSDT */
     u64 smi = table_get(t + FADT_SMI_CMD, 4), flags = table_get(t + FADT_FLAGS, 4);
     const u8 *dsdt = NULL;
     u32 dsdt_len;
 
+    if (len >= FADT_V2_LEN) wide = table_get(t + FADT_X_DSDT, 8);
     if (wide) dsdt = table_at(a, wide, &dsdt_len);
     if (!dsdt && narrow && narrow != wide) dsdt = table_at(a, narrow, &dsdt_len);
     if (dsdt) find_s5(p, dsdt, dsdt_len);
@@ -379,14 +397,14 @@ static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
         p->pm1b = pm1_port(t, len, FADT_PM1B_CNT, FADT_X_PM1B_CNT);
     }
     a->no_keyboard_controller = denies_8042(t, len);
-    p->smi_command = smi <= 0xffff ? (u16)smi : 0;
+    if (smi <= LAST_PORT) p->smi_command = (u16)smi;
     p->acpi_enable = t[FADT_ACPI_ENABLE];
     if (len <= FADT_RESET_VALUE || !(flags & FADT_RESET_REG_SUP)) return;
     p->reset_space = t[FADT_RESET_REG + GAS_SPACE];
     p->reset_address = table_get(t + FADT_RESET_REG + GAS_ADDRESS, 8);
     p->reset_value = t[FADT_RESET_VALUE];
     p->can_reset = p->reset_space <= ACPI_SPACE_PCI && p->reset_address;
-    if (p->reset_space == ACPI_SPACE_IO && p->reset_address > 0xffff) p->can_reset = false;
+    if (p->reset_space == ACPI_SPACE_IO && p->reset_address > LAST_PORT) p->can_reset = false;
 }
 
 static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
@@ -475,10 +493,12 @@ static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 
 
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *bda = acpi_map(BDA, BDA_SIZE), *p = NULL;
-    u64 ebda = bda ? table_get(bda + BDA_EBDA, 2) << 4 : 0;
+    u64 ebda = 0;
 
+    if (bda) ebda = table_get(bda + BDA_EBDA, 2) << 4;
     if (ebda >= EBDA_LOWEST && ebda <= EBDA_HIGHEST) p = scan(ebda, ebda + EBDA_LOOK, size, ok);
-    return p ? p : scan(rom, ROM_END, size, ok);
+    if (p) return p;
+    return scan(rom, ROM_END, size, ok);
 }
 
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
@@ -505,16 +525,18 @@ u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
 }
 
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
-    const u8 *p = rsdp_ok(rsdp, rsdp_len) ? rsdp : firmware_find(ACPI_ROM, RSDP_V2_SIZE, rsdp_ok);
+    const u8 *p = rsdp;
     bool has_xsdt;
 
+    if (!rsdp_ok(rsdp, rsdp_len)) p = firmware_find(ACPI_ROM, RSDP_V2_SIZE, rsdp_ok);
     memset(out, 0, sizeof(*out));
     out->nmi_lint = 1;
     if (!p) return -ENOENT;
-    /* the XSDT's address is under a second checksum; if that or the table is wrong, there is still
-     * the RSDT */
+    /* A second checksum covers the XSDT's address. If that or the table is wrong, there is still
+     * the RSDT. */
     has_xsdt = p[RSDP_REVISION] >= RSDP_HAS_XSDT && table_get(p + RSDP_LENGTH, 4) == RSDP_V2_SIZE &&
                table_sums_to_zero(p, RSDP_V2_SIZE);
     if (has_xsdt && parse_root(out, table_get(p + RSDP_XSDT, 8), "XSDT", 8)) return 0;
-    return parse_root(out, table_get(p + RSDP_RSDT, 4), "RSDT", 4) ? 0 : -ENOENT;
+    if (!parse_root(out, table_get(p + RSDP_RSDT, 4), "RSDT", 4)) return -ENOENT;
+    return 0;
 }

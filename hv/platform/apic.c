@@ -30,7 +30,8 @@ static volatile u8 *regs;
 static const struct acpi_info *acpi;
 
 static u32 apic_read(u32 reg) {
-    return apic_x2 ? (u32)rdmsr(MSR_X2APIC + reg) : mmio_read32(regs + reg * 16);
+    if (apic_x2) return (u32)rdmsr(MSR_X2APIC + reg);
+    return mmio_read32(regs + reg * 16);
 }
 
 static void apic_write(u32 reg, u32 v) {
@@ -43,7 +44,8 @@ static void apic_write(u32 reg, u32 v) {
 u32 apic_id(void) {
     u32 id = apic_read(REG_ID);
 
-    return apic_x2 ? id : id >> 24;
+    if (apic_x2) return id;
+    return id >> 24;
 }
 
 static void eoi(void) { apic_write(REG_EOI, 0); }
@@ -68,7 +70,8 @@ u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
 /* ---- the interrupt controller that Takt does not use ---- */
 
-/* Remapped, so that a spurious one is not taken for an exception, and masked (8259A data sheet). */
+/* Gives its interrupts vectors of their own, so that a spurious one is not taken for an exception,
+ * and masks them all (8259A data sheet). */
 static void silence_8259(void) {
     static const struct {
         u8 port, value;
@@ -109,18 +112,23 @@ int apic_init(const struct acpi_info *a) {
 
 void apic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
+    u32 timer = VEC_TIMER;
 
     wrmsr(MSR_APIC_BASE, base); /* x2APIC is reached through xAPIC mode (SDM 3A 11.12.5) */
     if (apic_x2) wrmsr(MSR_APIC_BASE, base | APIC_BASE_X2APIC);
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
     for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++) {
+        u32 value = LVT_MASKED;
+
         /* Firmware that watches the temperature in SMM goes on doing so. */
         if ((apic_read(lvt) & LVT_DELIVERY) == LVT_SMI) continue;
-        apic_write(lvt, lvt - LVT_LINT0 == acpi->nmi_lint ? LVT_NMI : LVT_MASKED);
+        if (lvt - LVT_LINT0 == acpi->nmi_lint) value = LVT_NMI;
+        apic_write(lvt, value);
     }
     apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
-    apic_write(LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
+    if (apic_tsc_deadline) timer |= LVT_DEADLINE;
+    apic_write(LVT_TIMER, timer);
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */
     __asm__ volatile("mfence" : : : "memory");
 }

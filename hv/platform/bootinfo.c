@@ -83,19 +83,20 @@ static const char *parse_module(struct boot_info *b, const u8 *tag, u32 len) {
     for (u32 i = 0; i < b->nr_modules; i++)
         if (m->start < b->module[i].end && b->module[i].start < m->end)
             return "two modules overlap";
-    for (; end < len && tag[end] && tag[end] != ' ';
-         end++) /* "/boot/busy.elf ..." is named busy.elf */
+    /* "/boot/busy.elf ..." is named busy.elf */
+    for (; end < len && tag[end] && tag[end] != ' '; end++)
         if (tag[end] == '/') base = end + 1;
     copy_text(m->name, BOOT_NAME, tag + base, end - base);
     b->nr_modules++;
     return NULL;
 }
 
-/* RAM is what some entry calls RAM and no entry calls anything else; partial pages are dropped.
- * Of two maps the first counts. */
+/* RAM is what some entry calls RAM and no entry calls anything else. Pages that are RAM in part are
+ * not used. Of two maps the first one counts. */
 static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
-    u32 step = len >= 8 ? (u32)table_get(tag, 4) : 0;
+    u32 step = 0; /* from one entry to the next */
 
+    if (len >= 8) step = (u32)table_get(tag, 4);
     if (step < 24) return "the memory map's entries have an impossible size";
     if (b->ram.nr) return NULL;
     for (int ram = 1; ram >= 0; ram--) {
@@ -103,7 +104,8 @@ static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
             u64 start = table_get(tag + at, 8), end = start + table_get(tag + at + 8, 8);
 
             if ((table_get(tag + at + 16, 4) == MEM_RAM) != ram) continue;
-            if (end < start) end = ram ? start : BOOT_RAM_LIMIT; /* wraps */
+            if (end < start && ram) continue; /* its end is beyond 2^64: not believed */
+            if (end < start) end = BOOT_RAM_LIMIT;
             start = MIN(start, BOOT_RAM_LIMIT);
             end = MIN(end, BOOT_RAM_LIMIT);
             if (ram)
@@ -138,7 +140,8 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out) 
 
     memset(out, 0, sizeof(*out));
     if ((u64)mbi % 8) return "the boot information is not aligned to 8 bytes";
-    total = room < 16 ? 0 : (u32)table_get(base, 4);
+    total = 0;
+    if (room >= 16) total = (u32)table_get(base, 4);
     if (total < 16 || total > MIN(room, BOOT_MAX_SIZE))
         return "the boot information has an impossible total size";
     for (u32 at = 8;; at += ALIGN_UP(size, 8u)) {
@@ -152,5 +155,6 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out) 
         why = parse_tag(out, (u32)table_get(base + at, 2), base + at + 8, size - 8);
         if (why) return why;
     }
-    return out->ram.nr ? NULL : "the loader gave no memory map";
+    if (!out->ram.nr) return "the loader gave no memory map";
+    return NULL;
 }

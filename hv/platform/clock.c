@@ -39,8 +39,10 @@ static u32 read_apic_timer(void) { return ~apic_timer_left(); }
 static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     u64 period;
 
-    hpet = a->hpet_addr ? mmio_map(a->hpet_addr, PAGE_SIZE) : NULL;
-    period = hpet ? mmio_read32(hpet + 4) : 0;
+    if (!a->hpet_addr) return false;
+    hpet = mmio_map(a->hpet_addr, PAGE_SIZE);
+    if (!hpet) return false;
+    period = mmio_read32(hpet + 4);
     if (!period || period > 100 * FS_PER_NS) return false;
     mmio_write32(hpet + 0x10, mmio_read32(hpet + 0x10) | 1);
     *r = (struct reference){ "HPET", period, ~0u, read_hpet };
@@ -139,7 +141,8 @@ int clock_calibrate(const struct acpi_info *a) {
 
     if (use_hpet(a, &r)) measured = measure(&r);
     if (!measured.khz && use_pit(&r)) measured = measure(&r);
-    khz = said && tsc_rate_confirmed(said, &measured) ? said : measured.khz;
+    khz = measured.khz;
+    if (said && tsc_rate_confirmed(said, &measured)) khz = said;
     if (!khz) return -ENODEV;
     tsc_khz = khz;
     tsc_to_ns_mul = (1000000ull << 32) / khz;
@@ -150,7 +153,8 @@ int clock_calibrate(const struct acpi_info *a) {
     if (compare(&timer, &ref, &tsc) != STANDS_STILL) apic_timer_khz = ref * khz / tsc;
     apic_timer_count(0);
     log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
-    return apic_timer_khz ? 0 : -ENODEV;
+    if (!apic_timer_khz) return -ENODEV;
+    return 0;
 }
 
 void delay_ns(u64 ns) {
@@ -159,8 +163,8 @@ void delay_ns(u64 ns) {
     while (rdtsc() < end) cpu_relax();
 }
 
-/* The newest TSC that either CPU has read; and by how much each was seen behind it, the boot
- * CPU's last. */
+/* The newest TSC that either CPU has read. behind[true] says by how much the boot CPU's TSC was
+ * seen behind it, behind[false] the other CPU's. */
 static volatile u64 latest, behind[2];
 
 /* If a value was written before we read our TSC, our TSC must not be smaller. */
@@ -192,5 +196,6 @@ i64 clock_lag(void) {
     u64 late = behind[false], ahead = behind[true];
 
     latest = behind[false] = behind[true] = 0;
-    return late >= ahead ? (i64)late : -(i64)ahead;
+    if (late >= ahead) return (i64)late;
+    return -(i64)ahead;
 }

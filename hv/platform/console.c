@@ -90,7 +90,8 @@ static void drop_lock(bool taken) {
 
 /* The oldest line from `line` on that is still kept. */
 static u64 kept(const struct log *l, u64 line) {
-    return l->end > LOG_LINES ? MAX(line, l->end - LOG_LINES) : line;
+    if (l->end <= LOG_LINES) return line;
+    return MAX(line, l->end - LOG_LINES);
 }
 
 static const struct line *line_at(const struct log *l, u64 at) { return &l->line[at % LOG_LINES]; }
@@ -104,10 +105,12 @@ static u32 older(const u64 at[LOGS]) {
         u64 a = line_at(&logs[OF_HYPERVISOR], at[OF_HYPERVISOR])->number;
         u64 b = line_at(&logs[OF_GUESTS], at[OF_GUESTS])->number;
 
-        return a < b ? OF_HYPERVISOR : OF_GUESTS;
+        if (a < b) return OF_HYPERVISOR;
+        return OF_GUESTS;
     }
     if (own) return OF_HYPERVISOR;
-    return guests ? OF_GUESTS : LOGS;
+    if (guests) return OF_GUESTS;
+    return LOGS;
 }
 
 /* The next line for the console, which is then shown; NULL: there is none. */
@@ -241,7 +244,8 @@ static void forget_queue(void) {
 static u32 patience(void) {
     u32 fifo = 1400 * (115200 / MAX(serial.uart.baud, 50u));
 
-    return uart_stuck ? 2 * fifo : PATIENCE + fifo;
+    if (uart_stuck) return 2 * fifo;
+    return PATIENCE + fifo;
 }
 
 /* Sends all that is queued, and waits for it. What a stuck transmitter does not take is lost. */
@@ -299,12 +303,13 @@ static void show_log(void) {
 
 /* Adds a line: its time, `fmt`, a newline. */
 static void add_line(u32 which, enum log_level at, const char *fmt, va_list ap) {
-    u64 us = tsc_khz ? now_ns() / 1000 : 0;
     struct line l = { .level = at };
     struct log *log = &logs[which];
     bool taken;
+    u64 us = 0;
     int n;
 
+    if (tsc_khz) us = now_ns() / 1000; /* before that there is no clock */
     n = hv_snprintf(l.text, LOG_LINE, "[%5lu.%06lu] ", us / 1000000, us % 1000000);
     n += hv_vsnprintf(l.text + n, (size_t)(LOG_LINE - n), fmt, ap);
     l.text[MIN(n, LOG_LINE - 2)] = '\n';
@@ -345,7 +350,7 @@ bool log_takes_guests(void) {
 void console_init(const char *spec, const struct acpi_info *acpi) {
     struct console_spec want;
     struct serial found;
-    const char *why;
+    const char *why, *stays = "the log and the screen";
 
     parse_console(spec, &want, NULL);
     console_flush();
@@ -357,8 +362,8 @@ void console_init(const char *spec, const struct acpi_info *acpi) {
     if (!why && !uart_open(&found.uart, &found.uart, found.baud))
         why = "no serial port answers there";
     if (why) {
-        log_warn("console = %s: %s: the console stays %s", spec, why,
-                 uart_there(&serial.uart) ? "where it is" : "the log and the screen");
+        if (uart_there(&serial.uart)) stays = "where it is";
+        log_warn("console = %s: %s: the console stays %s", spec, why, stays);
         return;
     }
     serial = found;
@@ -514,9 +519,10 @@ static void watch_port(bool moves, u64 now) {
 }
 
 static bool pump(struct work *w) {
-    u64 now = now_ns(), idle = interrupted || !uart_there(&serial.uart) ? PUMP_IDLE_NS : NS_PER_MS;
+    u64 now = now_ns(), wait = NS_PER_MS; /* until the next step */
     bool taken, moves = false;
 
+    if (interrupted || !uart_there(&serial.uart)) wait = PUMP_IDLE_NS;
     check_interrupts(now);
     take_input();
     for (u32 i = 0, sent = 1; i < PUMP_FIFOS && sent; i++) {
@@ -527,8 +533,9 @@ static bool pump(struct work *w) {
         moves |= sent;
     }
     watch_port(moves, now);
-    if (screen_step()) idle = MIN(idle, NS_PER_MS);
-    w->not_before = now + (anything_queued() ? MIN(idle, PUMP_BUSY_NS) : idle);
+    if (screen_step()) wait = MIN(wait, NS_PER_MS);
+    if (anything_queued()) wait = MIN(wait, PUMP_BUSY_NS);
+    w->not_before = now + wait;
     return true;
 }
 

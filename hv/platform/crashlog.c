@@ -150,7 +150,8 @@ void crashlog_open(void *at) {
         find_end(&last_records);
         session = last->head.session + 1;
     }
-    mine = last == &bank[0] ? &bank[1] : &bank[0];
+    mine = &bank[0];
+    if (last == mine) mine = &bank[1]; /* keep what the last session wrote */
     memset(mine, 0, sizeof(*mine));
     my_lines = ring_of(mine->line[0], LINE_SLOT, LINE_SLOTS, session);
     my_records = ring_of(mine->record[0], RECORD_SLOT, RECORD_SLOTS, session);
@@ -190,7 +191,10 @@ void crashlog_drain_trace(void) {
 
 /* ---- the last session ---- */
 
-enum crash_end crashlog_last(void) { return last ? (enum crash_end)last->head.end : CRASH_NONE; }
+enum crash_end crashlog_last(void) {
+    if (!last) return CRASH_NONE;
+    return (enum crash_end)last->head.end;
+}
 
 bool crashlog_last_line(u32 *at, const char **text) {
     const struct slot *s = next(&last_lines, at);
@@ -209,7 +213,7 @@ bool crashlog_last_record(u32 *at, struct trace_record *out) {
 
 void crashlog_report(void) {
     enum crash_end how = crashlog_last();
-    u32 at = last_lines.end > REPORT_LINES ? last_lines.end - REPORT_LINES : 0;
+    u32 at = MAX(last_lines.end, REPORT_LINES) - REPORT_LINES;
     const char *text;
 
     if (how == CRASH_STOPPED || how == CRASH_SILENT) {

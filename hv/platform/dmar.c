@@ -35,7 +35,8 @@ static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_regi
     for (u32 size; len; e += size, len -= size) {
         struct dmar_scope *s;
 
-        size = len < SCOPE_PATH ? 0 : e[SCOPE_LENGTH];
+        size = 0;
+        if (len >= SCOPE_PATH) size = e[SCOPE_LENGTH];
         if (size < SCOPE_PATH || size > len) return false; /* the rest cannot be found */
         if (!scope_fits(out, size)) {
             all = false;
@@ -114,7 +115,8 @@ void dmar_parse(struct dmar_info *out, const u8 *t, u32 len) {
     for (u32 at = DMAR_ENTRIES, size; at < len; at += size) {
         u32 kind;
 
-        size = len - at < ENTRY_HEAD ? 0 : (u32)table_get(t + at + ENTRY_LENGTH, 2);
+        size = 0;
+        if (len - at >= ENTRY_HEAD) size = (u32)table_get(t + at + ENTRY_LENGTH, 2);
         if (size < ENTRY_HEAD || size > len - at) { /* what follows cannot be found */
             out->unsure = true;
             return;

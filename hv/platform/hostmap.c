@@ -15,7 +15,7 @@
 
 static u64 mmio_next = MMIO_BASE, stack_next = STACK_BASE;
 
-/* Tables as those of guests, by the same walker. */
+/* The format of the hypervisor's own tables, for the walker that also makes those of guests. */
 static struct npt_format format = {
     .table = PTE_P | PTE_W,
     .right = { [NPT_R] = PTE_P | PTE_NX,
@@ -25,7 +25,8 @@ static struct npt_format format = {
 };
 static struct npt tables;
 
-/* Where nobody has anything yet: so no CPU has to be told. False: memory is out. */
+/* Maps [pa, pa + len) at `va`, where nothing was mapped before, so that no CPU has to flush its
+ * TLB. Returns false if there is no memory for a table. */
 static bool map(u64 va, hpa_t pa, u64 len, unsigned prot, enum npt_memtype type) {
     return npt_map(&tables, va & (NPT_LIMIT - 1), pa, len, prot, type) == 0;
 }
@@ -37,18 +38,23 @@ void hostmap_direct(hpa_t start, hpa_t end) {
         panic("no memory for the page tables of the direct map");
 }
 
-/* New tables beside those of boot.asm, then one switch. */
-void hostmap_image(void) {
-    u64 nx = rdmsr(MSR_EFER) & BIT(11) ? PTE_NX : 0;
-    bool ok = npt_init(&tables, &format) == 0;
+/* What may be done with the page of the image at `va`: boot/takt.ld has code first, then constants,
+ * then data. */
+static unsigned image_right(u64 va) {
+    if (va < (u64)image_rodata) return NPT_R | NPT_X;
+    if (va < (u64)image_data) return NPT_R;
+    return NPT_RW;
+}
 
+/* Makes new tables beside those of boot.asm, and switches to them when they are complete. */
+void hostmap_image(void) {
+    bool ok = npt_init(&tables, &format) == 0;
+    u64 nx = 0;
+
+    if (rdmsr(MSR_EFER) & EFER_NXE) nx = PTE_NX;
     for (unsigned i = 0; i < ARRAY_SIZE(format.right); i++) format.right[i] &= ~PTE_NX | nx;
     for (u64 va = LINK_BASE + LOAD_BASE; ok && va < (u64)image_end; va += PAGE_SIZE) {
-        unsigned prot = va < (u64)image_rodata ? NPT_R | NPT_X
-                        : va < (u64)image_data ? NPT_R
-                                               : NPT_RW;
-
-        ok = map(va, va - LINK_BASE, PAGE_SIZE, prot, NPT_WB);
+        ok = map(va, va - LINK_BASE, PAGE_SIZE, image_right(va), NPT_WB);
     }
     if (!ok) panic("no memory for the hypervisor's page tables");
     ((u64 *)hpa_to_va(tables.root))[DIRECTMAP >> 39 & 511] = boot_pml4[DIRECTMAP >> 39 & 511] | nx;
@@ -62,8 +68,9 @@ static volatile void *map_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;
 
     if (end <= pa || (end - 1) >> MAX(width, 36u)) return NULL;
-    /* configuration space of all of PCI can have large pages */
-    va = (pa | len) & (SIZE_2M - 1) ? mmio_next : ALIGN_UP(mmio_next, SIZE_2M);
+    va = mmio_next;
+    /* Whole large pages, as configuration space of all of PCI has, can be mapped as such. */
+    if (!((pa | len) & (SIZE_2M - 1))) va = ALIGN_UP(va, SIZE_2M);
     mmio_next = va + ALIGN_UP(end, PAGE_SIZE) - first;
     if (!map(va, first, mmio_next - va, NPT_RW, type)) return NULL;
     return (volatile void *)(va + pa % PAGE_SIZE);
@@ -74,7 +81,8 @@ volatile void *mmio_map(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_U
 volatile void *mmio_map_wc(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_WC); }
 
 const void *acpi_map(u64 pa, u64 len) {
-    return pa < BIT(32) && len <= BIT(32) - pa ? hpa_to_va(pa) : (const void *)mmio_map(pa, len);
+    if (pa < BIT(32) && len <= BIT(32) - pa) return hpa_to_va(pa); /* always mapped */
+    return (const void *)mmio_map(pa, len);
 }
 
 u8 *stack_map(u32 size) {

@@ -31,8 +31,10 @@ static struct {
     u32 busy; /* calls under way, atomically */
 } use[NR_VEC_DEVICE];
 
-/* ---- vectors: a pCPU takes interrupts only where nothing of the hypervisor is under way there
- * ---- */
+/* ---- vectors ---- */
+
+/* A pCPU takes interrupts only where nothing else of the hypervisor is under way there, so a
+ * function may take any lock that comes late in the order of locks. */
 
 static void on_device(u8 vector) {
     u32 i = vector - VEC_DEVICE;
@@ -66,7 +68,8 @@ int irq_message(int vector, u32 cpu, struct irq_message *m) {
     u32 id = percpu_of[cpu]->apic_id;
 
     *m = (struct irq_message){ 0xfee00000 | id << 12, (u32)vector };
-    return id > 254 ? -ENODEV : 0;
+    if (id > 254) return -ENODEV;
+    return 0;
 }
 
 /* ---- pins ---- */
@@ -86,7 +89,8 @@ static void mask_vector(u8 vector) {
     spin_unlock(&pin_lock);
 }
 
-/* The lock is taken, and kept unless there is no such pin. */
+/* Finds the IOAPIC that has this pin, and takes pin_lock, which the caller gives back. Returns
+ * false, without the lock, if there is no such pin. */
 static bool find_pin(u32 gsi, u32 *i) {
     spin_lock(&pin_lock);
     for (*i = 0; *i < ACPI_MAX_IOAPICS; ++*i)
@@ -102,7 +106,8 @@ int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     if (!find_pin(gsi, &i)) return -ENODEV;
     if (irq_remap_pin) how = irq_remap_pin(ioapic[i].id, (u32)vector, flags & IRQ_LEVEL);
     if (how == 0) high = (u32)vector << 17 | RTE_REMAPS;
-    low |= (flags & IRQ_LOW ? RTE_LOW : 0) | (flags & IRQ_LEVEL ? RTE_LEVEL : 0);
+    if (flags & IRQ_LOW) low |= RTE_LOW;
+    if (flags & IRQ_LEVEL) low |= RTE_LEVEL;
     if (how >= 0) {
         mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
         mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), high);
@@ -113,20 +118,22 @@ int irq_pin_connect(u32 gsi, int vector, u32 flags) {
 
 void irq_pin_mask(u32 gsi, bool masked) {
     volatile u8 *low;
-    u32 i;
+    u32 i, v;
 
     if (!find_pin(gsi, &i)) return;
     low = reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first));
-    mmio_write32(low, (mmio_read32(low) & ~RTE_MASKED) | (masked ? RTE_MASKED : 0));
+    v = mmio_read32(low) & ~(u32)RTE_MASKED;
+    if (masked) v |= RTE_MASKED;
+    mmio_write32(low, v);
     spin_unlock(&pin_lock);
 }
 
 void irq_init(const struct acpi_info *a) {
     for (u32 i = 0; i < a->nr_ioapics; i++) {
-        u32 version;
+        u32 version = ~0u;
 
         ioapic[i].regs = mmio_map(a->ioapic[i].addr, PAGE_SIZE);
-        version = ioapic[i].regs ? mmio_read32(reg(i, IOAPIC_VERSION)) : ~0u;
+        if (ioapic[i].regs) version = mmio_read32(reg(i, IOAPIC_VERSION));
         if (version == ~0u) {
             log_warn("no IOAPIC answers at %lx", a->ioapic[i].addr);
             continue;

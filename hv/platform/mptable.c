@@ -20,19 +20,29 @@ static bool floating_ok(const u8 *p, u32 len) {
     return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len);
 }
 
+/* Returns the table, with its length in *len; NULL: there is none, or (out->bad) it is no good. */
 static const u8 *find_table(struct mp_info *out, u32 *len) {
     const u8 *p = firmware_find(BIOS_ROM, FLOATING_SIZE, floating_ok), *t;
-    u64 pa = p ? table_get(p + FLOATING_TABLE, 4) : 0;
+    u64 pa;
 
-    t = pa ? acpi_map(pa, MP_ENTRIES) : NULL;
-    *len = t ? (u32)table_get(t + MP_LENGTH, 2) : 0;
-    t = *len < MP_ENTRIES ? NULL : acpi_map(pa, *len);
-    if (t && !memcmp(t, "PCMP", 4) && table_sums_to_zero(t, *len)) return t;
-    out->bad = pa;
-    return NULL;
+    if (!p) return NULL;
+    pa = table_get(p + FLOATING_TABLE, 4);
+    if (!pa) return NULL;
+    out->bad = true;
+    t = acpi_map(pa, MP_ENTRIES);
+    if (!t) return NULL;
+    *len = (u32)table_get(t + MP_LENGTH, 2);
+    if (*len < MP_ENTRIES) return NULL;
+    t = acpi_map(pa, *len);
+    if (!t || memcmp(t, "PCMP", 4) || !table_sums_to_zero(t, *len)) return NULL;
+    out->bad = false;
+    return t;
 }
 
-static u32 entry_size(const u8 *e) { return e[ENTRY_KIND] == MP_CPU ? CPU_SIZE : ENTRY_SIZE; }
+static u32 entry_size(const u8 *e) {
+    if (e[ENTRY_KIND] == MP_CPU) return CPU_SIZE;
+    return ENTRY_SIZE;
+}
 
 /* Returns the bus or IOAPIC with this id; NULL if there is none. */
 static const u8 *find_entry(const u8 *t, u32 len, u8 kind, u8 id) {
@@ -64,7 +74,7 @@ static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *
 
 void mp_parse(struct mp_info *out, const struct acpi_info *a) {
     const u8 *t;
-    u32 len;
+    u32 len = 0;
 
     memset(out, 0, sizeof(*out));
     t = find_table(out, &len);

@@ -39,24 +39,35 @@ void screen_init(const struct boot_screen *b) {
     u64 bytes = (u64)b->pitch * b->height;
     bool is_text = b->kind == SCREEN_TEXT;
 
-    bytes_per_cell = is_text ? 2 : b->bits / 8;
-    if (!is_text && (b->kind != SCREEN_PIXELS || bytes_per_cell < 3 || bytes_per_cell > 4)) return;
-    zoom = b->width >= 1280 ? 2 : 1;
-    columns = is_text ? b->width : b->width / (CELL_W * zoom);
-    rows = is_text ? b->height : b->height / (CELL_H * zoom);
+    const char *how = "";
+
+    if (is_text) {
+        bytes_per_cell = 2;
+        columns = b->width;
+        rows = b->height;
+    } else {
+        how = ", drawn";
+        bytes_per_cell = b->bits / 8;
+        if (b->kind != SCREEN_PIXELS || bytes_per_cell < 3 || bytes_per_cell > 4) return;
+        zoom = 1;
+        if (b->width >= 1280) zoom = 2;
+        columns = b->width / (CELL_W * zoom);
+        rows = b->height / (CELL_H * zoom);
+    }
     pitch = b->pitch;
     if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28))
         return;
     cells = mmio_map_wc(b->addr, bytes);
     if (!cells) return;
     kind = b->kind;
-    log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
+    log_info("screen: %u columns, %u rows%s", columns, rows, how);
 }
 
 static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
-    u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
     u32 height = CELL_H * zoom, width = CELL_W * zoom;
+    u64 glyph = 0;
 
+    if (c > ' ' && c <= '~') glyph = font[c - ' '];
     for (u32 py = 0; py < height; py++) {
         volatile u8 *p = cells + (u64)(y * height + py) * pitch + (u64)x * width * bytes_per_cell;
         u32 gy = py / zoom;
@@ -64,9 +75,10 @@ static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
         for (u32 px = 0; px < width; px++, p += bytes_per_cell) {
             u32 gx = px / zoom;
             bool lit = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1;
-            u8 grey = lit != inverse ? GREY : 0;
+            u8 grey = 0;
 
-            /* grey and black are the same in every order of colours */
+            if (lit != inverse) grey = GREY;
+            /* Grey and black are the same in every order of colours. */
             if (bytes_per_cell == 4)
                 *(volatile u32 *)p = grey * 0x010101u;
             else
@@ -76,8 +88,9 @@ static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
 }
 
 static void draw(u32 y, u32 x, char c, bool inverse) {
-    u16 colour = inverse ? TEXT_INVERSE : TEXT_GREY;
+    u16 colour = TEXT_GREY;
 
+    if (inverse) colour = TEXT_INVERSE;
     if (kind == SCREEN_TEXT)
         *(volatile u16 *)(cells + y * pitch + x * 2) = (u16)(colour | (u8)c);
     else
@@ -105,11 +118,11 @@ void screen_write(const char *s, size_t n) {
 /* ---- the terminal: what it shows, and what of it is drawn already ---- */
 
 #define CURSOR 0x80 /* added to the character that is under it */
-/* A step of a work item is short and pixels are slow to write: a step draws so many characters
- * ... */
+/* A step of a work item has to be short, and pixels are slow to write. So a step draws at most this
+ * many characters, and compares at most LOOK_AT_ONCE. */
 #define TEXT_AT_ONCE   512u
 #define PIXELS_AT_ONCE 24u
-#define LOOK_AT_ONCE   2048u /* ... and compares so many. */
+#define LOOK_AT_ONCE   2048u
 
 static struct terminal terminal;
 static u8 drawn[TERMINAL_ROWS][TERMINAL_COLUMNS];
@@ -138,16 +151,18 @@ void screen_feed(const char *s, size_t n) {
 }
 
 static u8 wanted(u32 y, u32 x) {
-    bool cursor = y == terminal.row && x == MIN(terminal.column, terminal.columns - 1);
+    u8 c = (u8)terminal_at(&terminal, y, x);
 
-    return (u8)(terminal_at(&terminal, y, x) | (cursor ? CURSOR : 0));
+    if (y == terminal.row && x == MIN(terminal.column, terminal.columns - 1)) c |= CURSOR;
+    return c;
 }
 
 bool screen_step(void) {
     u32 all = terminal.columns * terminal.rows;
-    u32 to_draw = kind == SCREEN_TEXT ? TEXT_AT_ONCE : PIXELS_AT_ONCE;
+    u32 to_draw = PIXELS_AT_ONCE;
 
     if (!is_terminal) return false;
+    if (kind == SCREEN_TEXT) to_draw = TEXT_AT_ONCE;
     for (u32 i = 0; i < LOOK_AT_ONCE && left_to_look && to_draw; i++) {
         u32 y = next_cell / terminal.columns, x = next_cell % terminal.columns;
         u8 c = wanted(y, x);

@@ -21,13 +21,14 @@
 static const char *map_registers(u64 addr, u32 stride, struct serial *s) {
     s->uart.regs = mmio_map(addr, (u64)UART_REGISTERS * stride);
     s->uart.stride = (u8)stride;
-    return s->uart.regs ? NULL : "its registers cannot be mapped";
+    if (!s->uart.regs) return "its registers cannot be mapped";
+    return NULL;
 }
 
-/* Its first BAR has the registers. How its interrupt line is wired would be told by ACPI's language
- * alone. */
+/* The registers are in its first BAR. Only AML, the language of ACPI, tells how its interrupt line
+ * is wired, so it is used without interrupts. */
 static const char *find_pci(u32 bdf, struct serial *s) {
-    u32 bar, command;
+    u32 bar, command, decodes;
     u64 addr;
 
     hv_snprintf(s->name, sizeof(s->name), "pci:%02x:%02x.%u", bdf >> 8, bdf >> 3 & 31, bdf & 7);
@@ -36,12 +37,19 @@ static const char *find_pci(u32 bdf, struct serial *s) {
     if (pci_port_read(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL)
         return "that PCI device is no serial port";
     bar = pci_port_read(bdf, PCI_BAR0);
-    addr = bar & (bar & BAR_IO ? ~3u : ~15u);
-    if (!(bar & BAR_IO) && bar & BAR_64) addr |= (u64)pci_port_read(bdf, PCI_BAR0 + 4) << 32;
+    if (bar & BAR_IO) {
+        decodes = COMMAND_IO;
+        addr = bar & ~3u;
+    } else {
+        decodes = COMMAND_MEM;
+        addr = bar & ~15u;
+        if (bar & BAR_64) addr |= (u64)pci_port_read(bdf, PCI_BAR0 + 4) << 32;
+    }
     if (!addr) return "the firmware gave that PCI device no address";
-    /* the upper half, status, is cleared by ones */
+    /* The upper half of this register is STATUS, whose bits are cleared by writing ones to them.
+     * Zeros leave it as it is. */
     command = pci_port_read(bdf, PCI_COMMAND) & 0xffff;
-    pci_port_write(bdf, PCI_COMMAND, command | (u32)(bar & BAR_IO ? COMMAND_IO : COMMAND_MEM));
+    pci_port_write(bdf, PCI_COMMAND, command | decodes);
     s->is_pci = true;
     s->bdf = bdf;
     if (!(bar & BAR_IO)) return map_registers(addr, 1, s);
@@ -64,12 +72,18 @@ static void find_port(u64 port, const struct acpi_info *a, struct serial *s) {
     for (u32 com = 1; com <= 4; com++) {
         if (uart_port(com) != port) continue;
         hv_snprintf(s->name, sizeof(s->name), "com%u", com);
-        use_irq(a, com & 1 ? 4 : 3, s);
+        if (com == 1 || com == 3)
+            use_irq(a, 4, s);
+        else
+            use_irq(a, 3, s);
     }
 }
 
 static const char *find_memory(u64 addr, u32 stride, struct serial *s) {
-    hv_snprintf(s->name, sizeof(s->name), stride == 4 ? "mmio32:0x%lx" : "mmio:0x%lx", addr);
+    const char *kind = "mmio";
+
+    if (stride == 4) kind = "mmio32";
+    hv_snprintf(s->name, sizeof(s->name), "%s:0x%lx", kind, addr);
     return map_registers(addr, stride, s);
 }
 
@@ -84,10 +98,11 @@ static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
     else
         find_port(f->addr, a, s);
     if (f->has_irq) use_irq(a, f->irq, s);
-    if (f->has_gsi && !f->has_irq) { /* PCI's way, if it is none of the 16 */
+    if (f->has_gsi && !f->has_irq) {
         s->has_gsi = true;
         s->gsi = f->gsi;
-        s->irq_flags = f->gsi < 16 ? 0 : IRQ_LOW | IRQ_LEVEL;
+        /* Beyond the 16 lines of ISA there are those of PCI, which are level triggered. */
+        if (f->gsi >= 16) s->irq_flags = IRQ_LOW | IRQ_LEVEL;
     }
     n = strlen(s->name);
     hv_snprintf(s->name + n, sizeof(s->name) - n, " (SPCR)");

@@ -45,24 +45,31 @@ static void (*ap_entry)(void);
 
 int cpu_give_stacks(struct cpu *c) {
     c->p.stack_top = stack_map(STACK_SIZE);
-    for (unsigned i = IST_DF; i < IST_NR; i++)
-        if (!(c->tss.ist[i - 1] = (u64)stack_map(ISTACK_SIZE))) return -ENOMEM;
-    return c->p.stack_top ? 0 : -ENOMEM;
+    if (!c->p.stack_top) return -ENOMEM;
+    for (unsigned i = IST_DF; i < IST_NR; i++) {
+        c->tss.ist[i - 1] = (u64)stack_map(ISTACK_SIZE);
+        if (!c->tss.ist[i - 1]) return -ENOMEM;
+    }
+    return 0;
 }
 
 static bool has_tsc_adjust(void) {
     return cpuid_or_zero(7, 0).ebx & CPUID_TSC_ADJUST && !smp_fault_no_adjust;
 }
 
-/* Time must not go back when a vCPU moves from one CPU to another. The boot CPU may have this
- * one's TSC mended as often as it likes before it lets it go; or it stops this CPU by an INIT
- * while it waits. */
-static void join_clocks(void) {
-    bool mendable = has_tsc_adjust();
+/* Returns this CPU's IA32_TSC_ADJUST; 0 without that register. */
+static u64 read_tsc_adjust(void) {
+    if (!has_tsc_adjust()) return 0;
+    return rdmsr(MSR_TSC_ADJUST);
+}
 
+/* Has the boot CPU compare this CPU's TSC with its own, as time must not go back when a vCPU moves
+ * from one CPU to another. The boot CPU may have this TSC mended several times before it lets this
+ * CPU go. If that does not help, it stops this CPU by an INIT while it waits here. */
+static void join_clocks(void) {
     if (smp_fault_tsc) wrmsr(MSR_TSC, rdtsc() - FAULT_LAG);
     do {
-        ap_adjust = mendable ? rdmsr(MSR_TSC_ADJUST) : 0;
+        ap_adjust = read_tsc_adjust();
         ap_order = AP_WAIT;
         starting->p.online = true;
         clock_compare(&compared, true);
@@ -96,8 +103,7 @@ static bool startup(struct cpu *c, hpa_t page, u64 ns) {
  * register of one CPU alone; the next ones add the lag that is seen. False: it could not be
  * mended. */
 static bool clocks_agree(const struct cpu *c) {
-    bool mendable = has_tsc_adjust();
-    u64 mine = mendable ? rdmsr(MSR_TSC_ADJUST) : 0;
+    u64 mine = read_tsc_adjust();
 
     for (u32 tries = 0;; tries++) {
         u64 end = rdtsc() + ns_to_tsc(ANSWER_NS);
@@ -106,10 +112,15 @@ static bool clocks_agree(const struct cpu *c) {
         clock_compare(&compared, false);
         lag = clock_lag();
         if (!lag) return true;
-        log_warn("CPU %u: its TSC is %ld ticks %s the first CPU's", c->p.id, lag > 0 ? lag : -lag,
-                 lag > 0 ? "behind" : "ahead of");
-        if (!mendable || tries == TSC_TRIES) return false;
-        adjustment = ap_adjust != mine ? mine : ap_adjust + (u64)lag;
+        if (lag > 0)
+            log_warn("CPU %u: its TSC is %ld ticks behind the first CPU's", c->p.id, lag);
+        else
+            log_warn("CPU %u: its TSC is %ld ticks ahead of the first CPU's", c->p.id, -lag);
+        if (!has_tsc_adjust() || tries == TSC_TRIES) return false;
+        if (ap_adjust != mine)
+            adjustment = mine;
+        else
+            adjustment = ap_adjust + (u64)lag;
         compared = false;
         ap_order = AP_MEND;
         while (ap_order == AP_MEND && rdtsc() < end) cpu_relax();
@@ -124,7 +135,7 @@ static bool start_one(struct cpu *c, hpa_t page) {
     apic_send(c->p.apic_id, APIC_INIT, 0);
     delay_ns(200 * NS_PER_US);
     if (!startup(c, page, NS_PER_MS) && !startup(c, page, ANSWER_NS)) {
-        /* should it come late, it must not find another's stack */
+        /* It may still come late, and must not find itself on the stack of the next CPU. */
         apic_send(c->p.apic_id, APIC_INIT, 0);
         return false;
     }
@@ -140,10 +151,15 @@ static bool start_one(struct cpu *c, hpa_t page) {
 
 void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
     static u32 ids[ACPI_MAX_CPUS];
-    u32 nr = page ? a->nr_cpus : 0, left_out = a->cpus_left_out;
+    u32 nr = a->nr_cpus, left_out = a->cpus_left_out;
     struct place_bits bits = place_bits_read();
+    const char *mode = "";
 
-    if (!page) log_warn("no page below 640 KiB is free: other CPUs cannot be started");
+    if (!page) {
+        log_warn("no page below 640 KiB is free: other CPUs cannot be started");
+        nr = 0;
+    }
+    if (apic_x2) mode = ", x2APIC";
     ap_entry = entry;
     ap_final_cr3 = hostmap_root();
     if (nr) memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
@@ -168,7 +184,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         c->p.apic_id = id;
         c->p.node = acpi_node_of_cpu(a, id);
         percpu_of[nr_cpus] = &c->p;
-        /* xAPIC mode has 8 bits for an id, and another CPU would hear the rest */
+        /* xAPIC mode has 8 bits for an id. With a longer one, another CPU would be started. */
         if ((apic_x2 || id < 255) && start_one(c, page))
             nr_cpus++;
         else
@@ -176,7 +192,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
     }
     if (left_out)
         log_warn("CPUs beyond the first %u, which are not used: %u", TAKT_MAX_CPUS, left_out);
-    log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), apic_x2 ? ", x2APIC" : "");
+    log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), mode);
 }
 
 /* ---- kicking ---- */
@@ -244,13 +260,16 @@ static bool is_silent(const struct cpu *c, u64 now) {
     return (i64)(rdtsc() - c->p.heartbeat) >= (i64)ns_to_tsc(SILENT_NS);
 }
 
-/* One that did not pass its loop is kicked, which wakes it if it sleeps, its timer lost; if it
- * does not pass it then, it is dumped. */
+/* A CPU that did not come through its loop is kicked, which wakes it if it sleeps and its timer was
+ * lost. If it is still silent the next time, it dumps its state by an NMI. */
 static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
     struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);
 
-    c->silent = is_silent(c, now) ? c->silent + 1 : 0;
+    if (is_silent(c, now))
+        c->silent++;
+    else
+        c->silent = 0;
     if (c->silent == 1 && c->halted) log_warn("CPU %u slept through its timer; waking it", c->p.id);
     if (c->silent == 1) cpu_kick(c->p.id);
     if (c->silent == SILENT_DUMP) {

@@ -52,17 +52,32 @@ static void plain(struct terminal *t, char c) {
     }
 }
 
-/* The n-th number of the sequence, or `missing` if it is not there. */
+/* Returns number n of the sequence, from 0 on, or `missing` if it is 0 or not there. */
 static u32 number(const struct terminal *t, u32 n, u32 missing) {
-    return n < t->nr && t->number[n] ? t->number[n] : missing;
+    if (n >= t->nr || !t->number[n]) return missing;
+    return t->number[n];
 }
 
+/* ED, ECMA-48 8.3.39: 0 is from the cursor to the end, 2 is all. 1, from the beginning to the
+ * cursor, is left out. */
 static void erase_display(struct terminal *t) {
-    u32 from = MIN(t->column, t->columns - 1), what = number(t, 0, 0);
+    u32 from = MIN(t->column, t->columns - 1), what = number(t, 0, 0), row = 0;
 
-    if (what == 0) blank(t, t->row, from, t->columns);
-    for (u32 row = what == 0 ? t->row + 1 : 0; row < t->rows && what != 1; row++)
-        blank(t, row, 0, t->columns);
+    if (what == 1) return;
+    if (what == 0) {
+        blank(t, t->row, from, t->columns);
+        row = t->row + 1;
+    }
+    for (; row < t->rows; row++) blank(t, row, 0, t->columns);
+}
+
+/* EL, ECMA-48 8.3.41: 2 is the whole line, anything else from the cursor on. */
+static void erase_line(struct terminal *t) {
+    u32 from = t->column;
+
+    if (from >= t->columns) return;
+    if (number(t, 0, 0) == 2) from = 0;
+    blank(t, t->row, from, t->columns);
 }
 
 static void finish(struct terminal *t, char c) {
@@ -78,10 +93,7 @@ static void finish(struct terminal *t, char c) {
         t->column = MIN(number(t, 1, 1), t->columns) - 1;
         break;
     case 'J': erase_display(t); break;
-    case 'K':
-        if (t->column < t->columns)
-            blank(t, t->row, number(t, 0, 0) == 2 ? 0 : t->column, t->columns);
-        break;
+    case 'K': erase_line(t); break;
     }
 }
 
@@ -104,7 +116,8 @@ void terminal_write(struct terminal *t, const char *s, size_t n) {
         if (t->state == TEXT) {
             plain(t, *s);
         } else if (t->state == AFTER_ESC) {
-            t->state = *s == '[' ? IN_SEQUENCE : TEXT;
+            t->state = TEXT;
+            if (*s == '[') t->state = IN_SEQUENCE;
             t->nr = 1;
             t->number[0] = 0;
         } else {

@@ -75,7 +75,8 @@ u64 timers_next(void) { return ((struct cpu_timers *)this_cpu()->timers)->next; 
 u64 timers_late(unsigned cpu, u64 now) {
     u64 next = timers_of(cpu)->next;
 
-    return next < now ? now - next : 0;
+    if (next >= now) return 0;
+    return now - next;
 }
 
 void timers_run(void) {
@@ -99,20 +100,30 @@ void timers_run(void) {
 
 static void on_timer(u8 vector) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
+/* Returns what to write to the counter of the LAPIC's timer for a deadline. One that is too far for
+ * the counter fires early, and is armed anew. */
+static u32 ticks_until(u64 when) {
+    u64 now = now_ns(), left;
+
+    if (when <= now) return 1; /* 0 would stop the timer */
+    left = MIN(when - now, NS_PER_S) * apic_timer_khz / 1000000 + 1;
+    return (u32)MIN(left, (u64)UINT32_MAX);
+}
+
 void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;
-    u64 left, now;
+    bool never = when == ~0ull;
 
     if (when == c->armed) return;
     c->armed = when;
-    if (apic_tsc_deadline) {
-        wrmsr(MSR_TSC_DEADLINE, when == ~0ull ? 0 : tsc_at(when));
-        return;
-    }
-    /* A deadline that is too far for the counter fires early, and is armed anew. */
-    now = now_ns();
-    left = when > now ? MIN(when - now, NS_PER_S) * apic_timer_khz / 1000000 + 1 : 1;
-    apic_timer_count(when == ~0ull ? 0 : (u32)MIN(left, 0xffffffffull));
+    if (apic_tsc_deadline && never)
+        wrmsr(MSR_TSC_DEADLINE, 0); /* switches it off */
+    else if (apic_tsc_deadline)
+        wrmsr(MSR_TSC_DEADLINE, tsc_at(when));
+    else if (never)
+        apic_timer_count(0); /* stops it */
+    else
+        apic_timer_count(ticks_until(when));
 }
 
 void timers_init_cpu(void) {

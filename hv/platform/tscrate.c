@@ -28,7 +28,7 @@ u64 tsc_rate_said(const char **leaf) {
 }
 
 bool tsc_rate_confirmed(u64 said_khz, const struct tsc_measured *m) {
-    u64 off = said_khz > m->khz ? said_khz - m->khz : m->khz - said_khz;
+    u64 off = MAX(said_khz, m->khz) - MIN(said_khz, m->khz);
 
     return !m->khz || off * 1000000 <= said_khz * MAX(TOLERANCE_PPM, m->ppm);
 }
