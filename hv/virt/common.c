@@ -99,10 +99,9 @@ static bool is_fault(u8 vector) {
  * is lost. As on hardware, the CPU finds that fault again when it executes the instruction
  * again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
-    enum exc_class first =
-        v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
-    enum exc_class second = class_of(vector);
+    enum exc_class first = BENIGN, second = class_of(vector);
 
+    if (v->pending.type == EVENT_EXCEPTION) first = class_of(v->pending.vector);
     if (first == DOUBLE_FAULT && second != BENIGN) return false;
     v->pending = (struct virt_event){ EVENT_EXCEPTION, vector, 0, has_code, code };
     if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
@@ -133,7 +132,8 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v,
     u64 next = v->regs.rip + exit->insn_len;
 
     if (!exit->insn_len) return;
-    v->regs.rip = guest_mode(v) == 64 ? next : (u32)next;
+    v->regs.rip = next;
+    if (guest_mode(v) != 64) v->regs.rip = (u32)next;
     v->regs.rflags &= ~RFLAGS_RF;
     virt->clear_shadow(v);
     if (v->regs.rflags & RFLAGS_TF) {
@@ -154,12 +154,14 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     virt->clear_shadow(v);
 }
 
-/* ---- why an entry failed: the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break
- * ---- */
+/* ---- why an entry failed ---- */
+
 #define CPUID_ADDRESSES    0x80000008u
 #define PHYSICAL_BITS(eax) ((eax)&0xffu)
 #define RFLAGS_RESERVED    0xffffffffffc08028ull /* bits that must be 0 */
 
+/* Checks the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break, as the CPU does not
+ * say which one was broken. */
 const char *guest_why(struct virt_vcpu *v) {
     u64 cr0 = virt->get_reg(v, VREG_CR0), cr4 = virt->get_reg(v, VREG_CR4),
         efer = virt->get_reg(v, VREG_EFER);
@@ -179,9 +181,11 @@ const char *guest_why(struct virt_vcpu *v) {
         { rip >> 32 && guest_mode(v) != 64, "RIP is above 4 GiB outside 64-bit mode" },
         { !(flags & RFLAGS_ONE) || flags & RFLAGS_RESERVED, "RFLAGS has a reserved bit" },
     };
-    const char *why = virt->why ? virt->why(v) : NULL;
+    const char *why = NULL;
 
-    for (unsigned i = 0; !why && i < ARRAY_SIZE(rules); i++)
-        if (rules[i].broken) why = rules[i].rule;
-    return why ? why : "a rule that is not among those checked here";
+    if (virt->why) why = virt->why(v);
+    if (why) return why;
+    for (unsigned i = 0; i < ARRAY_SIZE(rules); i++)
+        if (rules[i].broken) return rules[i].rule;
+    return "a rule that is not among those checked here";
 }

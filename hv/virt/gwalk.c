@@ -56,8 +56,12 @@ static struct walk walk_of(struct virt_vcpu *v) {
 
     if (w.efer & EFER_LMA)
         w.levels = 4;
-    else if (w.cr0 & CR0_PG)
-        w.levels = w.cr4 & CR4_PAE ? 3 : 2;
+    else if (!(w.cr0 & CR0_PG))
+        w.levels = 0;
+    else if (w.cr4 & CR4_PAE)
+        w.levels = 3;
+    else
+        w.levels = 2;
     return w;
 }
 
@@ -67,7 +71,10 @@ static struct walk walk_of(struct virt_vcpu *v) {
 static u64 reserved_bits(const struct walk *w, unsigned level, bool leaf) {
     u64 r = 0;
 
-    if (w->levels == 2) return leaf && level == 2 ? LARGE_32_RESERVED : 0;
+    if (w->levels == 2) {
+        if (leaf && level == 2) return LARGE_32_RESERVED;
+        return 0;
+    }
     if (w->levels == 3 && level == 3) return PDPTE_RESERVED;
     if (!(w->efer & EFER_NXE)) r |= PTE_NX;
     if (w->levels == 3) r |= PAE_RESERVED;
@@ -94,7 +101,7 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
 
     if (!at && w->npt) {
         hpa = npt_find(w->npt, gpa, &writable);
-        at = hpa == HPA_NONE ? NULL : hpa_to_va(hpa);
+        if (hpa != HPA_NONE) at = hpa_to_va(hpa);
     }
     w->read_only[w->depth] = !writable;
     return at;
@@ -102,12 +109,16 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
 
 /* Goes down the tables and sets w->gpa. False: an entry is not present. */
 static bool descend(struct walk *w, u64 va) {
-    unsigned entry_size = w->levels == 2 ? 4 : 8; /* a table is a page, so has 2^bits entries */
-    unsigned bits = w->levels == 2 ? 10 : 9, shift;
-    u64 table = w->cr3 & (w->levels == 3 ? CR3_PAE_TABLE : ADDR_52);
+    unsigned entry_size = 8, bits = 9, shift; /* a table is a page, so it has 2^bits entries */
+    u64 table = w->cr3 & ADDR_52;
     bool leaf = false;
     u64 e = 0;
 
+    if (w->levels == 2) {
+        entry_size = 4;
+        bits = 10;
+    }
+    if (w->levels == 3) table = w->cr3 & CR3_PAE_TABLE;
     w->depth = 0;
     w->all = PTE_W | PTE_U;
     w->any = w->reserved = 0;
@@ -125,7 +136,7 @@ static bool descend(struct walk *w, u64 va) {
         w->at[w->depth] = at;
         w->value[w->depth++] = e;
         if (e & reserved_bits(w, level, leaf)) w->reserved = true;
-        /* a PDPTE of PAE has no bits for rights */
+        /* A PDPTE of PAE has no bits for rights, so it grants all. */
         if (w->levels == 3 && level == 3) e |= PTE_W | PTE_U;
         w->all &= e;
         w->any |= e;
@@ -198,8 +209,10 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
     return 0;
 }
 
-/* ---- code: the CPU has just fetched it, so it may be executed, and rights are not looked at
- * ---- */
+/* ---- code ---- */
+
+/* The CPU has just fetched the instructions that are looked at here. So the guest may execute them,
+ * and rights are not checked once more. */
 
 void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
@@ -215,7 +228,7 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
     if (!c->bytes) return NULL;
     for (unsigned i = 0; i < INSN_LEVELS; i++) {
-        /* a large page has fewer levels: the last one stands for them */
+        /* The walk to a large page has fewer levels. Its last entry stands for the missing ones. */
         unsigned at = MIN(i, w.depth - 1);
 
         c->entry[i] = w.at[at];
@@ -309,5 +322,6 @@ unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 
         *gpr = (u8)(MODRM_RM(bytes[n]) | (rex & REX_B) << 3);
         n++;
     }
-    return n <= INSN_MAX ? n : 0;
+    if (n > INSN_MAX) return 0;
+    return n;
 }

@@ -55,7 +55,7 @@ struct svm_vcpu {
     u64 step_rip, iret_rip; /* where that instruction is; and where the last IRET was that exited */
     u64 cr0_hidden;         /* those of CR0_OWNED that the guest has set and reads back */
     bool virq;              /* the interrupt of the last entry is a virtual one */
-    /* accesses to CR0 do not exit, so that LMSW, SMSW or CLTS gets through */
+    /* accesses to CR0 do not exit at the next entry, so that LMSW, SMSW or CLTS gets through */
     bool cr0_free;
 };
 
@@ -166,7 +166,8 @@ static const u16 reg_field[VREG_NR] = {
  * guest sees it is in v->reg, as the VMCB's has CR4.MCE in any case. */
 static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
     if (reg == VREG_CR4) return &v->reg[VREG_CR4];
-    return reg_field[reg] ? (u64 *)((u8 *)vmcb_of(v) + reg_field[reg]) : NULL;
+    if (!reg_field[reg]) return NULL;
+    return (u64 *)((u8 *)vmcb_of(v) + reg_field[reg]);
 }
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
@@ -231,8 +232,10 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         state_set(v, reg, value);
     else if (reg == VREG_CR0)
         svm_set_cr0(v, value);
+    else if (reg == VREG_EFER)
+        *field = value | EFER_SVME;
     else
-        *field = value | (reg == VREG_EFER ? EFER_SVME : 0);
+        *field = value;
     if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
     vmcb_of(v)->clean = 0;
     tlb_forget(&v->tlb);
@@ -261,8 +264,9 @@ static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
 
 static unsigned svm_blocked(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
-    unsigned blocked = s->nmi_masked ? BLOCKED_NMI : 0;
+    unsigned blocked = 0;
 
+    if (s->nmi_masked) blocked |= BLOCKED_NMI;
     if (s->vmcb->int_shadow & INT_SHADOW) blocked |= BLOCKED_SHADOW;
     return blocked;
 }
@@ -302,7 +306,7 @@ static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
     bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
 
     s->stepping = false;
-    /* if the instruction was an IRET, it has loaded a TF of the guest's own */
+    /* If the instruction was an IRET, it has loaded a TF of the guest's own, which stays. */
     if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip) v->regs.rflags &= ~RFLAGS_TF;
     if (!stepped) return false;
     svm_clear_shadow(v);
@@ -349,8 +353,9 @@ static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
 static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool event = v->pending.type != EVENT_NONE; /* its delivery would push the step's TF */
-    u64 irq = v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0;
+    u64 irq = 0;
 
+    if (v->want_irq_window) irq = INT_CTL_IRQ | INT_CTL_IGN_TPR;
     if (virtual_irqs) irq |= make_virtual_irq(v, s);
     if (v->pending.type != EVENT_NONE) {
         s->cr0_free = false; /* the event comes first; afterwards the instruction exits once more */
@@ -432,8 +437,9 @@ static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, con
  * exits. */
 static inline __attribute__((always_inline)) void
 set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 insn, u32 len) {
-    const u8 *p = is_64bit(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
+    const u8 *p = NULL;
 
+    if (is_64bit(b)) p = insn_cached(v, b->cr3, b->rip);
     e->insn_len = (u8)len;
     if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
         set_length_slowly(v, b, e, insn);
@@ -451,11 +457,14 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
 
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
                           bool write) {
+    u32 insn = INSN_MOV_FROM_CR;
+
+    if (write) insn = INSN_MOV_TO_CR;
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
     e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, insn, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
     if (!e->insn_len && cr == 0) let_through(v, e);
@@ -535,10 +544,14 @@ static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *
 }
 
 static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    bool write = b->exit_info1 & MSR_EXIT_WRITE;
+    u32 insn = INSN_RDMSR;
 
-    e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
-    set_length(v, b, e, write ? INSN_WRMSR : INSN_RDMSR, 2);
+    e->reason = EXIT_RDMSR;
+    if (b->exit_info1 & MSR_EXIT_WRITE) {
+        e->reason = EXIT_WRMSR;
+        insn = INSN_WRMSR;
+    }
+    set_length(v, b, e, insn, 2);
 }
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
@@ -614,7 +627,7 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
     watch_iret(b, false);
     if (features & FEAT_PAUSE) {
         b->pause_count = PAUSES;
-        b->pause_threshold = features & FEAT_THRESHOLD ? PAUSE_THRESHOLD : 0;
+        if (features & FEAT_THRESHOLD) b->pause_threshold = PAUSE_THRESHOLD;
     }
     b->iopm = va_to_hpa(io_bitmap);
     b->msrpm = va_to_hpa(msr_bitmap);
@@ -632,7 +645,8 @@ static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) 
         svm_decode_npf(v, b, e);
         return;
     }
-    e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
+    e->reason = EXIT_UNKNOWN;
+    if ((i32)b->exit_code < 0) e->reason = EXIT_ENTRY_FAILED;
     e->info[0] = b->exit_info1;
     e->info[1] = b->exit_info2;
 }
@@ -660,8 +674,8 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
         if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
     }
     if (s->cr0_free) {
-        /* the instruction that was let through may have been another one by then, and have set CD
-         * or NW */
+        /* Another pCPU may have changed the instruction that was let through, so that it was one
+         * that has set CD or NW. */
         s->cr0_free = false;
         svm_set_cr0(v, b->cr0 | s->cr0_hidden);
         b->clean = 0;
@@ -727,7 +741,8 @@ static const char *svm_why(struct virt_vcpu *v) {
     length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR,
                          &gpr);
     if (!length || MODRM_REG(bytes[length - 1]) != 3) return NULL;
-    return v->regs.gpr[gpr] >> physical_bits ? "CR3 is beyond the physical addresses" : NULL;
+    if (!(v->regs.gpr[gpr] >> physical_bits)) return NULL;
+    return "CR3 is beyond the physical addresses";
 }
 
 const struct virt_ops svm_ops = {

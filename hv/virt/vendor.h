@@ -30,7 +30,8 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode) 
 
     u32 event = e->vector | (u32)type[e->type] << EVENT_TYPE_SHIFT | (u32)EVENT_VALID;
 
-    return e->has_code && protected_mode ? event | (u32)EVENT_HAS_CODE : event;
+    if (e->has_code && protected_mode) event |= (u32)EVENT_HAS_CODE;
+    return event;
 }
 
 /* Puts an event whose delivery an exit cut short back into v->pending, to be delivered at the next
@@ -89,29 +90,36 @@ static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip)
 #pragma GCC unroll 4
     for (unsigned i = 0; i < INSN_LEVELS; i++)
         diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
-    return diff ? NULL : c->bytes;
+    if (diff) return NULL;
+    return c->bytes;
 }
 
 static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
     const u8 *p = insn_cached(v, cr3, rip);
 
-    return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);
+    if (__builtin_expect(p != NULL, 1)) return p;
+    return insn_find(v, cr3, rip);
 }
 
 /* Returns the default operand size of a code segment, whose attributes are as in struct
  * guest_seg. */
 static inline u8 code_mode(u64 efer, u16 cs_attr) {
     if (efer & EFER_LMA && cs_attr & ATTR_LONG) return 64;
-    return cs_attr & ATTR_BIG ? 32 : 16;
+    if (cs_attr & ATTR_BIG) return 32;
+    return 16;
 }
 
 /* Fills in the bytes of the instruction, for EXIT_NPF: it may have to be emulated. */
 static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
-    const u8 *p = mode == 64 ? insn_bytes(v, cr3, v->regs.rip) : NULL;
+    const u8 *p;
 
     e->npf.mode = mode;
-    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
-    if (p) __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+    e->npf.nr_bytes = 0;
+    if (mode != 64) return;
+    p = insn_bytes(v, cr3, v->regs.rip);
+    if (!p) return;
+    e->npf.nr_bytes = sizeof(e->npf.bytes);
+    __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
 /* Returns the length of an instruction that the CPU has just exited on, checked against its bytes.

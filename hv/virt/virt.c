@@ -65,7 +65,8 @@ int virt_probe(struct virt_caps *caps) {
         all[i]->probe(caps);
         if (!caps->present) continue;
         virt = all[i];
-        return caps->reason ? -ENODEV : 0;
+        if (caps->reason) return -ENODEV;
+        return 0;
     }
     caps->reason = "this CPU has neither VT-x nor AMD-V.";
     return -ENODEV;
@@ -79,8 +80,9 @@ static void set_xcr0(u64 v) {
 /* Sets CR0, CR4 and XCR0 of this pCPU. Returns NULL, or what is wrong. */
 static const char *state_cpu_enable(void) {
     bool has_xsave = cpuid(1, 0).ecx & CPUID_XSAVE;
-    u64 mask = has_xsave ? cpuid_or_zero(CPUID_STATE, 0).eax & XCR0_KNOWN : 0;
+    u64 mask = 0;
 
+    if (has_xsave) mask = cpuid_or_zero(CPUID_STATE, 0).eax & XCR0_KNOWN;
     if ((has_xsave && no_xsave) || (!has_xsave && virt_xcr0_mask))
         return "it differs from the first CPU in whether it has XSAVE";
     no_xsave = !has_xsave;
@@ -93,22 +95,25 @@ static const char *state_cpu_enable(void) {
     if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
-    return cpuid(CPUID_STATE, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
+    if (cpuid(CPUID_STATE, 0).ebx > PAGE_SIZE) return "its XSAVE area is larger than a page";
+    return NULL;
 }
 
 int virt_cpu_enable(void) {
     struct virt_cpu *c = heap_alloc(sizeof(*c));
     hpa_t pages = frame_alloc_zeroed(1);
     const char *why = state_cpu_enable();
-    int tags;
+    int tags = -ENODEV;
 
     if (!c || pages == HPA_NONE) return -ENOMEM;
     c->pages = hpa_to_va(pages);
-    tags = why ? -ENODEV : virt->cpu_enable(c->pages);
+    if (!why) {
+        why = "it refuses";
+        tags = virt->cpu_enable(c->pages);
+    }
     if (tags == -EPERM) why = "the firmware has switched it off on this CPU alone, and locked that";
     if (tags < 0) {
-        log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id,
-                why ? why : "it refuses");
+        log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id, why);
         return tags;
     }
     tlb_tags_init(&c->tags, (u32)tags);

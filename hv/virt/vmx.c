@@ -133,12 +133,12 @@ static bool choose_controls(void) {
             (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
         ok &= !(controls[i].needed & ~controls[i].value);
     }
-    /* where the CPU finds loops of PAUSE, a single PAUSE need not exit */
+    /* Where the CPU itself finds loops of PAUSEs, a single PAUSE need not exit. */
     if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
     timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
     virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
     if (!ok || controls[PRIMARY].value & PRI_CR3) return false;
-    /* there is such an MSR if there is EPT or VPID: SDM 3D A.10 */
+    /* This MSR exists only if there is EPT or VPID (SDM 3D A.10), so it is read last. */
     ept_vpid = rdmsr(MSR_VMX_EPT_VPID);
     invept_single = ept_vpid & EPT_INVEPT_SINGLE;
     return (ept_vpid & EPT_NEEDED) == EPT_NEEDED;
@@ -207,10 +207,14 @@ static int vmx_cpu_enable(u8 *pages) {
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
     write_cr4(read_cr4() | rdmsr(MSR_VMX_CR4_FIXED0));
     *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
-    return vmxon(pa) ? (int)VPIDS : -ENODEV;
+    if (!vmxon(pa)) return -ENODEV;
+    return (int)VPIDS;
 }
 
-/* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
+/* ---- which VMCS is current ---- */
+
+/* VMREAD and VMWRITE reach the current VMCS alone. That is the one of the loaded vCPU, apart from
+ * the short time between these two functions. */
 
 /* Makes the VMCS of `v` current. */
 static void vmcs_borrow(const struct virt_vcpu *v) {
@@ -219,7 +223,7 @@ static void vmcs_borrow(const struct virt_vcpu *v) {
     if (this_virt()->vcpu != v) vmptrld(s->vmcs);
 }
 
-/* Writes it back to memory, and makes that of the loaded vCPU current again. */
+/* Writes the VMCS of `v` back to memory, and makes that of the loaded vCPU current again. */
 static void vmcs_give_back(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct virt_vcpu *own = this_virt()->vcpu;
@@ -306,7 +310,7 @@ static void set_controls(const struct virt_vcpu *v) {
         write_field(v, VMCS_PLE_GAP, PLE_GAP);
         write_field(v, VMCS_PLE_WINDOW, PLE_WINDOW);
     }
-    /* all leaves */
+    /* ENCLS exits for each of its leaves. */
     if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
@@ -382,7 +386,8 @@ static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
 static u16 seg_attr(u64 ar) { return (u16)((ar & AR_LOW) | (ar & AR_HIGH) >> AR_GAP); }
 
 static u64 seg_ar(u16 attr) {
-    return attr & ATTR_P ? (attr & AR_LOW) | ((u64)attr << AR_GAP & AR_HIGH) : AR_UNUSABLE;
+    if (!(attr & ATTR_P)) return AR_UNUSABLE;
+    return (attr & AR_LOW) | ((u64)attr << AR_GAP & AR_HIGH);
 }
 
 /* Under PAE paging a MOV to CR0, CR3 or CR4 loads the four entries of the top table into the CPU:
@@ -426,8 +431,10 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         write_field(v, VMCS_CR4_SHADOW, value);
         value |= CR4_OWNED;
     } else if (reg == VREG_EFER) {
-        write_field(v, VMCS_ENTRY_CTL,
-                    controls[ENTRY].value | (value & EFER_LMA ? ENTRY_IA32E : 0));
+        u32 entry = controls[ENTRY].value;
+
+        if (value & EFER_LMA) entry |= ENTRY_IA32E;
+        write_field(v, VMCS_ENTRY_CTL, entry);
     }
     write_field(v, reg_field[reg], value);
     if (reg == VREG_CR0 || reg == VREG_CR3 || reg == VREG_CR4) load_pdptes(v);
@@ -435,13 +442,15 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
 }
 
 static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
-    bool table = seg >= SEG_GDTR; /* GDTR and IDTR have a base and a limit alone */
-    u64 ar = table ? 0 : read_field(v, VMCS_GUEST_AR + 2 * seg);
+    u64 ar;
 
     out->base = read_field(v, VMCS_GUEST_BASE + 2 * seg);
     out->limit = (u32)read_field(v, VMCS_GUEST_LIMIT + 2 * seg);
-    out->sel = table ? 0 : (u16)read_field(v, VMCS_GUEST_SEL + 2 * seg);
-    out->attr = ar & AR_UNUSABLE ? 0 : seg_attr(ar);
+    out->sel = out->attr = 0;
+    if (seg >= SEG_GDTR) return; /* GDTR and IDTR have a base and a limit alone */
+    out->sel = (u16)read_field(v, VMCS_GUEST_SEL + 2 * seg);
+    ar = read_field(v, VMCS_GUEST_AR + 2 * seg);
+    if (!(ar & AR_UNUSABLE)) out->attr = seg_attr(ar);
 }
 
 static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
@@ -499,8 +508,10 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     u32 want = controls[PRIMARY].value;
 
     if (v->want_irq_window) want |= PRI_IRQ_WINDOW;
-    if (v->want_nmi_window)
-        want |= vmread(VMCS_SHADOW) & SHADOW_STI ? PRI_IRQ_WINDOW : PRI_NMI_WINDOW;
+    if (v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI)
+        want |= PRI_IRQ_WINDOW;
+    else if (v->want_nmi_window)
+        want |= PRI_NMI_WINDOW;
     if (v->want_cr8_exit) want |= PRI_CR8_LOAD;
     if (want == s->primary) return;
     s->primary = want;
@@ -511,7 +522,7 @@ static void vmx_inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
     if (v->pending.icebp_len) {
-        /* as the instruction delivers it: RIP moves over it only if the delivery succeeds */
+        /* Deliver it as the instruction does: RIP moves over it only if the delivery succeeds. */
         event = (event & ~EVENT_TYPE_MASK) | EVENT_TYPE_ICEBP << EVENT_TYPE_SHIFT;
         vmwrite(VMCS_ENTRY_INSN_LEN, v->pending.icebp_len);
     }
@@ -565,7 +576,8 @@ static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     e->exc.vector = (u8)event;
     e->exc.icebp_len = 0;
     e->exc.has_code = event & EVENT_HAS_CODE;
-    e->exc.code = e->exc.has_code ? (u32)vmread(VMCS_EXIT_CODE) : 0;
+    e->exc.code = 0;
+    if (e->exc.has_code) e->exc.code = (u32)vmread(VMCS_EXIT_CODE);
     if (e->exc.vector == EXC_MC) {
         raise_mc();
         return;
@@ -583,8 +595,9 @@ static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
 static void vmx_decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
-    /* CLTS and LMSW cannot change bits in VMCS_CR0_MASK, so they do not exit */
-    e->reason = QUAL_CR_ACCESS(q) > CR_ACCESS_FROM ? EXIT_UNKNOWN : EXIT_CR;
+    /* There are no exits of CLTS and LMSW, which cannot change bits in VMCS_CR0_MASK. */
+    e->reason = EXIT_CR;
+    if (QUAL_CR_ACCESS(q) > CR_ACCESS_FROM) e->reason = EXIT_UNKNOWN;
     e->cr.cr = QUAL_CR(q);
     e->cr.write = QUAL_CR_ACCESS(q) == CR_ACCESS_TO;
     e->cr.gpr = QUAL_CR_GPR(q);
@@ -664,7 +677,8 @@ static const u8 simple_exits[] = {
 };
 
 static void decode_simple(u32 reason, struct vm_exit *e) {
-    e->reason = reason < ARRAY_SIZE(simple_exits) ? simple_exits[reason] : EXIT_UNKNOWN;
+    e->reason = EXIT_UNKNOWN;
+    if (reason < ARRAY_SIZE(simple_exits)) e->reason = simple_exits[reason];
     if (e->reason != EXIT_UNKNOWN) return;
     e->info[0] = vmread(VMCS_QUALIFICATION);
     e->info[1] = 0;
