@@ -34,12 +34,12 @@
 
 static struct boot_info boot;
 static struct acpi_info acpi;
-static struct memmap all_ram; /* also what is used before there are frames */
+static struct memmap all_ram; /* what the loader said; boot.ram loses what is used already */
 static hpa_t trampoline_page;
 static bool crashlog_there; /* there is RAM for it, and the loader has put no module there */
 
 static struct config config;
-static const char *no_iommu; /* why */
+static const char *no_iommu; /* why no IOMMU is in use; NULL: one is */
 static volatile bool boot_done;
 
 void hv_main(u32 magic, u64 mbi);
@@ -60,10 +60,11 @@ static void read_boot_info(u32 magic, u64 mbi) {
     memmap_remove(&boot.ram, LOAD_BASE, (u64)image_end - LINK_BASE);
     crashlog_there = memmap_contains(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
     memmap_remove(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
-    /* below 640 KiB, where an AP can start */
+    /* An AP starts in real mode, so its first page has to be below 640 KiB. */
     for (hpa_t pa = 0x9f000; pa && !trampoline_page; pa -= PAGE_SIZE)
         if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) trampoline_page = pa;
-    memmap_remove(&boot.ram, 0, 0x100000); /* left to the firmware and to the trampoline */
+    memmap_remove(&boot.ram, 0,
+                  0x100000); /* the first MiB is the firmware's and the trampoline's */
 }
 
 static void add_ram(hpa_t from, hpa_t to) {
@@ -82,7 +83,8 @@ static void memory_init(void) {
     add_ram(BIT(32), BOOT_RAM_LIMIT);
 }
 
-/* From here on a VM gets memory that is near its CPUs. */
+/* Tells the allocator which frames are near which CPUs. From here on a VM gets memory that is near
+ * its CPUs. */
 static void nodes_init(void) {
     struct frame_node node[ACPI_MAX_MEM_NODES];
 
@@ -96,7 +98,8 @@ static void nodes_init(void) {
     log_info("%u nodes of memory", acpi.nr_nodes);
 }
 
-/* Before the configuration: it may want the console where the firmware has it. */
+/* Reads ACPI's tables. This comes before the configuration, which may ask for the console that the
+ * firmware's tables name. */
 static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     acpi_power_init(&acpi.power);
@@ -141,7 +144,10 @@ static void devices_init(void) {
 /* ---- configuration ---- */
 
 static void report(void *ctx, bool fatal, const char *text) {
-    log_at(fatal ? LOG_ERR : LOG_WARN, "%s", text);
+    if (fatal)
+        log_err("%s", text);
+    else
+        log_warn("%s", text);
 }
 
 /* The first module is the configuration; the others are images, by name. */
@@ -225,13 +231,14 @@ static int make_pool(u32 i) {
 
     if (error) return error;
     cpumask_for_each(cpu, &c->cpus) {
-        /* config_check_machine() tells of those beyond */
+        /* config_check_machine() has warned of CPUs that this machine does not have. */
         if (cpu < nr_cpus) sched_pool_add_cpu(p, cpu);
     }
     return 0;
 }
 
-/* A CPU or memory that this machine lacks costs some VMs their place, but the others can run. */
+/* For config_check_machine(). What is fatal for a VM, such as a CPU that this machine does not have,
+ * is only a warning here, because other VMs can still run. */
 static void warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
 static bool govern(struct work *w) {
@@ -241,16 +248,18 @@ static bool govern(struct work *w) {
 
 static void pools_init(void) {
     static struct work governor = { .step = govern };
-    struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
+    struct cpumask there = { 0 };
     struct sched_pool *p0;
     int error = 0;
 
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) cpumask_set(&there, cpu);
     config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, warn, NULL);
     sched_init();
     sched_set_seed(config.seed);
     config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
-    config.pool[0].cpus = (struct cpumask){ BIT(0) }; /* and gets what the others leave */
+    /* Pool-0 has CPU 0, and at the end gets all CPUs that are in no other pool. */
+    config.pool[0].cpus = (struct cpumask){ BIT(0) };
     for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
     if (setup_check_vms(&config, report, NULL) || error)
         stop_machine("The configuration cannot be used.");
@@ -273,8 +282,10 @@ static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
 
 static void make_vms(void) {
     for (struct config_vm *c = config.vm; c < config.vm + config.nr_vms; c++) {
-        int err = c->start ? vm_create(c, vm_made, c) : 0;
+        int err;
 
+        if (!c->start) continue;
+        err = vm_create(c, vm_made, c);
         if (err) vm_made(c, NULL, err, NULL);
     }
 }

@@ -19,7 +19,7 @@
 struct row {
     const char *what;
     bool found;
-    const char *yes, *no; /* what follows in either case */
+    const char *yes, *no; /* what it means for the operator if it is there, and if it is not */
 };
 
 static bool has_ibpb(void) {
@@ -27,7 +27,7 @@ static bool has_ibpb(void) {
            cpuid_or_zero(CPUID_LEAF_CAPACITY, 0).ebx & CPUID_80000008_EBX_IBPB;
 }
 
-/* Why timers are not set by TSC deadline, where they are not. */
+/* Writes to `text` why timers are not set by TSC deadline, for machines on which they are not. */
 static void tell_deadline(const struct cpu_kind *kind, char *text, size_t size) {
     u32 mended;
 
@@ -38,12 +38,26 @@ static void tell_deadline(const struct cpu_kind *kind, char *text, size_t size) 
         hv_snprintf(text, size, "timers by APIC count");
 }
 
+/* What ends slices on a machine without a preemption timer that works. */
+static const char *no_preemption_timer(const struct cpu_kind *kind) {
+    if (erratum_preemption_timer(kind)) return "it is broken: APIC timer ends slices";
+    return "the APIC timer ends slices";
+}
+
+static void log_row(const struct row *r) {
+    const char *found = "no", *meaning = r->no;
+
+    if (r->found) {
+        found = "yes";
+        meaning = r->yes;
+    }
+    log_info("  %-22s %-3s  %s", r->what, found, meaning);
+}
+
 const char *preflight(const char *no_iommu) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);
     struct cpu_kind kind = cpu_kind_read();
-    const char *no_timer = erratum_preemption_timer(&kind) ? "it is broken: APIC timer ends slices"
-                                                           : "the APIC timer ends slices";
     char no_deadline[80];
     const struct row rows[] = {
         { "VT-x or AMD-V", v.present, "guests can run", "none can" },
@@ -53,7 +67,7 @@ const char *preflight(const char *no_iommu) {
         { "XSAVE", cpuid(1, 0).ecx & CPUID_1_ECX_XSAVE, "guests may have AVX",
           "FXSAVE is used: guests have no AVX" },
         { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
-        { "preemption timer", v.preemption_timer, "ends slices", no_timer },
+        { "preemption timer", v.preemption_timer, "ends slices", no_preemption_timer(&kind) },
         { "x2APIC", apic_x2, "used", "APIC by MMIO: at most 255 CPUs" },
         { "TSC deadline", apic_tsc_deadline, "used", no_deadline },
         { "invariant TSC", cpuid_or_zero(CPUID_LEAF_POWER, 0).edx & CPUID_80000007_EDX_ITSC,
@@ -67,8 +81,8 @@ const char *preflight(const char *no_iommu) {
 
     tell_deadline(&kind, no_deadline, sizeof(no_deadline));
     log_info("What this machine has:");
-    for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++)
-        log_info("  %-22s %-3s  %s", r->what, r->found ? "yes" : "no", r->found ? r->yes : r->no);
+    for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++) log_row(r);
     if (no_iommu) log_info("Devices are not confined: %s", no_iommu);
-    return err < 0 ? v.reason : NULL;
+    if (err < 0) return v.reason;
+    return NULL;
 }

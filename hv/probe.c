@@ -8,6 +8,7 @@
 #include "x86/errata.h"
 #include "x86/insn.h"
 
+#define LEAF_STATE      0xdu /* what XSAVE switches */
 #define EXTENDED_LEAVES 0x80000000u
 #define MAX_LEAF        0x40u /* a CPU that names more basic or extended leaves is not believed */
 #define MAX_SUBLEAVES   64u
@@ -61,17 +62,14 @@ static void say_leaf(u32 leaf, u32 sub, const struct cpuid *c) {
     if (!all_zero(c)) say("cpuid %x %x: %x %x %x %x\n", leaf, sub, c->eax, c->ebx, c->ecx, c->edx);
 }
 
-/* Leaves that have one answer for each value of ECX (SDM 2A, CPUID; APM3 E.4). In leaf Dh an
- * empty one may stand before one that is not; the others end with an empty one. */
+/* Writes all subleaves of a leaf that has one answer for each value of ECX (SDM 2A, CPUID; APM3
+ * E.4). The first empty one ends the list, except in leaf Dh, where others may follow it. */
 static void say_subleaves(u32 leaf) {
     for (u32 sub = 0; sub < MAX_SUBLEAVES; sub++) {
         struct cpuid c = cpuid(leaf, sub);
 
-        if (leaf == 0xd ? all_zero(&c) : sub && !(c.eax | c.ebx)) {
-            if (leaf != 0xd) return;
-            continue;
-        }
-        say_leaf(leaf, sub, &c);
+        if (leaf != LEAF_STATE && sub && !(c.eax | c.ebx)) return;
+        say_leaf(leaf, sub, &c); /* writes nothing for one that is empty */
         if (leaf == 7 && sub >= c.eax) return;
     }
 }
@@ -145,7 +143,7 @@ static void say_name(void) {
 
 /* ---- what firmware and PCI tell ---- */
 
-/* Those that Takt reads, but for the ones with AML in them or behind them, which are long. */
+/* Is it one of the tables that Takt reads? FADT, DSDT and SSDT are left out, as AML is long. */
 static bool is_wanted(const u8 *t) {
     static const char wanted[][5] = { "APIC", "HPET", "MCFG", "SRAT", "DMAR", "IVRS", "SPCR" };
 
@@ -208,7 +206,10 @@ void probe_run(const struct acpi_info *acpi, const char *why_not) {
     say_name();
     say("source: read by Takt on the machine itself\n");
     say("licence: to be told by those who pass it on\n");
-    say("verdict: %s\nsays: %s\n", why_not ? "no" : "yes", why_not ? why_not : "Guests can run.");
+    if (why_not)
+        say("verdict: no\nsays: %s\n", why_not);
+    else
+        say("verdict: yes\nsays: Guests can run.\n");
     say("apic-ids:");
     for (u32 i = 0; i < acpi->nr_cpus; i++) say(" %x", acpi->apic_id[i]);
     say("\n");

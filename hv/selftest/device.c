@@ -67,8 +67,10 @@ static bool let_tick(void) {
 void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char *no_iommu) {
     u32 flags, pin = acpi_line(acpi, RTC_IRQ, &flags);
     int vector = irq_alloc(on_tick, NULL);
+    const char *how = "remapped by the IOMMU";
     bool raised;
 
+    if (no_iommu) how = "by its IOAPIC; none are remapped";
     if (vector < 0) {
         found(f, NOT_HERE, "there is no vector left");
         return;
@@ -83,8 +85,7 @@ void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char
     irq_pin_mask(pin, true);
     irq_free(vector);
     if (ticks)
-        found(f, HOLDS, "%u of the real-time clock, %s", ticks,
-              no_iommu ? "by its IOAPIC; none are remapped" : "remapped by the IOMMU");
+        found(f, HOLDS, "%u of the real-time clock, %s", ticks, how);
     else if (raised)
         found(f, FAILS, "the real-time clock asks for one by pin %u and none comes", pin);
     else
