@@ -7,7 +7,7 @@
 #include "lib/nearest.h"
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 #define DEFAULT_VFS 7  /* if any are asked for: the 82576 has one more for its own use */
 #define MAX_ERRORS  20 /* then the rest of the file is not looked at */

@@ -2,7 +2,7 @@
 #include <takt/errno.h>
 #include "config.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 int config_complain(const struct config *c, struct config_place at, bool fatal,
                     config_report report, void *ctx, const char *fmt, ...) {

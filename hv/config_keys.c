@@ -3,7 +3,7 @@
 #include "config_keys.h"
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 struct word {
     const char *text; /* NULL ends a list of words */

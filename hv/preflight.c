@@ -4,7 +4,7 @@
 #include "platform/apic.h"
 #include "virt/virt.h"
 #include "x86/errata.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* Bits that tell what a CPU can do against speculative leaks. Takt uses none of them, and says
  * so. */

@@ -1,12 +1,12 @@
 #include "probe.h"
 
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "pci/pci.h"
 #include "platform/console.h"
 #include "platform/power.h"
 #include "x86/errata.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define LEAF_STATE      0xdu /* what XSAVE switches */
 #define EXTENDED_LEAVES 0x80000000u

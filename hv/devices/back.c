@@ -1,7 +1,7 @@
 /* The hypercalls of back ends, TAKT_HC_BACK_* of include/takt/abi.h. */
 #include <takt/errno.h>
 #include "devices/device.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "vcpu/hypercall.h"
 
 /* Returns the number by which back ends name a device. */

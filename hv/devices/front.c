@@ -1,7 +1,7 @@
 /* Devices: their life with the front VM, and their registers, as that VM's driver sees them. */
 #include <takt/errno.h>
 #include "devices/device.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
 

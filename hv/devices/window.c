@@ -1,7 +1,7 @@
 /* Windows: the RAM of a front VM in the second-level tables of its back end. */
 #include <takt/errno.h>
 #include "devices/device.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "vcpu/vcpu.h"
 
 #define CHUNKS_A_STEP 16u     /* how many chunks a step maps or unmaps */

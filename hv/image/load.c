@@ -4,7 +4,7 @@
 #include <takt/start_info.h>
 #include "config.h"
 #include "image/image.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 #define COPY_STEP  65536u  /* bytes that one load_step() copies */
 #define NOTES_MAX  4096u   /* bytes of notes that are searched */

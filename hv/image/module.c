@@ -1,7 +1,7 @@
 /* The boot modules: the images that the boot loader has put into memory, by name. */
 #include <takt/errno.h>
 #include "image/image.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 static struct module modules[MAX_MODULES];
 static u32 nr_modules;

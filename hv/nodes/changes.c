@@ -1,7 +1,7 @@
 /* Values that change other than through the store. Whoever sets a parameter may hold locks that
  * come after the store's, so it only leaves a bit; the work item tells the watches. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "nodes/node.h"
 #include "x86/percpu.h"
 

@@ -1,7 +1,7 @@
 /* Which nodes there are: the home of a VM, and the host's. docs/store.md has the list. They are
  * made one a step, in groups of alike ones. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "nodes/node.h"
 #include "trace/trace.h"
 #include "x86/percpu.h"

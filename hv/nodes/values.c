@@ -3,7 +3,7 @@
  * that node.h names, and the last part of the node's path as `name`. */
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "nodes/node.h"
 #include "sched/machine.h"
 #include "trace/trace.h"

@@ -9,7 +9,7 @@
 #include <takt/io.h>
 #include "devices/devices.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "nodes/nodes.h"
 #include "passthrough/interrupt.h"
 #include "passthrough/mediate.h"

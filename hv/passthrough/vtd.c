@@ -7,7 +7,7 @@
 
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/npt.h"
 #include "passthrough/vtd_unit.h"
 #include "platform/apic.h"

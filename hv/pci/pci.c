@@ -2,7 +2,7 @@
 
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "pci/quirks.h"
 #include "platform/hostmap.h"
 

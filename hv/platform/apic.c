@@ -6,7 +6,7 @@
 #include "platform/hostmap.h"
 #include "platform/irq.h"
 #include "x86/errata.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/trap.h"
 
 /* Register numbers: MMIO offset / 16, MSR - 0x800 (SDM 3A table 11-1 and 11-6) */

@@ -6,7 +6,7 @@
 #include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "platform/tscrate.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 #define FS_PER_NS 1000000ull

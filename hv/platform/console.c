@@ -1,7 +1,7 @@
 #include "platform/console.h"
 
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/crashlog.h"
 #include "platform/irq.h"
 #include "platform/keyboard.h"
@@ -9,7 +9,7 @@
 #include "platform/serial.h"
 #include "platform/timer.h"
 #include "trace/trace.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 

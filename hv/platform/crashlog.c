@@ -1,7 +1,7 @@
 #include "platform/crashlog.h"
 
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "x86/cpu.h"
 
 #define MAGIC        0x6c6b617474616b21ull /* any number that RAM does not hold by chance */

@@ -5,7 +5,7 @@
 #define HV_PLATFORM_FIRMWARE_H
 
 #include <takt/types.h>
-#include "lib/string.h"
+#include "common/string.h"
 
 /* The number of `bytes` bytes at `p`, which need not be aligned. */
 static inline u64 table_get(const u8 *p, unsigned bytes) {

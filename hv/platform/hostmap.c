@@ -4,7 +4,7 @@
 #include "lib/printf.h"
 #include "mm/npt.h"
 #include "platform/firmware.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* SDM 3A 4.5, table 4-15 and on */
 #define PTE_P   BIT(0)

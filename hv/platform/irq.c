@@ -6,7 +6,7 @@
 #include "lib/spinlock.h"
 #include "platform/hostmap.h"
 #include "platform/timer.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"
 

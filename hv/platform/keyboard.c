@@ -5,9 +5,9 @@
 
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/irq.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* ---- from scan codes to bytes ---- */
 

@@ -3,7 +3,7 @@
 #include <takt/errno.h>
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/acpi_power.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
@@ -12,7 +12,7 @@
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "platform/watchdog.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 
 #define BOCHS_DEBUG_PORT     0xe9

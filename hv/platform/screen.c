@@ -1,10 +1,10 @@
 #include "platform/screen.h"
 
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/hostmap.h"
 #include "platform/terminal.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
 #define CELL_H 9

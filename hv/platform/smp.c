@@ -2,7 +2,7 @@
 
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/frame.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
@@ -10,7 +10,7 @@
 #include "platform/timer.h"
 #include "trace/trace.h"
 #include "x86/cpu.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/place.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"

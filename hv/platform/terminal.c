@@ -1,7 +1,7 @@
 /* Escape sequences: ECMA-48, 5.4 and 8.3. */
 #include "platform/terminal.h"
 
-#include "lib/string.h"
+#include "common/string.h"
 
 #define ESC 0x1b
 

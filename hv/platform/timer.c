@@ -8,7 +8,7 @@
 #include "platform/clock.h"
 #include "platform/smp.h"
 #include "trace/trace.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"

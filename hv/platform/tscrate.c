@@ -1,6 +1,6 @@
 #include "platform/tscrate.h"
 
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* SDM 2A CPUID: the crystal runs at ECX Hz, and the TSC EBX / EAX times as fast. */
 #define LEAF_TSC 0x15u

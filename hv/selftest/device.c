@@ -1,7 +1,7 @@
 /* Checks of interrupts and of DMA, with devices that most machines have. */
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "passthrough/vtd.h"
 #include "platform/clock.h"
 #include "platform/hostmap.h"
@@ -9,7 +9,7 @@
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "selftest/check.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 #define PATIENCE_NS (500 * NS_PER_MS)

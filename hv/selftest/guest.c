@@ -2,7 +2,7 @@
  * so the checks enter it themselves, and nothing but hv/virt is between them and the CPU. */
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/smp.h"
@@ -10,7 +10,7 @@
 #include "selftest/check.h"
 #include "virt/bits.h"
 #include "x86/cpu.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 /* Where things are in the guest's memory. */

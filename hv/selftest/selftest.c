@@ -5,7 +5,7 @@
 #include "platform/power.h"
 #include "platform/smp.h"
 #include "selftest/check.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 

@@ -1,6 +1,6 @@
 /* Commands about the machine, and help. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "lib/version.h"
 #include "mm/frame.h"
 #include "platform/console.h"

@@ -3,7 +3,7 @@
 #include "shell/line.h"
 
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 #define CTRL(c) ((c)&0x1f)
 #define ESC     0x1b

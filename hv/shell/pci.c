@@ -1,7 +1,7 @@
 /* Commands about PCI devices, named as in xl: pci-list pci-assignable-list. */
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "passthrough/give.h"
 #include "passthrough/interrupt.h"
 #include "pci/sriov.h"

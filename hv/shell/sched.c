@@ -2,7 +2,7 @@
  * for every entry of the parameter table. */
 #include <takt/errno.h>
 #include "lib/choose.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "vcpu/vcpu.h"

@@ -1,7 +1,7 @@
 #include "shell/script.h"
 
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 enum script_line_kind script_line_read(const char *s, const char *end, struct script_line *out) {
     const char *blank = s;

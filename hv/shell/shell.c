@@ -4,7 +4,7 @@
 
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/console.h"
 #include "platform/timer.h"
 #include "sched/machine.h"

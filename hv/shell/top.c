@@ -6,7 +6,7 @@
  * long a look takes. */
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/entitle.h"

@@ -4,7 +4,7 @@
 #include "drivers/uart.h"
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
 #include "platform/crashlog.h"

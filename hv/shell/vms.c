@@ -2,7 +2,7 @@
  * and a list of their devices. */
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"

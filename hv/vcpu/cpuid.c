@@ -1,10 +1,10 @@
 /* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is
  * shown only if its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include <takt/seed.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "vcpu/exits.h"
 #include "virt/bits.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 /* Leaves */

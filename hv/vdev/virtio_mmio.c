@@ -1,6 +1,6 @@
 /* Registers of a virtio device. Section numbers are of virtio 1.2. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "vdev/virtio_mmio.h"
 
 /* Feature bits 33 to 40 (6): some of them need registers that are not here, or other rings. */

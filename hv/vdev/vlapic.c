@@ -6,7 +6,7 @@
  * than its own share. */
 #include <takt/abi.h>
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "trace/trace.h"
 #include "vdev/vlapic.h"
 #include "x86/percpu.h"

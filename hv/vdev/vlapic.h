@@ -5,7 +5,7 @@
 #ifndef HV_VDEV_VLAPIC_H
 #define HV_VDEV_VLAPIC_H
 
-#include "x86/insn.h" /* the MSRs */
+#include "common/insn.h" /* the MSRs */
 
 struct vlapic;
 

@@ -1,6 +1,6 @@
-#include "lib/string.h"
+#include "common/string.h"
 #include "virt/vendor.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;

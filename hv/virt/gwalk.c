@@ -1,6 +1,6 @@
 /* Walks the guest's own page tables: SDM 3A chapter 4. It ignores protection keys. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "virt/vendor.h"
 
 #define PTE_P  BIT(0)

@@ -1,13 +1,13 @@
 /* AMD-V: APM2 chapter 15. */
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcb.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 #define MSR_VM_HSAVE_PA 0xc0010117u /* where VMRUN saves the host's state: APM2 15.30.4 */

@@ -9,7 +9,7 @@
 #include "lib/printf.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define CR0_MP      BIT(1)
 #define CR0_EM      BIT(2)

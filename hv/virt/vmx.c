@@ -3,14 +3,14 @@
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "platform/timer.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 #include "x86/cpu.h"
 #include "x86/errata.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/tsc.h"
 
 /* What the CPU offers: SDM 3D appendix A. The true ones allow to clear controls that once had to be

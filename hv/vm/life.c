@@ -4,7 +4,7 @@
  */
 #include <takt/errno.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"

@@ -1,7 +1,7 @@
 /* The parts of a VM that need nothing of the rooms above: its memory tables, its RAM, its place in
  * the scheduler, and its scheduling parameters. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/policy.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"

@@ -9,7 +9,7 @@
 #define ENTRY_CHECK_H
 
 #include "virt/vmcb.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* Each returns a sentence that names the first rule which is broken, or NULL if an entry would
  * work. The first one checks the current VMCS: SDM 3C 27.2 and 27.3, and KVM's

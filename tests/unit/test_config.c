@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include <takt/errno.h>
 #include "config.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 static struct config cfg;
 static char said[4096];

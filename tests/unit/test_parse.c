@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include <takt/errno.h>
 #include "lib/choose.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 static void numbers(void **state) {
     const char *bad;
