@@ -89,7 +89,7 @@ static const char *cpus_or_pool(const struct config_vm *v) {
 
 /* `pools_are_good` says that no pool has an error. If one has, its CPUs may be wrong. A VM's CPUs
  * are not looked at then: that would report the same mistake twice. */
-static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
+static void check_config_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 
     if (!*v->image)
@@ -123,7 +123,7 @@ int config_check(struct config *c, config_report report, void *ctx) {
 
     for (u32 i = 1; i < c->nr_pools; i++) check_pool(&k, &c->pool[i]);
     pools_are_good = !k.error;
-    for (u32 i = 0; i < c->nr_vms; i++) check_vm(&k, &c->vm[i], pools_are_good);
+    for (u32 i = 0; i < c->nr_vms; i++) check_config_vm(&k, &c->vm[i], pools_are_good);
     return k.error;
 }
 

@@ -151,7 +151,7 @@ static void report(void *ctx, bool fatal, const char *text) {
 }
 
 /* The first module is the configuration; the others are images, by name. */
-static void read_config(void) {
+static void read_boot_config(void) {
     const struct boot_module *m = &boot.module[0];
 
     config_defaults(&config);
@@ -241,13 +241,13 @@ static int make_pool(u32 i) {
  * is only a warning here, because other VMs can still run. */
 static void warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
-static bool govern(struct work *w) {
+static bool govern_step(struct work *w) {
     w->not_before = governor_step(now_ns());
     return true;
 }
 
 static void pools_init(void) {
-    static struct work governor = { .step = govern };
+    static struct work governor = { .step = govern_step };
     struct cpumask there = { 0 };
     struct sched_pool *p0;
     int error = 0;
@@ -269,7 +269,7 @@ static void pools_init(void) {
     work_add(&governor);
 }
 
-static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
+static void report_vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
     if (!err) return;
@@ -285,8 +285,8 @@ static void make_vms(void) {
         int err;
 
         if (!c->start) continue;
-        err = vm_create(c, vm_made, c);
-        if (err) vm_made(c, NULL, err, NULL);
+        err = vm_create(c, report_vm_made, c);
+        if (err) report_vm_made(c, NULL, err, NULL);
     }
 }
 
@@ -328,7 +328,7 @@ void hv_main(u32 magic, u64 mbi) {
     log_info("%lu MiB of RAM, %u module%s", frame_total() >> 8, boot.nr_modules,
              plural(boot.nr_modules));
     read_firmware();
-    read_config();
+    read_boot_config();
     platform_init();
     devices_init();
     check_machine();

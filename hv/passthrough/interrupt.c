@@ -311,8 +311,8 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
 
 /* ---- connecting ---- */
 
-static void log_line(const struct vm *vm, const struct assignment *a, u32 flags,
-                     const char *source) {
+static void log_pin(const struct vm *vm, const struct assignment *a, u32 flags,
+                    const char *source) {
     const char *level = "high", *trigger = "edge";
 
     if (flags & IRQ_LOW) level = "low";
@@ -339,7 +339,7 @@ static int connect_line(struct vm *vm, struct assignment *a) {
     if (irq_pin_connect(a->gsi, a->entry[0].vector, flags))
         return assign_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name,
                              a->gsi);
-    log_line(vm, a, flags, source);
+    log_pin(vm, a, flags, source);
     a->irq = PCI_INTX;
     set_masked(a, false);
     return 0;

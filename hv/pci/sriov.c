@@ -48,7 +48,7 @@ static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
     return b->size;
 }
 
-static bool ranges_overlap(u64 at, u64 end, u64 first, u64 size) {
+static bool vf_bar_overlaps(u64 at, u64 end, u64 first, u64 size) {
     return size && at < first + size && first < end;
 }
 
@@ -61,8 +61,8 @@ static u64 occupied(u64 at, u64 end) {
             const struct pci_bar *b = &d->bar[k], *v = &d->vf_bar[k];
             u64 size = bar_reach(d, b), all = v->size * d->nr_vfs;
 
-            if (!b->io && ranges_overlap(at, end, b->addr, size)) return b->addr + size;
-            if (ranges_overlap(at, end, v->addr, all)) return v->addr + all;
+            if (!b->io && vf_bar_overlaps(at, end, b->addr, size)) return b->addr + size;
+            if (vf_bar_overlaps(at, end, v->addr, all)) return v->addr + all;
         }
     }
     return 0;

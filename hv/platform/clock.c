@@ -64,7 +64,7 @@ struct sample {
     u64 tsc, width;
 };
 
-static struct sample sample(const struct reference *r) {
+static struct sample sample_clock(const struct reference *r) {
     struct sample best = { 0, 0, ~0ull };
 
     /* the narrowest of three: the host of an emulator may have been away */
@@ -85,13 +85,13 @@ static struct sample sample(const struct reference *r) {
 /* Counts the ticks of `r` into *ref, and those of the TSC in the same time into *tsc, until their
  * ratio is known to one part in GOOD_ENOUGH, or for LONGEST_FS. Returns how far the ratio may be
  * off, in parts per million, or STANDS_STILL if `r` does not count. */
-static u32 compare(const struct reference *r, u64 *ref, u64 *tsc) {
-    struct sample start = sample(r), now;
+static u32 compare_clock(const struct reference *r, u64 *ref, u64 *tsc) {
+    struct sample start = sample_clock(r), now;
     u64 error = 0;
 
     *ref = 0;
     for (u32 polls = 0; polls < 100000 && *ref * r->fs <= LONGEST_FS; polls++) {
-        now = sample(r);
+        now = sample_clock(r);
         *ref = (now.ref - start.ref) & r->mask;
         *tsc = now.tsc - start.tsc;
         if (!*ref) continue;
@@ -105,11 +105,11 @@ static u32 compare(const struct reference *r, u64 *ref, u64 *tsc) {
 }
 
 /* Measures the TSC's rate by `r`; .khz is 0 if `r` does not count. */
-static struct tsc_measured measure(const struct reference *r) {
+static struct tsc_measured measure_tsc(const struct reference *r) {
     struct tsc_measured m = { 0 };
     u64 ref, tsc;
 
-    m.ppm = compare(r, &ref, &tsc);
+    m.ppm = compare_clock(r, &ref, &tsc);
     if (m.ppm != STANDS_STILL)
         m.khz = (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs));
     return m;
@@ -139,8 +139,8 @@ int clock_calibrate(const struct acpi_info *a) {
     const char *leaf;
     u64 said = tsc_rate_said(&leaf), khz, ref, tsc;
 
-    if (use_hpet(a, &r)) measured = measure(&r);
-    if (!measured.khz && use_pit(&r)) measured = measure(&r);
+    if (use_hpet(a, &r)) measured = measure_tsc(&r);
+    if (!measured.khz && use_pit(&r)) measured = measure_tsc(&r);
     khz = measured.khz;
     if (said && tsc_rate_confirmed(said, &measured)) khz = said;
     if (!khz) return -ENODEV;
@@ -150,7 +150,7 @@ int clock_calibrate(const struct acpi_info *a) {
     tell_rate(khz, said, leaf, r.name, &measured);
     if (apic_tsc_deadline) return 0;
     apic_timer_count(~0u);
-    if (compare(&timer, &ref, &tsc) != STANDS_STILL) apic_timer_khz = ref * khz / tsc;
+    if (compare_clock(&timer, &ref, &tsc) != STANDS_STILL) apic_timer_khz = ref * khz / tsc;
     apic_timer_count(0);
     log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
     if (!apic_timer_khz) return -ENODEV;

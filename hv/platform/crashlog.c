@@ -96,7 +96,7 @@ static bool holds(const struct ring *r, u32 number) {
 
 /* The number is taken first: an NMI's handler that logs a line in the middle of this gets the next
  * slot, and neither line is lost. */
-static void put(struct ring *r, const void *p, u32 len) {
+static void crashlog_put(struct ring *r, const void *p, u32 len) {
     u32 number = r->end++;
     struct slot *s = slot_of(r, number);
     u32 room = r->size - (u32)sizeof(*s);
@@ -164,11 +164,11 @@ void crashlog_line(const char *text) {
 
     if (!keeping) return;
     while (len < CRASHLOG_LINE - 1 && text[len] && text[len] != '\n') len++;
-    put(&my_lines, text, len);
+    crashlog_put(&my_lines, text, len);
 }
 
 void crashlog_records(const struct trace_record *r, u32 n) {
-    for (u32 i = 0; keeping && i < n; i++) put(&my_records, &r[i], sizeof(r[i]));
+    for (u32 i = 0; keeping && i < n; i++) crashlog_put(&my_records, &r[i], sizeof(r[i]));
 }
 
 void crashlog_drain_trace(void) {

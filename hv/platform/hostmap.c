@@ -27,14 +27,14 @@ static struct npt tables;
 
 /* Maps [pa, pa + len) at `va`, where nothing was mapped before, so that no CPU has to flush its
  * TLB. Returns false if there is no memory for a table. */
-static bool map(u64 va, hpa_t pa, u64 len, unsigned prot, enum npt_memtype type) {
+static bool hostmap_map(u64 va, hpa_t pa, u64 len, unsigned prot, enum npt_memtype type) {
     return npt_map(&tables, va & (NPT_LIMIT - 1), pa, len, prot, type) == 0;
 }
 
 void hostmap_direct(hpa_t start, hpa_t end) {
     start = MAX(ALIGN_DOWN(start, SIZE_2M), BIT(32));
     end = ALIGN_UP(end, SIZE_2M);
-    if (start < end && !map(DIRECTMAP + start, start, end - start, NPT_RW, NPT_WB))
+    if (start < end && !hostmap_map(DIRECTMAP + start, start, end - start, NPT_RW, NPT_WB))
         panic("no memory for the page tables of the direct map");
 }
 
@@ -54,7 +54,7 @@ void hostmap_image(void) {
     if (rdmsr(MSR_EFER) & EFER_NXE) nx = PTE_NX;
     for (unsigned i = 0; i < ARRAY_SIZE(format.right); i++) format.right[i] &= ~PTE_NX | nx;
     for (u64 va = LINK_BASE + LOAD_BASE; ok && va < (u64)image_end; va += PAGE_SIZE) {
-        ok = map(va, va - LINK_BASE, PAGE_SIZE, image_right(va), NPT_WB);
+        ok = hostmap_map(va, va - LINK_BASE, PAGE_SIZE, image_right(va), NPT_WB);
     }
     if (!ok) panic("no memory for the hypervisor's page tables");
     ((u64 *)hpa_to_va(tables.root))[DIRECTMAP >> 39 & 511] = boot_pml4[DIRECTMAP >> 39 & 511] | nx;
@@ -63,7 +63,7 @@ void hostmap_image(void) {
 
 hpa_t hostmap_root(void) { return tables.root; }
 
-static volatile void *map_registers(hpa_t pa, u64 len, enum npt_memtype type) {
+static volatile void *hostmap_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;
 
@@ -72,13 +72,13 @@ static volatile void *map_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     /* Whole large pages, as configuration space of all of PCI has, can be mapped as such. */
     if (!((pa | len) & (SIZE_2M - 1))) va = ALIGN_UP(va, SIZE_2M);
     mmio_next = va + ALIGN_UP(end, PAGE_SIZE) - first;
-    if (!map(va, first, mmio_next - va, NPT_RW, type)) return NULL;
+    if (!hostmap_map(va, first, mmio_next - va, NPT_RW, type)) return NULL;
     return (volatile void *)(va + pa % PAGE_SIZE);
 }
 
-volatile void *mmio_map(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_UC); }
+volatile void *mmio_map(hpa_t pa, u64 len) { return hostmap_registers(pa, len, NPT_UC); }
 
-volatile void *mmio_map_wc(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_WC); }
+volatile void *mmio_map_wc(hpa_t pa, u64 len) { return hostmap_registers(pa, len, NPT_WC); }
 
 const void *acpi_map(u64 pa, u64 len) {
     if (pa < BIT(32) && len <= BIT(32) - pa) return hpa_to_va(pa); /* always mapped */
@@ -90,7 +90,7 @@ u8 *stack_map(u32 size) {
     for (u64 end = stack_next + size; stack_next < end; stack_next += PAGE_SIZE) {
         hpa_t pa = frame_alloc(0);
 
-        if (pa == HPA_NONE || !map(stack_next, pa, PAGE_SIZE, NPT_RW, NPT_WB)) return NULL;
+        if (pa == HPA_NONE || !hostmap_map(stack_next, pa, PAGE_SIZE, NPT_RW, NPT_WB)) return NULL;
     }
     return (u8 *)stack_next;
 }

@@ -87,7 +87,7 @@ static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
     }
 }
 
-static void draw(u32 y, u32 x, char c, bool inverse) {
+static void screen_draw(u32 y, u32 x, char c, bool inverse) {
     u16 colour = TEXT_GREY;
 
     if (inverse) colour = TEXT_INVERSE;
@@ -97,8 +97,8 @@ static void draw(u32 y, u32 x, char c, bool inverse) {
         draw_pixels(y, x, c, inverse);
 }
 
-static void blank(u32 y) {
-    for (u32 x = 0; x < columns; x++) draw(y, x, ' ', false);
+static void screen_blank(u32 y) {
+    for (u32 x = 0; x < columns; x++) screen_draw(y, x, ' ', false);
 }
 
 void screen_write(const char *s, size_t n) {
@@ -107,10 +107,10 @@ void screen_write(const char *s, size_t n) {
         if (*s == '\n' || column == columns) {
             column = 0;
             row = (row + 1) % rows;
-            blank(row);
-            blank((row + 1) % rows);
+            screen_blank(row);
+            screen_blank((row + 1) % rows);
         }
-        if (*s >= ' ') draw(row, column++, *s, false);
+        if (*s >= ' ') screen_draw(row, column++, *s, false);
     }
     write_combined_flush();
 }
@@ -150,7 +150,7 @@ void screen_feed(const char *s, size_t n) {
     look_at_all();
 }
 
-static u8 wanted(u32 y, u32 x) {
+static u8 screen_wanted(u32 y, u32 x) {
     u8 c = (u8)terminal_at(&terminal, y, x);
 
     if (y == terminal.row && x == MIN(terminal.column, terminal.columns - 1)) c |= CURSOR;
@@ -165,10 +165,10 @@ bool screen_step(void) {
     if (kind == SCREEN_TEXT) to_draw = TEXT_AT_ONCE;
     for (u32 i = 0; i < LOOK_AT_ONCE && left_to_look && to_draw; i++) {
         u32 y = next_cell / terminal.columns, x = next_cell % terminal.columns;
-        u8 c = wanted(y, x);
+        u8 c = screen_wanted(y, x);
 
         if (drawn[y][x] != c) {
-            draw(y, x, (char)(c & ~CURSOR), c & CURSOR);
+            screen_draw(y, x, (char)(c & ~CURSOR), c & CURSOR);
             drawn[y][x] = c;
             to_draw--;
         }

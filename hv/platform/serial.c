@@ -18,7 +18,7 @@
 #define BAR_64         BIT(2) /* of a memory BAR: another register has the upper half */
 #define CLASS_SERIAL   0x0700 /* class 7, subclass 0 */
 
-static const char *map_registers(u64 addr, u32 stride, struct serial *s) {
+static const char *serial_registers(u64 addr, u32 stride, struct serial *s) {
     s->uart.regs = mmio_map(addr, (u64)UART_REGISTERS * stride);
     s->uart.stride = (u8)stride;
     if (!s->uart.regs) return "its registers cannot be mapped";
@@ -52,7 +52,7 @@ static const char *find_pci(u32 bdf, struct serial *s) {
     pci_port_write(bdf, PCI_COMMAND, command | decodes);
     s->is_pci = true;
     s->bdf = bdf;
-    if (!(bar & BAR_IO)) return map_registers(addr, 1, s);
+    if (!(bar & BAR_IO)) return serial_registers(addr, 1, s);
     s->uart.port = (u16)addr;
     return NULL;
 }
@@ -84,7 +84,7 @@ static const char *find_memory(u64 addr, u32 stride, struct serial *s) {
 
     if (stride == 4) kind = "mmio32";
     hv_snprintf(s->name, sizeof(s->name), "%s:0x%lx", kind, addr);
-    return map_registers(addr, stride, s);
+    return serial_registers(addr, stride, s);
 }
 
 static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {

@@ -13,7 +13,7 @@ char terminal_at(const struct terminal *t, u32 row, u32 column) {
     return t->cell[(t->first + row) % t->rows][column];
 }
 
-static void blank(struct terminal *t, u32 row, u32 from, u32 to) {
+static void terminal_blank(struct terminal *t, u32 row, u32 from, u32 to) {
     memset(row_of(t, row) + from, ' ', to - from);
 }
 
@@ -21,7 +21,7 @@ void terminal_init(struct terminal *t, u32 columns, u32 rows) {
     memset(t, 0, sizeof(*t));
     t->columns = MIN(columns, TERMINAL_COLUMNS);
     t->rows = MIN(rows, TERMINAL_ROWS);
-    for (u32 i = 0; i < t->rows; i++) blank(t, i, 0, t->columns);
+    for (u32 i = 0; i < t->rows; i++) terminal_blank(t, i, 0, t->columns);
 }
 
 /* At the bottom everything moves up. */
@@ -31,10 +31,10 @@ static void next_line(struct terminal *t) {
         return;
     }
     t->first = (t->first + 1) % t->rows;
-    blank(t, t->row, 0, t->columns);
+    terminal_blank(t, t->row, 0, t->columns);
 }
 
-static void plain(struct terminal *t, char c) {
+static void terminal_plain(struct terminal *t, char c) {
     switch (c) {
     case ESC: t->state = AFTER_ESC; break;
     case '\r': t->column = 0; break;
@@ -65,10 +65,10 @@ static void erase_display(struct terminal *t) {
 
     if (what == 1) return;
     if (what == 0) {
-        blank(t, t->row, from, t->columns);
+        terminal_blank(t, t->row, from, t->columns);
         row = t->row + 1;
     }
-    for (; row < t->rows; row++) blank(t, row, 0, t->columns);
+    for (; row < t->rows; row++) terminal_blank(t, row, 0, t->columns);
 }
 
 /* EL, ECMA-48 8.3.41: 2 is the whole line, anything else from the cursor on. */
@@ -77,10 +77,10 @@ static void erase_line(struct terminal *t) {
 
     if (from >= t->columns) return;
     if (number(t, 0, 0) == 2) from = 0;
-    blank(t, t->row, from, t->columns);
+    terminal_blank(t, t->row, from, t->columns);
 }
 
-static void finish(struct terminal *t, char c) {
+static void finish_sequence(struct terminal *t, char c) {
     u32 n = number(t, 0, 1), last = t->columns - 1;
 
     switch (c) {
@@ -107,14 +107,14 @@ static void in_sequence(struct terminal *t, char c) {
         if (t->nr < 2) t->number[t->nr++] = 0;
     } else if (c >= '@') {
         t->state = TEXT;
-        finish(t, c);
+        finish_sequence(t, c);
     }
 }
 
 void terminal_write(struct terminal *t, const char *s, size_t n) {
     for (; n; n--, s++) {
         if (t->state == TEXT) {
-            plain(t, *s);
+            terminal_plain(t, *s);
         } else if (t->state == AFTER_ESC) {
             t->state = TEXT;
             if (*s == '[') t->state = IN_SEQUENCE;

@@ -61,7 +61,7 @@ static struct work sign_of_life;
 
 /* ---- instructions ---- */
 
-static u32 get(const struct entry *e) {
+static u32 dog_read(const struct entry *e) {
     u16 port = (u16)e->addr;
 
     if (e->space == ACPI_SPACE_MEMORY) {
@@ -74,7 +74,7 @@ static u32 get(const struct entry *e) {
     return inl(port);
 }
 
-static void set(const struct entry *e, u32 v) {
+static void dog_write(const struct entry *e, u32 v) {
     u16 port = (u16)e->addr;
 
     if (e->space == ACPI_SPACE_MEMORY) {
@@ -96,11 +96,11 @@ static void set(const struct entry *e, u32 v) {
 static void write_bits(const struct entry *e, u32 v) {
     u32 bits = (v & e->mask) << e->shift;
 
-    if (e->operation & PRESERVE) bits |= get(e) & ~(e->mask << e->shift);
-    set(e, bits);
+    if (e->operation & PRESERVE) bits |= dog_read(e) & ~(e->mask << e->shift);
+    dog_write(e, bits);
 }
 
-static bool has(enum action action) {
+static bool dog_has(enum action action) {
     for (u32 i = 0; i < dog.nr; i++)
         if (dog.entry[i].action == action) return true;
     return false;
@@ -109,7 +109,7 @@ static bool has(enum action action) {
 /* Executes the instructions of an action in their order. `count` is what a countdown is set to.
  * Returns what the last one reads: the count; or 1 if the register has the value that is asked
  * for, else 0. */
-static u32 act(enum action action, u32 count) {
+static u32 dog_act(enum action action, u32 count) {
     u32 result = 0;
 
     for (u32 i = 0; i < dog.nr; i++) {
@@ -117,8 +117,8 @@ static u32 act(enum action action, u32 count) {
 
         if (e->action != action) continue;
         switch (e->operation & ~PRESERVE) {
-        case READ_VALUE: result = (get(e) >> e->shift & e->mask) == e->value; break;
-        case READ_COUNTDOWN: result = get(e) >> e->shift & e->mask; break;
+        case READ_VALUE: result = (dog_read(e) >> e->shift & e->mask) == e->value; break;
+        case READ_COUNTDOWN: result = dog_read(e) >> e->shift & e->mask; break;
         case WRITE_VALUE: write_bits(e, e->value); break;
         case WRITE_COUNTDOWN: write_bits(e, count); break;
         }
@@ -128,7 +128,7 @@ static u32 act(enum action action, u32 count) {
 
 /* Returns false if the operation is none that we know, the register cannot be reached, or there
  * are too many entries. */
-static bool add(struct entry e) {
+static bool dog_add(struct entry e) {
     if (dog.nr == MAX_ENTRIES || e.space > ACPI_SPACE_IO || e.shift > 31) return false;
     if ((e.operation & ~PRESERVE) > WRITE_COUNTDOWN) return false;
     if (e.bytes != 1 && e.bytes != 2 && e.bytes != 4) return false;
@@ -151,7 +151,7 @@ static u8 register_bytes(u8 access, u8 width) {
     return width / 8;
 }
 
-static bool is_used(u8 action) {
+static bool dog_uses(u8 action) {
     switch (action) {
     case RESET_COUNTDOWN:
     case GET_COUNTDOWN:
@@ -179,18 +179,18 @@ static bool read_table(const u8 *t, u32 len) {
     for (u32 at = WDAT_ENTRIES; nr && len - at >= WDAT_ENTRY; at += WDAT_ENTRY, nr--) {
         const u8 *p = t + at;
 
-        if (!is_used(p[0])) continue;
-        if (!add((struct entry){ .action = p[0],
-                                 .operation = p[1],
-                                 .space = p[4],
-                                 .bytes = register_bytes(p[7], p[5]),
-                                 .shift = p[6],
-                                 .addr = table_get(p + 8, 8),
-                                 .value = (u32)table_get(p + 16, 4),
-                                 .mask = (u32)table_get(p + 20, 4) }))
+        if (!dog_uses(p[0])) continue;
+        if (!dog_add((struct entry){ .action = p[0],
+                                     .operation = p[1],
+                                     .space = p[4],
+                                     .bytes = register_bytes(p[7], p[5]),
+                                     .shift = p[6],
+                                     .addr = table_get(p + 8, 8),
+                                     .value = (u32)table_get(p + 16, 4),
+                                     .mask = (u32)table_get(p + 20, 4) }))
             return false;
     }
-    return nr == 0 && has(RESET_COUNTDOWN) && has(SET_RUNNING);
+    return nr == 0 && dog_has(RESET_COUNTDOWN) && dog_has(SET_RUNNING);
 }
 
 /* ---- Intel's TCO timer: "Intel I/O Controller Hub 9 Family Datasheet" (316972), 13.9 ---- */
@@ -221,8 +221,8 @@ static bool read_table(const u8 *t, u32 len) {
 #define TMR_LEAST     4u
 #define TICK_MS       600u
 
-static bool port(enum action action, u8 operation, u32 addr, u32 value, u32 mask) {
-    return add(
+static bool dog_add_port(enum action action, u8 operation, u32 addr, u32 value, u32 mask) {
+    return dog_add(
         (struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
 }
 
@@ -246,17 +246,18 @@ static bool find_tco(void) {
     dog.period_ms = 2 * TICK_MS;
     dog.most = TMR_MOST;
     dog.least = TMR_LEAST;
-    return port(RESET_COUNTDOWN, WRITE_VALUE, tco + TCO_RLD, 1, 0xffff) &&
-           port(SET_COUNTDOWN, WRITE_COUNTDOWN | PRESERVE, tco + TCO_TMR, 0, TMR_MOST) &&
-           port(GET_COUNTDOWN, READ_COUNTDOWN, tco + TCO_TMR, 0, TMR_MOST) &&
-           port(SET_RUNNING, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, 0, CNT_TMR_HLT) &&
-           port(SET_STOPPED, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, CNT_TMR_HLT, CNT_TMR_HLT) &&
-           port(SET_STATUS, WRITE_VALUE, tco + TCO1_STS, STS_TIMEOUT, STS_TIMEOUT) &&
-           port(SET_STATUS, WRITE_VALUE, tco + TCO2_STS, STS_SECOND, STS_SECOND) &&
-           add((struct entry){ SET_REBOOT, WRITE_VALUE | PRESERVE, ACPI_SPACE_MEMORY, 4, 0, gcs,
-                               NULL, 0, GCS_NO_REBOOT }) &&
-           add((struct entry){ GET_REBOOT, READ_VALUE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
-                               GCS_NO_REBOOT });
+    return dog_add_port(RESET_COUNTDOWN, WRITE_VALUE, tco + TCO_RLD, 1, 0xffff) &&
+           dog_add_port(SET_COUNTDOWN, WRITE_COUNTDOWN | PRESERVE, tco + TCO_TMR, 0, TMR_MOST) &&
+           dog_add_port(GET_COUNTDOWN, READ_COUNTDOWN, tco + TCO_TMR, 0, TMR_MOST) &&
+           dog_add_port(SET_RUNNING, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, 0, CNT_TMR_HLT) &&
+           dog_add_port(SET_STOPPED, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, CNT_TMR_HLT,
+                        CNT_TMR_HLT) &&
+           dog_add_port(SET_STATUS, WRITE_VALUE, tco + TCO1_STS, STS_TIMEOUT, STS_TIMEOUT) &&
+           dog_add_port(SET_STATUS, WRITE_VALUE, tco + TCO2_STS, STS_SECOND, STS_SECOND) &&
+           dog_add((struct entry){ SET_REBOOT, WRITE_VALUE | PRESERVE, ACPI_SPACE_MEMORY, 4, 0, gcs,
+                                   NULL, 0, GCS_NO_REBOOT }) &&
+           dog_add((struct entry){ GET_REBOOT, READ_VALUE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
+                                   GCS_NO_REBOOT });
 }
 
 /* ---- life ---- */
@@ -268,7 +269,7 @@ static u64 sign_every; /* ns */
 static bool give_sign(struct work *w) {
     if (!dog.name) return false;
     if (smp_all_alive())
-        act(RESET_COUNTDOWN, 0);
+        dog_act(RESET_COUNTDOWN, 0);
     else
         counter_inc(&watchdog_withheld, WORK_CPU);
     w->not_before = now_ns() + sign_every;
@@ -276,19 +277,21 @@ static bool give_sign(struct work *w) {
 }
 
 void watchdog_stop(void) {
-    if (dog.name) act(SET_STOPPED, 0);
+    if (dog.name) dog_act(SET_STOPPED, 0);
     dog.name = NULL;
 }
 
 /* NULL, or why it cannot be used. */
-static const char *start(u32 count) {
-    act(SET_REBOOT, 0);
-    if (has(GET_REBOOT) && !act(GET_REBOOT, 0)) return "it is wired not to reset the machine";
-    act(SET_COUNTDOWN, count);
-    if (has(GET_COUNTDOWN) && act(GET_COUNTDOWN, 0) != count) return "it does not keep its time";
-    act(SET_STATUS, 0);
-    act(SET_RUNNING, 0);
-    act(RESET_COUNTDOWN, 0);
+static const char *dog_start(u32 count) {
+    dog_act(SET_REBOOT, 0);
+    if (dog_has(GET_REBOOT) && !dog_act(GET_REBOOT, 0))
+        return "it is wired not to reset the machine";
+    dog_act(SET_COUNTDOWN, count);
+    if (dog_has(GET_COUNTDOWN) && dog_act(GET_COUNTDOWN, 0) != count)
+        return "it does not keep its time";
+    dog_act(SET_STATUS, 0);
+    dog_act(SET_RUNNING, 0);
+    dog_act(RESET_COUNTDOWN, 0);
     return NULL;
 }
 
@@ -308,7 +311,7 @@ void watchdog_init(const struct acpi_info *a, u32 seconds) {
     }
     count = ((u64)seconds * 1000 + dog.period_ms - 1) / dog.period_ms;
     count = MAX(MIN(count, dog.most), dog.least);
-    why = start((u32)count);
+    why = dog_start((u32)count);
     if (why) {
         log_warn("watchdog = %u: %s: %s", seconds, name, why);
         return;

@@ -55,7 +55,7 @@ void found(struct finding *f, enum verdict v, const char *fmt, ...) {
     va_end(ap);
 }
 
-static void tell(const char *what, const struct finding *f, u32 count[]) {
+static void log_finding(const char *what, const struct finding *f, u32 count[]) {
     static const char *const word[] = { [HOLDS] = "ok", [FAILS] = "FAILS", [NOT_HERE] = "-" };
 
     log_at(f->verdict == FAILS ? LOG_ERR : LOG_INFO, "  %-18s %-5s  %s", what, word[f->verdict],
@@ -80,12 +80,12 @@ void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     if (guest_init() < 0) stop_machine("The self test needs more memory than there is.");
     for (u32 i = 0; i < ARRAY_SIZE(of_cpus); i++) {
         of_cpus[i].check(&f);
-        tell(of_cpus[i].what, &f, count);
+        log_finding(of_cpus[i].what, &f, count);
     }
     check_interrupt(&f, acpi, no_iommu);
-    tell("device interrupt", &f, count);
+    log_finding("device interrupt", &f, count);
     check_dma(&f, no_iommu);
-    tell("DMA", &f, count);
+    log_finding("DMA", &f, count);
 
     log_info("Self test: %u check%s held, %u failed, %u could not be made, in %lu ms", count[HOLDS],
              plural(count[HOLDS]), count[FAILS], count[NOT_HERE], in_us(now_ns() - start) / 1000);
