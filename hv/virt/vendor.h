@@ -39,14 +39,14 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode) 
  * again. `code` is the error code, if there is one. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* What virt.c keeps for each pCPU: struct percpu's virt. */
+/* What virt.c keeps for each pCPU. `virt` in struct percpu points to it. */
 struct virt_cpu {
     u8 *pages;              /* as given to cpu_enable() */
     struct virt_vcpu *vcpu; /* loaded, or NULL */
     struct tlb_tags tags;
 };
 
-/* entry.asm's */
+/* entry.asm. vmx_enter() returns 0 after an exit, and 1 if VMLAUNCH or VMRESUME failed. */
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
 int vmx_enter(struct guest_regs *regs, bool launched);
 void vmx_exit(void);
@@ -55,13 +55,14 @@ static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
 
 static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }
 
-/* Allocates four pages in a row, zeroed: VMCS or VMCB, XSAVE area, two for the vendor. The area is
- * as after a reset. Returns the first; NULL: there is no memory. vcpu_free_pages() takes v->xsave
- * to find them. */
+/* Allocates four zeroed pages in a row: VMCS or VMCB, XSAVE area, and two for the vendor. Fills in
+ * the XSAVE area as it is after a reset, and sets v->xsave. Returns the first page, or NULL if there
+ * is no memory. vcpu_free_pages() frees all four, which it finds by v->xsave. */
 u8 *vcpu_pages(struct virt_vcpu *v);
 void vcpu_free_pages(struct virt_vcpu *v);
-/* state_load() puts the state that no VMCS or VMCB holds into the CPU and makes `v` the current
- * vCPU of this pCPU. state_save() takes it out again. */
+/* state_load() writes to the CPU what no VMCS or VMCB holds of the state of `v`, and makes `v` the
+ * current vCPU of this pCPU. state_save() copies that state back to memory; afterwards this pCPU
+ * has no current vCPU. */
 void state_load(struct virt_vcpu *v);
 void state_save(struct virt_vcpu *v);
 /* Read and write registers of v->reg, whether the vCPU is loaded or not. */
@@ -73,15 +74,16 @@ void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 #define FREE_MSRS 10
 extern const u32 free_msrs[FREE_MSRS];
 
-/* gwalk.c: returns the bytes of the instruction at `rip`, at least 15, in 64-bit mode with 4 levels
- * of tables. No rights are checked, as the CPU has just fetched it. NULL: it is not there any more,
- * or may go on in the next page. insn_find() remembers it in v->insn; insn_forget() empties
- * that. */
+/* gwalk.c. insn_find() returns a pointer to the instruction at `rip`, of which at least 15 bytes can
+ * be read, and remembers it in v->insn. Only for a guest in 64-bit mode with 4 levels of tables.
+ * Rights are not checked, as the CPU has just fetched the instruction. Returns NULL if it is not
+ * there any more, or may cross into the next page. insn_forget() empties v->insn. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
 void insn_forget(struct virt_vcpu *v);
 
-/* The same if it was found before; else NULL. Guest RAM never moves. So as long as the entries that
- * led to a page hold what they held then, a walk would end at the same page again. */
+/* Returns the same, but only if insn_find() remembers it; otherwise NULL. Guest RAM never moves, so
+ * as long as the entries that led to a page hold what they held then, a walk would end at the same
+ * page again. */
 static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip) {
     const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
     u64 diff = 0;
@@ -109,7 +111,8 @@ static inline u8 code_mode(u64 efer, u16 cs_attr) {
     return 16;
 }
 
-/* Fills in the bytes of the instruction, for EXIT_NPF: it may have to be emulated. */
+/* For EXIT_NPF: fills in the bytes of the instruction, which may have to be emulated. Outside 64-bit
+ * mode nr_bytes is 0, and guest_fetch() reads them later. */
 static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
     const u8 *p;
 
@@ -122,10 +125,13 @@ static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u6
     __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
-/* Returns the length of an instruction that the CPU has just exited on, checked against its bytes.
- * 0: they are not `insn` after at most 14 legal prefixes. `insn` is the opcode as it stands in
- * memory, first byte in the lowest. `mode` is the default operand size of CS: 16, 32 or 64. `gpr`:
- * NULL; or a ModRM byte follows the opcode, and the register that its rm field names goes there. */
+/* Returns the length of an instruction that the CPU has just exited on, or 0 if `bytes` are not
+ * `insn` after at most 14 legal prefixes.
+ *   bytes, len  what is in memory there
+ *   mode        the default operand size of CS: 16, 32 or 64
+ *   insn        the opcode as it stands in memory, its first byte in the lowest 8 bits
+ *   gpr         NULL if there is no ModRM byte; otherwise *gpr becomes the register that the rm
+ *               field of the ModRM byte behind the opcode names */
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr);
 
 #endif

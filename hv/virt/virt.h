@@ -23,8 +23,9 @@ enum gpr { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RD
 
 struct guest_seg {
     u16 sel;
-    u16 attr; /* as VMCB: bits 0-7 are descriptor bits 40-47, bits 8-11 are descriptor bits 52-55
-                 (APM2 15.5.1) */
+    /* As a VMCB has it (APM2 15.5.1): bits 0 to 7 are bits 40 to 47 of the descriptor, and bits 8 to
+     * 11 are its bits 52 to 55. */
+    u16 attr;
     u32 limit;
     u64 base;
 };
@@ -75,10 +76,11 @@ enum virt_reg {
 
 enum exit_reason {
     EXIT_UNKNOWN, /* .info */
-    /* a physical interrupt is pending; the CPU takes it when the caller opens irq_window() */
+    /* A physical interrupt is pending. The CPU takes it when the caller opens irq_window(). */
     EXIT_INTR,
     EXIT_TIMER, /* the deadline given to run() has passed (VT-x preemption timer) */
-    /* a physical NMI arrived (already handled by its IST handler where the vendor allows) */
+    /* A physical NMI arrived. On VT-x its handler has run already. On AMD-V the CPU takes it when
+     * svm_enter() sets the global interrupt flag. */
     EXIT_NMI,
     EXIT_IRQ_WINDOW, /* the guest can take an interrupt now */
     EXIT_NMI_WINDOW,
@@ -106,7 +108,8 @@ enum exit_reason {
 
 struct vm_exit {
     u8 reason; /* enum exit_reason */
-    /* length of the instruction, if one exited; 0 if its bytes were not what was expected */
+    /* The length of the instruction, if one exited. 0: its bytes in memory are not those of an
+     * instruction that causes this exit, so another vCPU has changed them meanwhile. */
     u8 insn_len;
     u32 raw; /* the vendor's exit code, for traces and dumps */
     union {
@@ -120,10 +123,10 @@ struct vm_exit {
             bool write, exec;
             bool present; /* there is a mapping, but it lacks a right */
             bool in_walk; /* while walking the guest's own page tables */
-            /* while an event was delivered: the instruction at RIP did not cause it */
+            /* The CPU was delivering an event, so the instruction at RIP did not cause the fault. */
             bool in_delivery;
             u8 mode; /* the default operand size of CS: 16, 32, 64 */
-            /* so many of the instruction are in `bytes`; 0: none, use guest_fetch() */
+            /* How many bytes of the instruction are in `bytes`. 0: none, guest_fetch() reads them. */
             u8 nr_bytes;
             u8 bytes[15];
         } npf;
@@ -148,14 +151,14 @@ struct vm_exit {
     };
 };
 
-/* INT n, INT3 and INTO are not among them: if an exit cuts their delivery short, the guest executes
- * them again. */
+/* Events that the hypervisor delivers. INT n, INT3 and INTO are not among them: if an exit cuts
+ * their delivery short, RIP still points at the instruction, and the guest executes it again. */
 enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION };
 
 struct virt_event {
     u8 type; /* enum event_type */
     u8 vector;
-    /* if it is a #DB by ICEBP, with RIP at that instruction, the length of that; else 0 */
+    /* For a #DB that ICEBP caused, with RIP still at that instruction: its length. Else 0. */
     u8 icebp_len;
     bool has_code;
     u32 code;
@@ -196,7 +199,7 @@ struct insn_at {
 
 /* Per vCPU. */
 struct virt_vcpu {
-    struct guest_regs regs; /* must be first: the entry code finds it at the address of the vCPU */
+    struct guest_regs regs; /* must be first, as entry.asm takes the address of the vCPU for it */
     u8 cr8;                 /* as regs: valid and changeable outside run() */
     struct virt_vm *vm;
     u64 tsc_offset;            /* constant after creation; guest TSC = TSC + offset */
@@ -206,7 +209,8 @@ struct virt_vcpu {
         struct {
             bool want_irq_window, want_nmi_window;
             bool want_cr8_exit; /* writing CR8 is EXIT_CR: an interrupt waits until it is lower */
-            /* the vendor's: at the last entry one was set, which is to be undone */
+            /* Set by the vendor: at the last entry one of the three was set, and what was armed for
+             * it has to be taken back. */
             bool armed;
         };
     };
@@ -229,35 +233,40 @@ struct virt_caps {
 struct virt_ops {
     const char *name; /* "vmx" or "svm" */
     void (*probe)(struct virt_caps *caps);
-    /* Enables virtualisation on this pCPU. `pages`: two, zeroed, which the vendor keeps. Returns
-     * how many ASIDs or VPIDs there are; -EPERM if the firmware has switched virtualisation off on
-     * this CPU and locked that; -ENODEV if the CPU refuses; -ENOMEM. */
+    /* Enables virtualisation on this pCPU. `pages` are two zeroed pages, which the vendor keeps.
+     * Returns how many ASIDs or VPIDs there are, or
+     *   -EPERM   the firmware has switched virtualisation off on this CPU, and locked that
+     *   -ENODEV  the CPU refuses
+     *   -ENOMEM  there is no memory for the bitmaps */
     int (*cpu_enable)(u8 *pages);
 
     const struct npt_format *npt_format;
-    /* under PAE paging MOV to CR0, CR3 and CR4 reads and checks all four PDPTEs */
+    /* Under PAE paging a MOV to CR0, CR3 or CR4 reads and checks all four PDPTEs at once. */
     bool reads_pdptes;
-    int (*vcpu_init)(struct virt_vcpu *v); /* 0 or -ENOMEM; guest_reset() must follow */
-    void (*vcpu_fini)(struct virt_vcpu *v);
-    /* ends interrupt shadows, blocking of NMIs and the like */
+    /* Allocates and fills in what the hardware keeps of a vCPU. guest_reset() must follow. Returns
+     * 0, or -ENOMEM. */
+    int (*vcpu_init)(struct virt_vcpu *v);
+    void (*vcpu_fini)(struct virt_vcpu *v); /* frees it; v is not loaded anywhere */
+    /* Ends interrupt shadows and the blocking of NMIs. */
     void (*reset_events)(struct virt_vcpu *v);
 
     void (*load)(struct virt_vcpu *v); /* makes it the current vCPU of this pCPU */
     void (*save)(struct virt_vcpu *v); /* writes all its state to memory */
-    /* Enters the guest, returns after the first exit, and decodes that. `deadline_ns`: when this
-     * pCPU is needed at the latest, ~0 for never. The vendor arms the cheapest timer that ends the
-     * stay by then. */
+    /* Enters the guest, returns after the first exit, and decodes that into *exit. This pCPU is
+     * needed again at `deadline_ns` at the latest (~0: never), so the vendor arms the cheapest timer
+     * that ends the stay in the guest by then. */
     void (*run)(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *exit);
 
-    /* while loaded, or before it was ever loaded */
+    /* These four only while v is loaded on this pCPU, or before it was ever loaded. */
     u64 (*get_reg)(struct virt_vcpu *v, enum virt_reg reg);
     void (*set_reg)(struct virt_vcpu *v, enum virt_reg reg, u64 value);
     void (*get_seg)(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s);
     void (*set_seg)(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *s);
 
-    unsigned (*blocked)(struct virt_vcpu *v); /* BLOCKED_*, whatever IF is */
-    void (*clear_shadow)(
-        struct virt_vcpu *v); /* ends the shadow of STI or MOV SS, after an emulated instruction */
+    /* Returns BLOCKED_* bits. IF is not looked at. */
+    unsigned (*blocked)(struct virt_vcpu *v);
+    /* Ends the shadow of STI or MOV SS, because an instruction was emulated. */
+    void (*clear_shadow)(struct virt_vcpu *v);
     unsigned (*cpl)(struct virt_vcpu *v);
     /* After EXIT_ENTRY_FAILED: what the CPU said in words, or NULL. The hook itself may be NULL. */
     const char *(*why)(struct virt_vcpu *v);
@@ -274,18 +283,20 @@ extern const struct virt_ops vmx_ops, svm_ops;
 void svm_use_virtual_irqs(bool on);
 extern const struct virt_ops *virt; /* the chosen vendor; tests put a fake here */
 
-/* Chooses the vendor by CPUID, once at boot. 0, or -ENODEV with caps->reason. */
+/* Chooses the vendor by CPUID and sets `virt`; once at boot. Returns 0, or -ENODEV if no guest can
+ * run here; caps->reason then says why. */
 int virt_probe(struct virt_caps *caps);
 
-/* Once on every pCPU, after virt_probe(). 0; or -ENODEV, -EPERM or -ENOMEM, which is logged. */
+/* Enables virtualisation on this pCPU; once on each, after virt_probe(). Returns 0, or an error as
+ * cpu_enable() does. -ENODEV and -EPERM are logged. */
 int virt_cpu_enable(void);
 
-/* True: the CPU counts PAUSEs, so that only loops cause EXIT_PAUSE. Else each PAUSE may. Set by
- * virt_probe(). */
+/* True: the CPU counts PAUSEs, so that only loops cause EXIT_PAUSE. Otherwise each single PAUSE may
+ * cause it. Set by virt_probe(), then constant. */
 extern bool virt_counts_pauses;
 
-/* The XCR0 bits that guests may set, whose state load() and save() switch; 0: the CPUs have no
- * XSAVE. Set by virt_cpu_enable(). */
+/* The bits of XCR0 that guests may set. load() and save() switch the state behind them. 0: the CPUs
+ * have no XSAVE. Set by virt_cpu_enable(), then constant. */
 extern u64 virt_xcr0_mask;
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */
@@ -295,11 +306,11 @@ extern u64 virt_xcr0_mask;
 enum guest_access { GA_READ = 0, GA_WRITE = 1, GA_USER = 2, GA_EXEC = 4 };
 
 /* Translates `gva` by the guest's page tables (none, 32-bit, PAE or 4-level) as the CPU would, and
- * sets accessed and dirty bits. 0, with the address in *gpa; or -EFAULT, with the error code of the
- * #PF in *fault. */
+ * sets accessed and dirty bits. `access` is of GA_*. v is loaded. Returns 0, with the address in
+ * *gpa, or -EFAULT, with the error code of the #PF, or GUEST_NOT_CANONICAL, in *fault. */
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault);
-/* Copies at most `max` instruction bytes at CS:RIP. Returns how many: fewer if a page cannot be
- * read. */
+/* Copies at most `max` bytes of code at CS:RIP to `buf`. Returns how many it has copied; they are
+ * fewer if a page is not mapped or is no RAM. */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
 /* Moves RIP over the instruction of `exit`, and does what the CPU does after an instruction: ends
  * shadows and RF, raises the single-step trap if TF was set. RIP wraps at 4 GiB outside 64-bit
@@ -324,9 +335,9 @@ static inline bool guest_can_take_nmi(struct virt_vcpu *v) {
     return v->pending.type == EVENT_NONE && !virt->blocked(v);
 }
 
-/* Queues an exception for the next entry. Together with one that is pending it may become #DF.
- * False: a third one came on top, which is a shutdown. For a fault RF is set in the RFLAGS that
- * will be pushed. */
+/* Queues an exception for the next entry. Together with one that is pending already it may become
+ * #DF. For a fault, RF is set in the RFLAGS that will be pushed. Returns false if a #DF was pending,
+ * and the two make a triple fault; then nothing is queued. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);
 
 #endif
