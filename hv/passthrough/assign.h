@@ -30,10 +30,10 @@ struct assignment {
     u64 msix_gpa;           /* and the MSI-X table */
     bool leaving, released; /* the operator wants it back; the VM has let go of it */
 
-    /* under `lock`, which any pCPU takes: a leaf, but for the locks of timers */
+    /* Under `lock`, which any pCPU may take. While it is held, only locks of timers are taken. */
     struct spinlock lock;
     bool off;  /* the VM may not make it master of the bus: not yet, or not any more */
-    bool held; /* `off` only until the reset of its physical function is over */
+    bool held; /* it is `off` only until the reset of its physical function is over */
     enum pci_irq irq;
     u32 nr_vectors;
     struct pci_vector {
@@ -63,26 +63,27 @@ struct assignment {
 extern struct assignment *assignments;
 #define FOR_ASSIGNMENTS(a) for (struct assignment *a = assignments; a; a = a->next)
 
-/* Once at boot, when all devices are known (tests: again, then what was there before is freed). */
+/* Once at boot, when all devices are known. (Tests call it again; then it frees what was there.) */
 void assign_init(void);
-/* Returns the assignment of `d`. If d is NULL, or memory was short at boot, it is one that stands
- * for all such devices: nobody ever owns it, and it has no `pci`. */
+/* Returns the assignment of `d`, never NULL. If d is NULL, or memory was short at boot, that is one
+ * assignment which stands for all such devices: it never has an owner, and its `pci` is NULL. */
 struct assignment *assignment_of(const struct pci_device *d);
 /* Returns the device that a VM file or command asks for (config.h): a function, a certain virtual
  * function, or any virtual function of a card that nobody has. NULL: there is none. */
 struct pci_device *assign_asked(u64 request);
 
-/* Writes one sentence to vm->why, and makes it the reason that the VM's job fails. Returns
- * `error`. */
+/* Writes one sentence to vm->why and makes it the reason for which the VM's job fails. Returns
+ * `error`, so that a caller can return what this returns. */
 int assign_refuse(struct vm *vm, int error, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Updates what the store tells the owner about the device; there must be an owner. */
 void assign_tell(const struct assignment *a);
 
-/* From now on the VM cannot make the device master of the bus; the device itself stays as it is. */
+/* From now on the VM cannot make the device master of the bus. If the device is master already, it
+ * stays so. Takes a->lock. */
 void assign_forbid(struct assignment *a);
-/* The same, and takes that right and INTx from the device. `hold`: if the device was not off
- * before, interrupt_again() gives it back later. */
+/* The same, and the device loses bus mastering and INTx at once. If `hold` is set and the device was
+ * not off before, interrupt_again() switches it on again later. Takes a->lock. */
 void assign_off(struct assignment *a, bool hold);
 
 #endif

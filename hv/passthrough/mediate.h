@@ -4,9 +4,10 @@
 
 #include "passthrough/assign.h"
 
-/* Both return -EINVAL if no register has this offset and size, and -EPERM if the access is not for
- * VMs (pci/rules.h), which is counted. Else mediate_read() returns the value and mediate_write() 0.
- * From any pCPU; they take the lock of the assignment. */
+/* mediate_read() returns the value of a register, and mediate_write() returns 0. Both return
+ *   -EINVAL  no register has this offset and size
+ *   -EPERM   VMs may not do that (pci/rules.h); such accesses are counted
+ * From any pCPU. mediate_write() takes the lock of the assignment. */
 i64 mediate_read(struct assignment *a, u32 offset, u32 size);
 i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value);
 

@@ -97,7 +97,7 @@ struct pci_device {
     u8 pin, line;
     u8 msi, msix, express, pm, af; /* offsets of these capabilities; 0: the device has none */
     u16 acs, ari, sriov;           /* likewise, extended capabilities */
-    bool unsized;                  /* nobody can be given it, so its BARs were not sized */
+    bool unsized;                  /* no VM can be given it, so its BARs were not sized */
     bool multi;                    /* function 0 of a device with several functions */
     u32 group; /* functions that reach each other past the IOMMU: all have the bdf of one of them */
     struct pci_device *next_bridge;
@@ -121,23 +121,26 @@ struct pci_device {
 
     /* a fault put in by tests: it stays away after a reset, and its messages cannot be masked */
     bool mute;
-    struct assignment *assignment; /* hv/passthrough's; hv/pci leaves it alone */
+    struct assignment *assignment; /* set and used by hv/passthrough alone */
 };
 
 /* Finds all functions, sizes their BARs and walks their capabilities. At boot, before any of them
- * is used (tests: again). */
+ * is used. (Tests call it again.) */
 void pci_enumerate(void);
-/* Adds a virtual function. `id` is its vendor and device, which its configuration space does not
- * tell (SR-IOV 1.1, 3.4.1). NULL: it does not answer, or there is no memory. */
+/* Adds virtual function number `vf` of `pf`. `id` is its vendor and device, which its configuration
+ * space does not tell (SR-IOV 1.1, 3.4.1). Returns NULL if it does not answer, or if there is no
+ * memory or no room for one more device. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
 struct pci_device *pci_at(u32 i); /* i < pci_count(); in order of bdf */
-/* Is it a part of the machine itself, such as a bridge or a timer? No VM is given one. */
+/* Is it a part of the machine itself, such as a bridge or a timer? Such a device is never given to
+ * a VM. */
 bool pci_part_of_machine(const struct pci_device *d);
 struct pci_device *pci_find(u32 bdf); /* NULL: there is none */
-/* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that
- * can be set is the size). The function must not decode meanwhile. `last`: no upper half can
- * follow. Returns how many registers the BAR takes. */
+/* Fills in *b from the register at `at`. To find the size it writes all ones there and reads them
+ * back (PCI 3.0, 6.2.5.1: the lowest bit that can be set is the size), so the function must not
+ * decode meanwhile. `last` says that no register for an upper half can follow. Returns how many
+ * registers the BAR takes, 1 or 2. */
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b);
 /* Returns the bridge whose secondary bus this is, or NULL. */
 struct pci_device *pci_bridge_of(u32 bus);
@@ -146,14 +149,15 @@ struct pci_device *pci_bridge_of(u32 bus);
  * not master of the bus, and has no INTx. */
 u32 pci_idle_command(const struct pci_device *d);
 
-/* phases in which it may come back: 1 s, PCI Express 6.6.1 */
+/* In so many phases a device may come back from its reset; that is a second (PCI Express 6.6.1). */
 #define PCI_RESET_TRIES  11u
-#define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */
+#define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* no reset has more phases than this */
 
-/* Takes the device from whoever used it, in phases from 0 on. After the first one it neither reads
- * nor writes memory nor interrupts, as far as it obeys. Then it is reset if it can be (PCI Express
- * 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns the device must be left alone before
- * the next phase. 0: that was the last one, and the device is idle, or `lost`. */
+/* Stops the device, whoever used it, and resets it if it can be reset (PCI Express 6.6.2, AF ECN,
+ * PCI PM 1.2 5.4.1). The caller calls it for each phase, from 0 on. After the first phase a device
+ * that obeys no longer reads or writes memory and no longer interrupts. Returns for how many ns the
+ * device must be left alone before the next phase, or 0 after the last phase: then the device is
+ * idle, or `lost`. */
 u64 pci_reset(struct pci_device *d, u32 phase);
 
 #endif

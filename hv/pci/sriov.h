@@ -13,9 +13,9 @@
  * called SRIOV_SETTLE_NS later. */
 bool sriov_enable(u32 most);
 void sriov_find(void);
-/* pci_reset()'s, after a reset of `pf`, which disables its virtual functions. True: they are being
- * enabled again; call again in SRIOV_SETTLE_NS. False: they are there and idle, or `lost` as `pf`
- * is. */
+/* For pci_reset(), because a reset of `pf` disables its virtual functions. Returns true if it has
+ * just enabled them again; then it is to be called once more in SRIOV_SETTLE_NS. Returns false when
+ * they are there and idle, or `lost` together with `pf`. */
 bool sriov_restore(struct pci_device *pf);
 
 /* Physical functions of Intel's Ethernet controllers are called igb0, igb1 and so on, in order of
