@@ -1,5 +1,6 @@
-/* ACPI tables, as any bytes: the input is the physical memory from 0xe0000 on, with lengths
- * mapped exactly. */
+/* The parser of ACPI tables. The input is the physical memory from 0xe0000 on, where firmware
+ * leaves its tables. A table may lie about its length and about where others are: the parser may
+ * read no byte that it did not map, and its results must stay within their arrays. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,26 +13,36 @@ static size_t memory_size;
 static void *mapped[4096];
 static unsigned nr_mapped;
 
-/* A copy of its own for each mapping: a read beyond it is found. */
+/* Each mapping is a copy of exactly that length, so that the sanitizer finds a read behind it. */
 const void *acpi_map(u64 pa, u64 len) {
-    /* the one that looks for the RSDP: zeros behind the input */
+    /* When the parser looks for the RSDP, it maps more than there is. Zeros are behind the
+     * input. */
     bool scan = pa == BASE && len == 0x20000;
-    u64 off = pa - BASE;
+    u64 off = pa - BASE, there = len;
     u8 *p;
 
     if (nr_mapped == ARRAY_SIZE(mapped)) return NULL;
     if (!scan && (pa < BASE || off > memory_size || len > memory_size - off)) return NULL;
     p = calloc(1, len);
     mapped[nr_mapped++] = p;
-    memcpy(p, memory + off, scan ? memory_size : len);
+    if (scan) there = memory_size;
+    memcpy(p, memory + off, there);
     return p;
 }
 
-/* Puts checksums right, so that what lies behind them is reached. */
+/* Sets p[at] so that the sum of all `len` bytes is 0. */
+static void fix_sum(u8 *p, u32 len, u32 at) {
+    u8 sum = 0;
+
+    p[at] = 0;
+    for (u32 i = 0; i < len; i++) sum = (u8)(sum + p[i]);
+    p[at] = (u8)-sum;
+}
+
+/* Makes checksums right, because the parser looks at nothing with a wrong one. */
 static void repair(u8 *p, size_t size) {
     for (size_t at = 36; at + 36 <= size; at += 4) {
         u32 len;
-        u8 sum = 0;
 
         memcpy(&len, p + at + 4, 4);
         if (memcmp(p + at, "APIC", 4) && memcmp(p + at, "FACP", 4) && memcmp(p + at, "XSDT", 4) &&
@@ -39,15 +50,11 @@ static void repair(u8 *p, size_t size) {
             memcmp(p + at, "SSDT", 4))
             continue;
         if (len < 36 || len > size - at) continue;
-        p[at + 9] = 0;
-        for (u32 i = 0; i < len; i++) sum = (u8)(sum + p[at + i]);
-        p[at + 9] = (u8)-sum;
+        fix_sum(p + at, len, 9);
     }
     memcpy(p, "RSD PTR ", 8);
-    p[8] = 0;
-    for (int i = 0; i < 20; i++) p[8] = (u8)(p[8] - (i == 8 ? 0 : p[i]));
-    p[32] = 0;
-    for (int i = 0; i < 36; i++) p[32] = (u8)(p[32] - (i == 32 ? 0 : p[i]));
+    fix_sum(p, 20, 8);
+    fix_sum(p, 36, 32);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -66,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         info.nr_overrides > ACPI_MAX_OVERRIDES || info.power.type_a > ACPI_MAX_SLEEP_TYPE ||
         info.power.type_b > ACPI_MAX_SLEEP_TYPE)
         abort();
-    acpi_parse(&info, data, (u32)(size < 36 ? size : 36));
+    acpi_parse(&info, data, (u32)MIN(size, (size_t)36));
     while (nr_mapped) free(mapped[--nr_mapped]);
     free(copy);
     return 0;

@@ -1,6 +1,6 @@
-/* The back ends of network and block devices, with a front end's memory and registers at random:
- * they stay inside the window, the disk and their own memory, they end, and a device that they
- * have found broken is left alone. */
+/* The back ends of network and block devices serve a front end whose memory and registers have
+ * random contents. They must stay inside the window, the disk and their own memory, and must end.
+ * When they have found a device broken, they must leave it alone. */
 #include <stdlib.h>
 #include <string.h>
 #include "drivers/back_blk.h"
@@ -14,13 +14,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static u32 broken;
-static u64 heard; /* by the other port of the bridge */
+static u64 heard; /* sum of the bytes that the other port of the bridge got */
 
-static void *taken[16]; /* by the last input */
+static void *taken[16]; /* pages that the back end has allocated for this input */
 static u32 nr_taken;
 
 static void *pages(size_t n) {
-    return nr_taken < ARRAY_SIZE(taken) ? taken[nr_taken++] = calloc(n, PAGE_SIZE) : NULL;
+    if (nr_taken == ARRAY_SIZE(taken)) return NULL;
+    taken[nr_taken] = calloc(n, PAGE_SIZE);
+    return taken[nr_taken++];
 }
 
 static void pages_free(void *p, size_t n) {}
@@ -36,7 +38,7 @@ static void relax(void) {}
 static const struct driver_env env = { pages, pages_free, dma_addr, relax };
 
 static void irq(u32 handle) {
-    if (broken) abort(); /* it was given up */
+    if (broken) abort(); /* no interrupt of a device that was given up */
 }
 
 static void on_broken(u32 handle) { broken++; }
@@ -105,29 +107,34 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const net_options[] = { "", "rate=10M delay=2ms queue=4" };
+    static const char *const blk_options[] = { "size=8K", "size=8K lat=1ms depth=3" };
     struct takt_front front = { .status = VIRTIO_DRIVER_OK, .nr_queues = 2 };
     struct takt_window w = { .low = RAM };
     u8 flags;
 
     if (size < 16) return 0;
     flags = data[0];
-    front.features = BIT(VIRTIO_F_VERSION_1) | (flags & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) |
-                     (flags & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0) |
-                     (flags & 4 ? VIRTIO_NET_F_MRG_RXBUF : 0) |
-                     (flags & 8 ? VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM : 0);
+    front.features = BIT(VIRTIO_F_VERSION_1);
+    if (flags & 1) front.features |= BIT(VIRTIO_F_INDIRECT);
+    if (flags & 2) front.features |= BIT(VIRTIO_F_EVENT_IDX);
+    if (flags & 4) front.features |= VIRTIO_NET_F_MRG_RXBUF;
+    if (flags & 8) front.features |= VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM;
     for (u32 q = 0; q < 2; q++)
         front.queue[q] =
             (struct takt_queue){ 16, 1, q * 0x400, q * 0x400 + 0x100, q * 0x400 + 0x200 };
     if (flags & 16) front.queue[0].size = data[1];
     if (flags & 32) front.queue[1].used = (u64)data[2] << 8 | data[3];
-    u8 *ram = calloc(1, RAM); /* of its own, so that the sanitizer sees one byte too many */
+    /* Allocated anew each time, so that the sanitizer finds an access behind its end. */
+    u8 *ram = calloc(1, RAM);
+
     memcpy(ram, data + 4, MIN(size - 4, (size_t)RAM));
     w.base = (u64)ram;
     broken = 0;
     if (flags & 64)
-        net(&w, &front, flags & 128 ? "rate=10M delay=2ms queue=4" : "");
+        net(&w, &front, net_options[flags >> 7]);
     else
-        blk(&w, &front, flags & 128 ? "size=8K lat=1ms depth=3" : "size=8K");
+        blk(&w, &front, blk_options[flags >> 7]);
     if (broken > 1) abort();
     free_all();
     free(ram);

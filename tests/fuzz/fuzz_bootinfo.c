@@ -1,4 +1,6 @@
-/* The loader's information, as any bytes. */
+/* The parser of what the boot loader says about the machine (Multiboot2). A loader that is broken
+ * may say anything. The parser must not read behind it, and the ranges of RAM that it reports must
+ * be sorted out: not empty, and none touching another one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     u8 *copy = aligned_alloc(8, ALIGN_UP(size + 8, 8u));
     u32 total = (u32)size + 8;
 
-    /* the total size mostly right, so that tags are reached */
+    /* The total size is mostly right, so that the parser goes on to the tags. */
     memset(copy, 0, ALIGN_UP(size + 8, 8u));
     memcpy(copy + 8, data, size);
     if (size > 8 && data[0] == 0xff) memcpy(&total, data + 1, 4);

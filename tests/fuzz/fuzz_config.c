@@ -1,5 +1,6 @@
-/* The configuration parser: any text, any command line. The first byte says where one ends and
- * the other begins. */
+/* The parser of configurations, with any text as the file and any text as the command line. The
+ * first byte says how long the latter is. What the parser accepts must be a configuration that the
+ * rest of the hypervisor can use unchecked, and each report must name its place. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +34,11 @@ static void check(const struct config *c) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct config c;
     static char cmdline[257];
-    size_t n = size ? data[0] : 0;
+    size_t n;
 
-    if (!size || n > size - 1) return 0;
+    if (size == 0) return 0;
+    n = data[0];
+    if (n > size - 1) return 0;
     memcpy(cmdline, data + 1, n);
     cmdline[n] = 0;
     config_defaults(&c);

@@ -1,5 +1,6 @@
-/* Random bytes to the MOV decoder: it stays inside what it was given, and says the same of the
- * same bytes whatever follows them. */
+/* The decoder of MOV instructions gets random bytes. It must not read behind them, and its answer
+ * must depend on the bytes of the instruction alone, not on those that follow: a guest's other vCPU
+ * may change these at any time. */
 #include <stdlib.h>
 #include <string.h>
 #include "vdev/decode.h"
@@ -18,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     if (size < 1) return 0;
     mode = modes[data[0] % 3];
-    n = (unsigned)(size - 1 > 64 ? 64 : size - 1);
-    copy = malloc(n ? n : 1); /* of its own, so that the sanitizer sees one byte too many */
+    n = (unsigned)MIN(size - 1, (size_t)64);
+    copy = malloc(MAX(n, 1u)); /* not in `data`: the sanitizer finds a read behind its end */
     memcpy(copy, data + 1, n);
     if (mmio_decode(&in, copy, n, mode) == 0) {
         check(in.len >= 2 && in.len <= INSN_MAX && in.len <= n);

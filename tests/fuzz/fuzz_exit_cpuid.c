@@ -1,5 +1,5 @@
-/* CPUID: any leaf, twice: the same twice, nothing above bit 31, and never a feature that is
- * hidden. */
+/* CPUID with any leaf. It must say the same when it is asked again, write nothing above bit 31, and
+ * never show a feature that the hypervisor hides, because a guest would then use it and crash. */
 #include "exit_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             if (i) check(memcmp(first, gpr, sizeof(first)) == 0);
             memcpy(first, gpr, sizeof(first));
         }
-        /* MONITOR, VMX */
+        /* MONITOR and VMX are hidden, the hypervisor bit is shown. */
         if ((u32)leaf == 1) check(!(gpr[REG_RCX] & 0x28) && gpr[REG_RCX] & BIT(31));
         if ((u32)leaf == 0x80000001) check(!(gpr[REG_RCX] & 4)); /* SVM */
         if ((u32)leaf > 0xd && (u32)leaf < 0x40000000) check(!(gpr[0] | gpr[1] | gpr[2] | gpr[3]));

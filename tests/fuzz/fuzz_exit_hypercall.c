@@ -1,5 +1,6 @@
-/* Hypercalls: any number, any arguments, any mode. The VM serves devices of another, which does
- * anything to its registers and now and then is made anew. */
+/* Hypercalls with any number and arguments, in any mode. The VM serves the devices of a second VM,
+ * whose driver does anything to their registers, and which now and then is destroyed and made
+ * again. */
 #include "exit_fuzz.h"
 
 static struct vm *front_vm(bool anew) {
@@ -19,7 +20,8 @@ static struct vm *front_vm(bool anew) {
     return front;
 }
 
-/* A driver that means well, up to where the input says; and then one that does not. */
+/* The second VM's driver takes some of the steps that set a device up, as many as the input says,
+ * and then does one thing that may be wrong. */
 static void front_acts(struct vm *front, struct fuzz_input *in) {
     static const u32 start[][2] = {
         { VIRTIO_STATUS, 3 },  { VIRTIO_DRIVER_FEATURES_SEL, 1 }, { VIRTIO_DRIVER_FEATURES, 1 },
@@ -39,6 +41,13 @@ static void front_acts(struct vm *front, struct fuzz_input *in) {
            &value);
 }
 
+/* The mode that the call comes from: 64, 32 or 16 bits, as fuzz_mode() sets CS. */
+static u8 bits_of(u8 mode) {
+    if (mode & 32) return 64;
+    if (mode & 64) return 32;
+    return 16;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
 
@@ -53,21 +62,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         fuzz_mode(v, mode);
         v->virt.regs.rip = 0x100000;
         for (unsigned i = 0; i < 16; i++) gpr[i] = i * 0x1111111111111111ull;
-        gpr[REG_RAX] = nr < 200 ? nr % 32 : take_value(&in);
+        gpr[REG_RAX] = nr % 32;
+        if (nr >= 200) gpr[REG_RAX] = take_value(&in);
         gpr[REG_RBX] = take_value(&in);
-        /* mostly good */
-        if (nr & 64) gpr[REG_RBX] = front->id * TAKT_MAX_DEVICES + (nr & 32 ? 1 : 0);
+        /* Half of the calls name a device that is there. */
+        if (nr & 64) gpr[REG_RBX] = front->id * TAKT_MAX_DEVICES + (nr >> 5 & 1);
         gpr[REG_RCX] = take_value(&in);
         gpr[REG_RDX] = take_value(&in);
         gpr[REG_RSI] = take_value(&in);
         memcpy(before, gpr, sizeof(before));
         fuzz_handle(v, (struct vm_exit){ .reason = EXIT_HYPERCALL,
                                          .insn_len = 3,
-                                         .hc = { mode & 32   ? 64
-                                                 : mode & 64 ? 32
-                                                             : 16,
-                                                 mode & 3, mode & 8 } });
-        /* all but RAX are preserved */
+                                         .hc = { bits_of(mode), mode & 3, mode & 8 } });
+        /* All registers but RAX keep their values. */
         check(memcmp(before + 1, gpr + 1, sizeof(before) - sizeof(u64)) == 0);
     }
     return 0;

@@ -1,5 +1,6 @@
-/* MSRs, control registers, XSETBV: whatever is written, the state stays one that a CPU would
- * take. */
+/* Writes of any value to any MSR, to control registers and by XSETBV. What a guest writes is loaded
+ * into the processor at the next entry, so the state must stay one that the processor accepts:
+ * otherwise the entry fails, and with it the VM. */
 #include "exit_fuzz.h"
 
 static bool canonical(u64 v) { return (u64)((i64)(v << 16) >> 16) == v; }
@@ -24,6 +25,7 @@ static void invariants(struct vcpu *v) {
     check(v->virt.cr8 < 16 && v->virt.tsc_offset == v->vm->tsc_offset);
 }
 
+/* The number of an MSR: mostly one that a handler knows, or one that is a little above it. */
 static u32 take_msr(struct fuzz_input *in) {
     static const u32 known[] = { 0x10,       0x1b,       0x3a,       0x79,       0x8b,      0xfe,
                                  0x174,      0x175,      0x176,      0x179,      0x1a0,     0x1d9,
@@ -32,8 +34,9 @@ static u32 take_msr(struct fuzz_input *in) {
                                  0xc0000080, 0xc0000081, 0xc0000100, 0xc0010015, 0xc0000103 };
     u8 how = (u8)take(in, 1);
 
-    return how < 200 ? known[how % ARRAY_SIZE(known)] + (how > 150) * (u32)take(in, 1)
-                     : (u32)take(in, 4);
+    if (how >= 200) return (u32)take(in, 4);
+    if (how <= 150) return known[how % ARRAY_SIZE(known)];
+    return known[how % ARRAY_SIZE(known)] + (u32)take(in, 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,7 +1,8 @@
-/* An 82576 whose virtual functions write to their mailboxes what the input says, six bytes a
- * change: what the physical function's driver makes of it gives each its own address and pool,
- * and never more. Then a virtual function's driver, to which the other side answers what the
- * input says: it ends in time, and no frame that it hands out is longer than its buffer. */
+/* Both drivers of an 82576 network card. First the one of the physical function: the virtual
+ * functions, which guests have, write to their mailboxes what the input says, six bytes for each
+ * change. The driver must give each its own address and pool, and never more, or a guest could read
+ * the frames of another. Then the driver of a virtual function: its mailbox answers what the input
+ * says. It must end in time, and no frame that it delivers may be longer than its buffer. */
 #include <stdlib.h>
 
 #include "../unit/igb_model.h"
@@ -37,6 +38,13 @@ static void check_address(u32 i, u32 n) {
           (high >> 18 & 0xff) == 1u << n);
 }
 
+/* The register that holds the upper half of receive address number 8 + i. From number 16 on they
+ * are elsewhere (82576 data sheet 8.10.6). */
+static u32 address_high(u32 i) {
+    if (i < 8) return 0x5444 + 8 * i;
+    return 0x54e4 + 8 * (i - 8);
+}
+
 static void check(u64 answers) {
     u32 on = pf_peek(0xc90), vlans = 0;
 
@@ -50,7 +58,7 @@ static void check(u64 answers) {
         vlans += vfs.vf[n].vlans;
     }
     for (u32 i = 0; i < 16; i++) {
-        u32 high = i < 8 ? pf_peek(0x5444 + 8 * i) : pf_peek(0x54e4 + 8 * (i - 8));
+        u32 high = pf_peek(address_high(i));
 
         CHECK(!(high >> 31) || (high >> 18 & 0xff) == 0x80);
     }

@@ -1,19 +1,22 @@
-/* The loader of guest images. Odd first byte: the rest is the file. Even: the rest are changes
- * to a good one. */
+/* The loader of guest images. If the first byte is odd, the rest is the file. If it is even, the
+ * rest are changes to a good file. The loader must write into the VM's memory only, and must
+ * end. */
 #include "exit_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
     struct vcpu *v = fuzz_vcpu();
-    struct module m = { "fuzz", NULL, 0 };
+    struct module m;
     struct loader l;
     char symbol[IMAGE_SYMBOL];
     u8 *file;
     bool raw = take(&in, 1) & 1;
 
-    m.size = raw ? in.size : fake_image.size;
-    m.data = file = malloc(m.size + !m.size);
-    memcpy(file, raw ? in.data : fake_image.data, m.size);
+    m = fake_image;
+    if (raw) m = (struct module){ "fuzz", in.data, in.size };
+    file = malloc(MAX(m.size, (u64)1));
+    memcpy(file, m.data, m.size);
+    m.data = file;
     while (!raw && in.size) {
         u64 at = take(&in, 2) % m.size, value = take_value(&in);
 

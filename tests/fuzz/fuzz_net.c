@@ -1,7 +1,7 @@
-/* Received frames against the whole stack with a connection up: any bytes as a frame, segments
- * with fields of the input's choice and right checksums, while the socket is owned, released and
- * read at points of its choice. Nothing may leak, and what was acknowledged early must have been
- * kept. */
+/* The whole network stack, with a connection up, receives any bytes as frames, and TCP segments
+ * with right checksums whose fields the input chooses. The input also says when the socket is
+ * owned, released and read. No memory may be lost, and data that was acknowledged early must have
+ * been kept: the peer will never send it again. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/unit/net_wire.h"
@@ -42,17 +42,28 @@ static void one_segment(void) {
     p.ack = ack;
 }
 
-/* A TCP or UDP packet for us whose header is the input's from the IP options on. */
+/* A TCP or UDP packet for our address. The input has its bytes from the IP options on. */
 static void one_packet(void) {
     u8 f[1600] = { 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0 };
     size_t n;
 
     f[14] = 0x45;
     n = 34 + take_bytes(f + 34, 1400);
-    f[16] = (n - 14) >> 8, f[17] = n - 14;
-    f[22] = 64, f[23] = take(1) & 1 ? 6 : 17;
-    f[26] = 10, f[29] = 2, f[30] = 10, f[33] = 1;
-    if (take(1) & 1) f[34] = p.port >> 8, f[35] = p.port, f[36] = p.to >> 8, f[37] = p.to;
+    f[16] = (n - 14) >> 8;
+    f[17] = n - 14;
+    f[22] = 64;                 /* time to live */
+    f[23] = 17;                 /* UDP */
+    if (take(1) & 1) f[23] = 6; /* TCP */
+    f[26] = 10;                 /* from 10.0.0.2 to 10.0.0.1 */
+    f[29] = 2;
+    f[30] = 10;
+    f[33] = 1;
+    if (take(1) & 1) {
+        f[34] = p.port >> 8;
+        f[35] = p.port;
+        f[36] = p.to >> 8;
+        f[37] = p.to;
+    }
     if (take(1) & 1) f[14 + take(1) % 20] = take(1);
     wire_fix_sums(f, n);
     wire_frame(f, n);
@@ -67,7 +78,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
 
     in = data;
     in_end = data + size;
-    wire_start(take(1) & 1 ? NET_OWNER : NET_PLAIN, true);
+    if (take(1) & 1)
+        wire_start(NET_OWNER, true);
+    else
+        wire_start(NET_PLAIN, true);
     owned = false;
     if (sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, 5001) ||
         sock_listen(listener, 2))
@@ -95,7 +109,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
             break;
         case 9: sock_send(s, buf, take(1), 0); break;
         case 10: wire_pass(take(1) * 8); break;
-        case 12: /* a flood in order, whatever the window */
+        case 12: /* a flood of segments in order, whatever the window is */
             for (u32 n = take(1) % 64; n; n--) peer_data(&p, p.nxt - p.iss - 1, 1460);
             break;
         case 11:
@@ -108,7 +122,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
     wire_end();
     wire_pass(600);
     if (net_stats()->early_lost) abort();
-    if (!heap) heap = wire_heap(), buffers = wire_buffers();
+    if (!heap) {
+        heap = wire_heap();
+        buffers = wire_buffers();
+    }
     if (wire_heap() > heap + 4096 || wire_buffers() != buffers)
         abort(); /* ARP entries may hold a packet each */
     return 0;

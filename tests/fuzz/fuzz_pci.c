@@ -1,6 +1,7 @@
-/* Configuration space as any bytes: the input says how up to eight functions differ from good
- * ones, in what they show and in which bits can be written. They are found, given to a VM as far
- * as that is not refused, used and taken back. */
+/* PCI functions whose configuration space has any contents: the input says how up to eight
+ * functions differ from good ones, in what they show and in which bits can be written. The
+ * hypervisor finds them, gives a VM those that it does not refuse, uses them and takes them
+ * back. */
 #include <stdlib.h>
 #include <string.h>
 #include <takt/errno.h>

@@ -1,5 +1,6 @@
-/* The shell: any bytes typed at it, with two VMs and a second pool there. It has to come back to
- * its prompt afterwards. */
+/* The shell gets any bytes as if somebody had typed them, on a machine with two VMs and a second
+ * pool. It has to come back to its prompt afterwards: an operator has no other way to the
+ * machine. */
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* A card with virtual functions behind a bridge, and how the input changes both: five bytes a
- * change, of what is read or of which bits can be written. What comes of it is within the
- * bridge's window and nowhere twice; what a VM does in configuration space changes COMMAND
- * alone; resets and groups end. */
+/* A card with virtual functions behind a bridge. The input changes both, by five bytes for each
+ * change: what is read, or which bits can be written. The windows of the functions must be within
+ * the bridge's window, and none may overlap another. What a VM writes to configuration space may
+ * change the register COMMAND only. Resets must end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,11 +33,11 @@ static void machine(void) {
 
 static void check_places(void) {
     for (u32 i = 0; i < pci_count() * 6; i++) {
-        const struct pci_device *d = pci_at(i / 6),
-                                *bridge = d->pf ? pci_bridge_of(d->pf->bdf >> 8) : NULL;
+        const struct pci_device *d = pci_at(i / 6), *bridge;
         const struct pci_bar *a = &d->bar[i % 6];
 
         if (!d->pf || !a->size) continue;
+        bridge = pci_bridge_of(d->pf->bdf >> 8);
         if (!bridge || a->io ||
             a->addr < (u64)(pci_read(bridge->bdf, PCI_WINDOW, 2) & 0xfff0) << 16)
             abort();
@@ -74,6 +74,7 @@ static void use(struct pci_device *d, struct fake_pci *f, const u8 *at, size_t s
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const u8 *at = data, *end = data + size;
+    u32 functions = 7;
 
     fake_machine("null");
     fake_pci_reset();
@@ -88,7 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             f->space[offset] = at[3];
     }
     pci_enumerate();
-    if (sriov_enable(size ? data[0] & 15 : 7)) sriov_find();
+    if (size > 0) functions = data[0] & 15;
+    if (sriov_enable(functions)) sriov_find();
     assign_init();
     check_places();
     for (u32 i = 0; i < pci_count(); i++)

@@ -1,6 +1,7 @@
-/* A guest at its page of the store: packets good and bad, indexes that jump, replies that nobody
- * fetches, beside an administrator, while allocations fail. Nothing is read or written beyond
- * the page, the account stays within its quota, and when the VM is gone nothing is left. */
+/* A guest at its page of the store: it sends good and bad packets, lets the indexes jump, and does
+ * not fetch replies, while an administrator works there and allocations fail. The hypervisor may
+ * read and write nothing beyond the page, the guest must stay within its quotas, and nothing may be
+ * left when the guest is gone. */
 #include <stdint.h>
 #include "../unit/store_rig.h"
 
@@ -31,13 +32,18 @@ static void visit(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct store_perms open = { .nr = 1, .of = { { 0, 3 } } };
+    static const char *const paths[] = { "/local/domain/1/a/b", "/local/domain/1/a" };
     static unsigned objects;
     struct xs_header h;
     size_t at = 0, n;
 
     rig_start();
-    if (!objects) rig_end(), objects = model_objects, rig_start();
-    rig_client[1].quota.memory = 16384; /* soon used up */
+    if (!objects) {
+        rig_end();
+        objects = model_objects;
+        rig_start();
+    }
+    rig_client[1].quota.memory = 16384; /* so little that it is soon used up */
     store_mkdir(&rig_client[0], 0, "/local/domain/1");
     rig_settle();
     store_set_perms(&rig_client[0], 0, "/local/domain/1", &open);
@@ -49,7 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         n = MIN((size_t)d[1], size - at - 4);
         at += 4;
         switch (d[0] % 10) {
-        case 0: put(d + 4, (u32)n), at += n; break;
+        case 0:
+            put(d + 4, (u32)n);
+            at += n;
+            break;
         case 1: page.req_prod += (u32)d[1] << 8 | d[2]; break;
         case 2: page.rsp_cons += (u32)d[1] << 8 | d[2]; break;
         case 3: page.rsp_cons = page.rsp_prod; break;
@@ -63,12 +72,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 store_connect(&rig_client[1], &page);
             }
             break;
-        case 7: /* the administrator does something there */
-            store_write(&rig_client[0], 0, d[1] % 2 ? "/local/domain/1/a" : "/local/domain/1/a/b",
-                        "x", 1);
+        case 7: /* the administrator writes a node of the guest */
+            store_write(&rig_client[0], 0, paths[d[1] % 2], "x", 1);
             rig_settle();
             break;
-        default: /* a packet that is one */
+        default: /* a packet with a good header */
             h = (struct xs_header){ .type = d[2] % 24, .tx_id = d[3] % 4, .len = (u32)n };
             put(&h, sizeof(h));
             put(d + 4, (u32)n);

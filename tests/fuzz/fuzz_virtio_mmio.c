@@ -1,5 +1,6 @@
-/* The registers of a virtio device under any accesses of its driver and any calls of its back
- * end; after each, what must hold. */
+/* The registers of a virtio device: its driver, which a guest has, makes any accesses, and its back
+ * end any calls. After each the state must be one that a back end can rely on, above all rings that
+ * lie within the guest's memory. */
 #include <stdlib.h>
 #include <string.h>
 #include "vdev/virtio_mmio.h"
@@ -63,7 +64,8 @@ static void back_end(u8 what, u32 value) {
     case 2: virtio_mmio_break(&dev); break;
     case 3: check(virtio_mmio_used(&dev) == (dev.live != 0)); break;
     default:
-        virtio_mmio_state(&dev, what & 8 ? value : dev.front.resets, &front);
+        if (!(what & 8)) value = dev.front.resets; /* it has seen all of them */
+        virtio_mmio_state(&dev, value, &front);
         check(front.resets == dev.front.resets);
     }
 }
@@ -80,7 +82,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         memcpy(&value, data + 4, 4);
         if (data[0] & 0x80) value = edges[value % ARRAY_SIZE(edges)];
-        if (data[0] & 0x40) offset = offset % 0x108 & ~3u, width = 4; /* mostly what is there */
+        if (data[0] & 0x40) { /* a register that is there */
+            offset = offset % 0x108 & ~3u;
+            width = 4;
+        }
         switch (data[0] & 7) {
         case 0: back_end(data[1], value); break;
         case 1:

@@ -1,5 +1,6 @@
-/* Random accesses to four LAPICs of one VM, with time passing; after each the invariants of
- * every one. */
+/* The four local APICs of a VM: random accesses while time passes. After each the invariants of all
+ * four must hold, for example that a pending interrupt is the highest one that the priority lets
+ * through, and the timers may not fire more often than their shortest period allows. */
 #include <stdlib.h>
 #include <string.h>
 #include "../unit/fake_machine.h"
@@ -20,7 +21,10 @@ static void check(bool ok) {
     if (!ok) abort();
 }
 
-static struct vlapic *peer(struct vlapic *l, u32 id) { return id < NR ? &apic[id] : NULL; }
+static struct vlapic *peer(struct vlapic *l, u32 id) {
+    if (id >= NR) return NULL;
+    return &apic[id];
+}
 
 static void notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     check(l >= apic && l < apic + NR);
@@ -41,6 +45,14 @@ static const struct vlapic_ops ops = {
     .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns
 };
 
+/* What vlapic_pending() has to say: the highest vector in IRR if its priority class is above that
+ * of the TPR and of what is in service; -1 if a lower one waits; 0 if none does. */
+static int expected_pending(u32 highest, u32 tpr, u32 top) {
+    if (highest >> 4 > MAX(tpr, top) >> 4) return (int)highest;
+    if (highest) return -1;
+    return 0;
+}
+
 static void invariants(struct vlapic *l) {
     const u32 *irr = l->reg + R_IRR, *isr = l->reg + R_ISR;
     u32 tpr = l->reg[R_TPR], highest = 0, top = 0;
@@ -51,8 +63,8 @@ static void invariants(struct vlapic *l) {
         if (isr[v / 32] >> (v & 31) & 1) top = v;
     }
     check(top == l->isr_top);
-    check(((irr[0] | isr[0]) & 0xffff) == 0); /* D2: never a vector below 16 */
-    check(pending == (highest >> 4 > MAX(tpr, top) >> 4 ? (int)highest : highest ? -1 : 0));
+    check(((irr[0] | isr[0]) & 0xffff) == 0); /* never a vector below 16 */
+    check(pending == expected_pending(highest, tpr, top));
     check(tpr <= 0xff);
     check((l->base & ~(APIC_BASE_EN | APIC_BASE_EXTD | APIC_BASE_BSP)) == 0xfee00000);
     check((l->base & (APIC_BASE_EN | APIC_BASE_EXTD)) != APIC_BASE_EXTD);
@@ -74,8 +86,8 @@ static void pass(u64 ns) {
         t = timerq_pop(&queue, now);
         fired++;
         t->fn(t, now);
-        /* At most one tick a period and LAPIC, one that was held back, and one that was due at
-         * once. */
+        /* For each LAPIC there is at most one tick in a period, one that was held back, and one
+         * that was due at once. */
         check(fired - before <= NR * (ns / VLAPIC_MIN_PERIOD + 3));
     }
     now = end;
@@ -93,28 +105,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (; size >= 8; data += 8, size -= 8) {
         struct vlapic *l = &apic[data[0] & 3];
         u32 value, reg = (u32)data[1] << 4;
-        u64 wide, got = 0;
+        u64 wide, written, base, got = 0;
         int v;
 
         memcpy(&value, data + 3, 4);
         wide = (u64)data[7] << 56 | (u64)data[2] << 32 | value;
+        written = wide;
+        if (data[7] & 1) written = value;
         switch (data[0] >> 2 & 15) {
         case 0 ... 4: vlapic_write(l, reg, value, now); break;
         case 5: vlapic_read(l, reg | (data[2] & 0xf), now); break;
-        case 6 ... 7: vlapic_wrmsr(l, MSR_X2APIC + data[1], data[7] & 1 ? value : wide, now); break;
+        case 6 ... 7: vlapic_wrmsr(l, MSR_X2APIC + data[1], written, now); break;
         case 8: vlapic_rdmsr(l, MSR_X2APIC + data[1], &got, now); break;
         case 9:
-            vlapic_wrmsr(l, MSR_APIC_BASE, l->base ^ (value & 0xc00) ^ (data[7] == 1 ? wide : 0),
-                         now);
+            base = l->base ^ (value & 0xc00);
+            if (data[7] == 1) base ^= wide;
+            vlapic_wrmsr(l, MSR_APIC_BASE, base, now);
             break;
-        case 10: vlapic_wrmsr(l, MSR_TSC_DEADLINE, data[7] & 1 ? now + value : wide, now); break;
+        case 10:
+            if (data[7] & 1) wide = now + value;
+            vlapic_wrmsr(l, MSR_TSC_DEADLINE, wide, now);
+            break;
         case 11: vlapic_raise(l, data[1]); break;
         case 12:
             v = vlapic_pending(l);
             if (v > 0) vlapic_accept(l, (u8)v);
             break;
         case 13:
-            vlapic_write(l, 0xf0, 0x1ff, now); /* most of it is asleep without */
+            vlapic_write(l, 0xf0, 0x1ff,
+                         now); /* software enable: without it most of a LAPIC does nothing */
             break;
         case 14: pass(value & 0xfffff); break;
         case 15: vlapic_set_cr8(l, data[1]); break;

@@ -1,6 +1,6 @@
-/* The back end's side of a ring in memory that a hostile front end has filled: chains lie within
- * the window, are bounded, and all their bytes may be read and written; what they are does not
- * change by looking again. */
+/* The back end's side of a ring whose memory a hostile front end has filled. Each chain that it
+ * takes must lie within the window and have a bounded length, so that all its bytes can be read and
+ * written, and must be the same when it is taken again. */
 #include <stdlib.h>
 #include <string.h>
 #include "drivers/vring_back.h"
@@ -35,20 +35,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct takt_window w;
     struct vring_back r;
     struct vring_chain c, again;
-    u64 features;
-    u32 n;
+    u64 features = 0;
+    u32 n, length = SIZE;
     u8 *ram;
 
     if (size < 8) return 0;
-    features =
-        (data[0] & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) | (data[0] & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0);
+    if (data[0] & 1) features |= BIT(VIRTIO_F_INDIRECT);
+    if (data[0] & 2) features |= BIT(VIRTIO_F_EVENT_IDX);
+    if (data[1] & 0x80) length = data[1];
     n = MIN((u32)size - 2, 8192u);
-    ram = malloc(MAX(n, (u32)RING)); /* of its own, so that the sanitizer sees one byte too many */
+    ram = malloc(MAX(n, (u32)RING)); /* the sanitizer finds an access behind it */
     memset(ram, 0, MAX(n, (u32)RING));
     memcpy(ram, data + 2, n);
     w = (struct takt_window){ (u64)ram, MAX(n, (u32)RING), 0 };
-    if (vring_back_init(&r, &w, features, data[1] & 0x80 ? data[1] : SIZE, DESC, AVAIL, USED) ==
-        0) {
+    if (vring_back_init(&r, &w, features, length, DESC, AVAIL, USED) == 0) {
         for (u32 i = 0; i < 64; i++) {
             if (vring_back_take(&r, &c) != 1) break;
             check_chain(&w, &c);

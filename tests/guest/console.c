@@ -25,7 +25,7 @@ int main(void) {
     for (unsigned i = 0; i < 16; i++) {
         n = hypercall2(TAKT_HC_CONSOLE_WRITE, (u64)flood, PAGE_SIZE);
         CHECK(n == -EAGAIN || (n > 0 && n <= (i64)PAGE_SIZE), "flood: %ld", n);
-        taken += n > 0 ? n : 0;
+        taken += MAX(n, 0);
         full += n == -EAGAIN || n < (i64)PAGE_SIZE;
     }
     CHECK(full > 0, "64 KiB at once fitted");

@@ -15,7 +15,10 @@ static const u32 bases[] = { 0, 0x40000000, 0x80000000 };
 
 static struct cpuid answer[2][ARRAY_SIZE(bases)][LEAVES][SUBS];
 
-static u32 subleaf(u32 n) { return n == 3 ? 0xdeadbeef : n; }
+static u32 subleaf(u32 n) {
+    if (n == 3) return 0xdeadbeef;
+    return n;
+}
 
 static void ask(void *arg) {
     u32 me = this_vcpu()->id;

@@ -33,7 +33,7 @@ int main(void) {
         struct takt_vcpu_info copy;
 
         CHECK(n == 7 || n == -EAGAIN, "console: %ld", n);
-        wrote += n > 0 ? n : 0;
+        wrote += MAX(n, 0);
         CHECK(hypercall2(TAKT_HC_VCPU_INFO, 1, (u64)shared) == 0, "info into the changing page");
         CHECK(hypercall2(TAKT_HC_VCPU_INFO, 1, (u64)&copy) == 0 && copy.tsc_khz == tsc_khz() &&
                   !(copy.seq & 1),

@@ -19,8 +19,9 @@ static void numbers(void) {
         CHECK(hypercall(some[i], 1, 2, 3, 4) == -ENOSYS, "number %x", some[i]);
     for (unsigned i = 0; i < 500; i++) {
         u32 n = (rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 32;
-        i64 want = n >= TAKT_HC_CONTROL && n <= TAKT_HC_CONTROL_LAST ? -EPERM : -ENOSYS;
+        i64 want = -ENOSYS;
 
+        if (n >= TAKT_HC_CONTROL && n <= TAKT_HC_CONTROL_LAST) want = -EPERM;
         if (n > TAKT_HC_STORE_NOTIFY) CHECK(hypercall(n, rnd, ~rnd, 0, 1) == want, "number %x", n);
     }
     for (u32 n = TAKT_HC_CONTROL; n <= TAKT_HC_CONTROL_LAST; n++)
@@ -103,52 +104,66 @@ __asm__(".pushsection .text\n"
         ".code64\n"
         ".popsection");
 
+static bool is_amd(void) { return cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL; }
+
+/* A hypercall from 32-bit code at CPL 0. */
+static void call_from_32(struct compat_regs *r) {
+    if (is_amd())
+        compat_call(compat_vmmcall, r);
+    else
+        compat_call(compat_vmcall, r);
+}
+
+/* Hypercall n at CPL 3. *rax receives the result. */
+static struct exception call_from_user(u32 n, bool in_32_bits, u64 *rax) {
+    if (in_32_bits && is_amd()) return user_run(user_compat_vmmcall, n, true, rax);
+    if (in_32_bits) return user_run(user_compat_vmcall, n, true, rax);
+    if (is_amd()) return user_run(user_vmmcall, n, false, rax);
+    return user_run(user_vmcall, n, false, rax);
+}
+
 static void modes(void) {
-    bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
     struct compat_regs r;
     struct exception e;
     u64 rax;
 
     for (u32 n = 0; n <= 20; n++) {
-        e = user_run(amd ? user_vmmcall : user_vmcall, n, false, &rax);
+        e = call_from_user(n, false, &rax);
         check_exception(e.vector, EXC_NONE, "hypercall at CPL 3");
         CHECK((i64)rax == -EPERM, "call %u at CPL 3: %lx", n, rax);
-        e = user_run(amd ? user_compat_vmmcall : user_compat_vmcall, n, true, &rax);
+        e = call_from_user(n, true, &rax);
         check_exception(e.vector, EXC_NONE, "hypercall at CPL 3, 32 bits");
         CHECK((i32)rax == -EPERM, "call %u at CPL 3, 32 bits: %lx", n, rax);
     }
     r = (struct compat_regs){ .rax = TAKT_HC_VERSION | HIGH_DIRT };
-    compat_call(amd ? compat_vmmcall : compat_vmcall, &r);
+    call_from_32(&r);
     CHECK((u32)r.rax == TAKT_ABI_VERSION, "version from 32 bits: %lx", r.rax);
     r = (struct compat_regs){ .rax = 0x3fff | HIGH_DIRT, .rbx = ~0ull };
-    compat_call(amd ? compat_vmmcall : compat_vmcall, &r);
+    call_from_32(&r);
     CHECK((u32)r.rax == (u32)-ENOSYS, "unknown from 32 bits: %lx", r.rax);
-    /* Upper halves count for nothing there: the same pointer, clean and dirty. */
+    /* From 32 bits the upper halves of registers do not count: a pointer means the same with
+     * rubbish in its upper half. */
     for (unsigned dirty = 0; dirty < 2; dirty++) {
-        u64 d = dirty ? HIGH_DIRT : 0;
+        u64 d = dirty * HIGH_DIRT;
         struct takt_vcpu_info copy = { 0 };
 
         r = (struct compat_regs){ .rax = TAKT_HC_VCPU_INFO | d, .rbx = d, .rcx = (u64)&copy | d };
-        compat_call(amd ? compat_vmmcall : compat_vmcall, &r);
+        call_from_32(&r);
         CHECK((u32)r.rax == 0 && copy.tsc_khz == tsc_khz(), "info from 32 bits, dirt %lx: %lx", d,
               r.rax);
     }
-    /* And count in 64 bits. */
+    /* From 64 bits they do count. */
     CHECK(hypercall2(TAKT_HC_VCPU_INFO, 1ull << 32, 0x1000) == -EINVAL, "vCPU 2^32");
     CHECK(hypercall1(TAKT_HC_EVTCHN_SEND, 1ull << 32) == -EINVAL, "port 2^32");
 }
 
 static void other_instruction(void) {
-    bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
-    u8 v = amd ? FAULT_OF("vmcall",
-                          :
-                          : "a"(0)
-                          : "memory")
-               : FAULT_OF("vmmcall",
-                          :
-                          : "a"(0)
-                          : "memory");
+    u8 v;
 
+    if (is_amd())
+        v = FAULT_OF("vmcall", : : "a"(0) : "memory");
+    else
+        v = FAULT_OF("vmmcall", : : "a"(0) : "memory");
     CHECK(v == EXC_UD || v == EXC_NONE, "the other vendor's instruction: %s", exception_name(v));
 }
 

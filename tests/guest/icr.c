@@ -19,16 +19,23 @@ static bool on_nmi(struct trap_frame *f) {
     return true;
 }
 
+/* The destination that means all vCPUs. */
+static u32 everybody(void) {
+    if (lapic_is_x2()) return 0xffffffff;
+    return 255;
+}
+
 static void settle(void) { sleep_ns(5 * NS_PER_MS); }
 
-/* Each vCPU takes as many as it should, though perhaps not soon; vCPU 0 has `first`, the others
- * `rest`. */
+/* Waits until each vCPU has taken as many interrupts as it should, `first` on vCPU 0 and `rest` on
+ * each other one, and checks that none takes more. */
 static void expect_taken(unsigned n, u64 first, u64 rest, const char *what) {
     u64 end = time_ns() + PATIENCE;
 
     for (unsigned i = 0; i < n; i++) {
-        u64 want = i ? rest : first;
+        u64 want = rest;
 
+        if (i == 0) want = first;
         while (__atomic_load_n(&taken[i], __ATOMIC_RELAXED) < want && time_ns() < end)
             thread_yield();
         CHECK(taken[i] == want, "%s: vCPU %u took %lu instead of %lu", what, i, taken[i], want);
@@ -85,10 +92,10 @@ static void shorthands(unsigned n) {
     expect_taken(n, 1, 1, "all");
     lapic_icr(0, ICR_OTHERS | ICR_ASSERT | VECTOR);
     expect_taken(n, 1, 2, "others");
-    lapic_icr(lapic_is_x2() ? 0xffffffff : 255, ICR_ASSERT | VECTOR);
+    lapic_icr(everybody(), ICR_ASSERT | VECTOR);
     expect_taken(n, 2, 3, "broadcast");
-    /* Lowest priority, to all: one takes it, or it is dropped. */
-    lapic_icr(lapic_is_x2() ? 0xffffffff : 255, ICR_LOWEST | ICR_ASSERT | VECTOR);
+    /* With lowest priority, to all: one vCPU takes it, or it is dropped. */
+    lapic_icr(everybody(), ICR_LOWEST | ICR_ASSERT | VECTOR);
     settle();
     CHECK(all_taken(n) <= 3 * n, "lowest priority reached several");
     /* Logical, by LDR: clusters of 16 in x2APIC. */

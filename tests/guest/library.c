@@ -84,7 +84,13 @@ static void pages(void) {
     if (big) page_free(big, most);
 }
 
-/* Copies of every length and alignment within a few words touch what they should and nothing
+/* What a byte has to be that is inside or outside of what was copied. */
+static u8 pattern(bool inside, u8 value) {
+    if (inside) return value;
+    return 0xee;
+}
+
+/* Copies of each length and alignment within a few words change what they should, and nothing
  * beside it. */
 static void copies(void) {
     static u8 from[64], to[64];
@@ -96,11 +102,10 @@ static void copies(void) {
 
             memset(to, 0xee, sizeof(to));
             memset(to + at, 0x11, len);
-            for (unsigned i = 0; i < sizeof(to); i++)
-                ok &= to[i] == (i >= at && i < at + len ? 0x11 : 0xee);
+            for (unsigned i = 0; i < sizeof(to); i++) ok &= to[i] == pattern(i - at < len, 0x11);
             memcpy(to + at, from + 3, len);
             for (unsigned i = 0; i < sizeof(to); i++)
-                ok &= to[i] == (i >= at && i < at + len ? from[3 + i - at] : 0xee);
+                ok &= to[i] == pattern(i - at < len, from[(3 + i - at) % sizeof(from)]);
             memcpy(to, from, sizeof(to));
             memmove(to + at, to + 4, len);
             for (unsigned i = 0; i < len; i++) ok &= to[at + i] == from[4 + i];

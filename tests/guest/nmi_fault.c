@@ -19,7 +19,7 @@ static bool on_nmi(struct trap_frame *f) {
 
 static bool on_gp(struct trap_frame *f) {
     faults++;
-    flagged += f->rflags & RFLAGS_TF ? 1 : 0;
+    if (f->rflags & RFLAGS_TF) flagged++;
     f->rflags &= ~RFLAGS_TF;
     f->rip += 2; /* RDMSR */
     return true;

@@ -111,7 +111,8 @@ int main(void) {
     test_needs_takt();
     cmdline_str("role", role, sizeof(role));
     heir = !strcmp(role, "heir");
-    if (!cmdline_has("edu")) return heir ? nic_heir() : nic_leaves();
+    if (!cmdline_has("edu") && heir) return nic_heir();
+    if (!cmdline_has("edu")) return nic_leaves();
     if (heir) return edu_heir();
     edu_open();
     return edu_leaves();

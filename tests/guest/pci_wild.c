@@ -73,5 +73,6 @@ int main(void) {
     test_begin();
     test_needs_takt();
     cmdline_str("device", device, sizeof(device));
-    return strcmp(device, "edu") ? nic_wild(!strcmp(device, "ring")) : edu_wild();
+    if (strcmp(device, "edu") == 0) return edu_wild();
+    return nic_wild(strcmp(device, "ring") == 0);
 }

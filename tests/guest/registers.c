@@ -59,8 +59,8 @@ static u64 next_random(u64 *state) {
 static const struct {
     u32 msr;
     const char *name;
-    u64 mask;     /* bits that may be anything */
-    bool address; /* canonical */
+    u64 mask;     /* the bits that may have any value */
+    bool address; /* it holds an address, which must be canonical */
 } msrs[] = {
     { MSR_STAR, "STAR", ~0ull, false },
     { MSR_LSTAR, "LSTAR", ~0ull, true },
@@ -82,9 +82,10 @@ static bool has_msr(unsigned i) {
 static u64 msr_value(unsigned i, u64 *rnd) {
     u64 v = next_random(rnd) & msrs[i].mask;
 
-    return msrs[i].address
-               ? (u64)((i64)(v << 17) >> 17) & (msrs[i].mask == ~0ull ? ~0ull : 0x7fffffff)
-               : v;
+    if (!msrs[i].address) return v;
+    v = (u64)((i64)(v << 17) >> 17); /* bits 47 to 63 are the same */
+    if (msrs[i].mask != ~0ull) v &= 0x7fffffff;
+    return v;
 }
 
 static void write_msrs(u64 *rnd) {
@@ -130,7 +131,15 @@ static void check_msrs(u64 *rnd) {
 
 /* ---- debug registers, XCR0, CR2, CR8, segments ---- */
 
+/* A data segment: that of the kernel, or another one. */
+static u16 data_selector(u64 *rnd, u16 other) {
+    if (next_random(rnd) & 1) return SEL_DATA;
+    return other;
+}
+
 static void write_others(struct regs *r, u64 *rnd) {
+    u16 ds, es;
+
     for (unsigned i = 0; i < 4; i++) r->dr[i] = next_random(rnd) & 0x7ffffffffff8;
     r->dr6 = 0xffff0ff0 | (next_random(rnd) & 0xf) | (next_random(rnd) & BIT(14));
     r->dr7 = 0x400 | (next_random(rnd) & 0xffff0000); /* kinds and sizes, none enabled */
@@ -140,17 +149,16 @@ static void write_others(struct regs *r, u64 *rnd) {
         : "r"(r->dr[0]), "r"(r->dr[1]), "r"(r->dr[2]), "r"(r->dr[3]), "r"(r->dr6), "r"(r->dr7));
     write_cr2(next_random(rnd));
     write_cr8(next_random(rnd) & 7);
-    __asm__ volatile("mov %0, %%ds; mov %1, %%es"
-                     :
-                     : "r"(next_random(rnd) & 1 ? SEL_DATA : SEL_USER_DATA),
-                       "r"(next_random(rnd) & 1 ? SEL_DATA : 0));
+    ds = data_selector(rnd, SEL_USER_DATA);
+    es = data_selector(rnd, 0);
+    __asm__ volatile("mov %0, %%ds; mov %1, %%es" : : "r"(ds), "r"(es));
 }
 
 static void check_others(struct regs *r, u64 *rnd) {
     u64 d[6], cr2, cr8;
     u16 ds, es, want;
 
-    for (unsigned i = 0; i < 7; i++) next_random(rnd); /* as drawn for the debug registers */
+    for (unsigned i = 0; i < 7; i++) next_random(rnd); /* those that the debug registers got */
     __asm__ volatile(
         "mov %%dr0, %0; mov %%dr1, %1; mov %%dr2, %2; mov %%dr3, %3; mov %%dr6, %4; mov %%dr7, %5"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]));
@@ -163,14 +171,14 @@ static void check_others(struct regs *r, u64 *rnd) {
     cr8 = next_random(rnd) & 7;
     CHECK(read_cr8() == cr8, "CR8 is %lx instead of %lx", read_cr8(), cr8);
     __asm__ volatile("mov %%ds, %0; mov %%es, %1" : "=r"(ds), "=r"(es));
-    want = next_random(rnd) & 1 ? SEL_DATA : SEL_USER_DATA;
+    want = data_selector(rnd, SEL_USER_DATA);
     CHECK(ds == want, "DS is %x instead of %x", ds, want);
-    want = next_random(rnd) & 1 ? SEL_DATA : 0;
+    want = data_selector(rnd, 0);
     CHECK(es == want, "ES is %x instead of %x", es, want);
 }
 
-/* ---- vectors: the registers are the compiler's no-man's-land, so they keep from one call to
- * the next ---- */
+/* ---- vector registers: the compiler does not use them, so they keep their values from one
+ * function to the next ---- */
 
 #define VEC16(op, pre)                                                                             \
     op(0, pre) op(1, pre) op(2, pre) op(3, pre) op(4, pre) op(5, pre) op(6, pre) op(7, pre)        \
@@ -183,10 +191,11 @@ static void check_others(struct regs *r, u64 *rnd) {
 #define STORE_YMM(n, p) "vmovups %%ymm" #n ", " #n "*64(%0)\n"
 #define STORE_ZMM(n, p) "vmovups %%zmm" #n ", " #n "*64(%0)\n"
 
-/* Bytes of a vector register that XCR0 lets this vCPU use. */
+/* How many bytes of a vector register XCR0 lets this vCPU use. */
 static unsigned width(u64 xcr0) {
     if ((xcr0 & 0xe7) == 0xe7 && cpuid(7, 0).ebx & BIT(16)) return 64;
-    return (xcr0 & 7) == 7 && cpuid(1, 0).ecx & BIT(28) ? 32 : 16;
+    if ((xcr0 & 7) == 7 && cpuid(1, 0).ecx & BIT(28)) return 32;
+    return 16;
 }
 
 static void load_vectors(struct regs *r, u64 *rnd, unsigned width) {
@@ -259,16 +268,25 @@ static void work(void *arg) {
     preempt_disable();
     f = irq_save();
     for (unsigned i = 0; i < ROUNDS; i++) {
-        /* One vCPU in two has less of XCR0 in every second round. */
-        u64 xcr0 = set_xcr0((i & me & 1) ? 3 : cpuid(0xd, 0).eax), start = rnd;
-        unsigned w = width(xcr0);
+        u64 xcr0 = cpuid(0xd, 0).eax, start = rnd;
+        unsigned w;
+
+        /* Every second vCPU enables only x87 and SSE in every second round. */
+        if (i & me & 1) xcr0 = 3;
+        xcr0 = set_xcr0(xcr0);
+        w = width(xcr0);
 
         write_msrs(&rnd);
         write_others(r, &rnd);
         load_vectors(r, &rnd, w);
         for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++) r->gpr[g] = next_random(&rnd);
         *before = *r;
-        for (unsigned n = 0; n < 3; n++) vmmcall ? yield_vmmcall(r) : yield_vmcall(r);
+        for (unsigned n = 0; n < 3; n++) {
+            if (vmmcall)
+                yield_vmmcall(r);
+            else
+                yield_vmcall(r);
+        }
         for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++)
             CHECK(r->gpr[g] == before->gpr[g], "GPR %u is %lx instead of %lx", g, r->gpr[g],
                   before->gpr[g]);
