@@ -19,7 +19,10 @@
 static u8 *mem;
 static struct acpi_info info;
 
-const void *acpi_map(u64 pa, u64 len) { return pa < MEM && len <= MEM - pa ? mem + pa : NULL; }
+const void *acpi_map(u64 pa, u64 len) {
+    if (pa >= MEM || len > MEM - pa) return NULL;
+    return mem + pa;
+}
 
 static inline void put(u32 at, u64 v, unsigned bytes) { memcpy(mem + at, &v, bytes); }
 
@@ -53,13 +56,18 @@ static inline int setup(void **state) {
     return 0;
 }
 
-/* A root table that names these. */
+/* A root table that has the addresses of `n` other tables: an XSDT, or an RSDT with shorter
+ * entries. */
 static inline void root(bool xsdt, unsigned n, const u32 *at) {
-    for (unsigned i = 0; i < n; i++) put(ROOT + 36 + i * (xsdt ? 8 : 4), at[i], xsdt ? 8 : 4);
-    if (xsdt)
-        table(ROOT, "XSDT", 36 + 8 * n);
-    else
-        table(ROOT, "RSDT", 36 + 4 * n);
+    const char *signature = "RSDT";
+    u32 bytes = 4;
+
+    if (xsdt) {
+        signature = "XSDT";
+        bytes = 8;
+    }
+    for (unsigned i = 0; i < n; i++) put(ROOT + 36 + i * bytes, at[i], bytes);
+    table(ROOT, signature, 36 + bytes * n);
 }
 
 static inline int parse(void) { return acpi_parse(&info, mem, 0); }

@@ -67,8 +67,8 @@ static inline void cleanup(void) {
     assert_false(spin_is_locked(&backend_lock));
 }
 
-/* Once for a program. RAM is made dirty first, so that a frame that a VM gets without being scrubbed
- * shows what was there before. */
+/* Once for a program. RAM is made dirty first, so that a frame that a VM gets without being
+ * scrubbed shows what was there before. */
 static inline int setup(void **state) {
     hpa_t dirty;
 
@@ -102,8 +102,8 @@ static inline int none_left(void **state) {
     return 0;
 }
 
-/* A hypercall of the VM's vCPU 0. The hypervisor does a long one in parts, and lets the guest execute
- * the instruction again until all parts are done. Returns what the guest finds in RAX. */
+/* A hypercall of the VM's vCPU 0. The hypervisor does a long one in parts, and lets the guest
+ * execute the instruction again until all parts are done. Returns what the guest finds in RAX. */
 static inline i64 call(struct vm *vm, u32 nr, u64 a, u64 b, u64 c) {
     struct vcpu *v = vm->vcpu[0];
     u64 *gpr = v->virt.regs.gpr;
@@ -125,7 +125,8 @@ static inline i64 call(struct vm *vm, u32 nr, u64 a, u64 b, u64 c) {
     return (i64)gpr[REG_RAX];
 }
 
-/* Only one part of a hypercall. Returns true if that was the last one; *result is then its answer. */
+/* Only one part of a hypercall. Returns true if that was the last one; *result is then its
+ * answer. */
 static inline bool part(struct vm *vm, u32 nr, u64 a, u64 b, i64 *result) {
     struct vcpu *v = vm->vcpu[0];
     u64 rip = v->virt.regs.rip;
@@ -215,8 +216,8 @@ static inline void start(u32 n) {
     put(n, VIRTIO_STATUS, RUNNING);
 }
 
-/* All RAM of `web` is in the window `w` of the back end, readable and writable but not executable, or
- * (!there) nothing is. Nothing is mapped behind it. */
+/* All RAM of `web` is in the window `w` of the back end, readable and writable but not executable,
+ * or (!there) nothing is. Nothing is mapped behind it. */
 static inline void assert_window(const struct takt_window *w, bool there) {
     unsigned prot;
 

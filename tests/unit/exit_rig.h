@@ -39,13 +39,14 @@ static inline int teardown(void **state) {
     return 0;
 }
 
-/* The mode of the fake vCPU, as the vendors tell it. */
+/* The mode of the fake vCPU, as vmx.c and svm.c report it. */
 static inline void hc_mode(struct vm_exit *e) {
     struct fake_vcpu *f = fake_of(v);
 
-    e->hc.mode = f->reg[VREG_EFER] & 0x400 && f->seg[SEG_CS].attr & 0x200 ? 64
-                 : f->seg[SEG_CS].attr & 0x400                            ? 32
-                                                                          : 16;
+    e->hc.mode = 16;
+    if (f->seg[SEG_CS].attr & BIT(10)) e->hc.mode = 32; /* CS.D */
+    if (f->reg[VREG_EFER] & BIT(10) && f->seg[SEG_CS].attr & BIT(9))
+        e->hc.mode = 64; /* LMA, CS.L */
     e->hc.cpl = (u8)f->cpl;
     e->hc.real = !(f->reg[VREG_CR0] & 1);
 }

@@ -41,13 +41,12 @@ static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
     case 0: return (struct cpuid){ .eax = 0xd };
     case 1: /* XSAVE, VMX; what each CPU with long mode has */
-        return (struct cpuid){ .ecx = (u32)BIT(26) | (intel() ? (u32)BIT(5) : 0),
-                               .edx = 0x078bfbff };
+        return (struct cpuid){ .ecx = (u32)BIT(26) | (u32)intel() << 5, .edx = 0x078bfbff };
     /* FSGSBASE, SMEP, SMAP */
     case 7: return (struct cpuid){ .ebx = (u32)(BIT(0) | BIT(7) | BIT(20)) };
     case 0xd: return (struct cpuid){ .eax = 7, .ebx = 832, .ecx = 832 };
     case 0x80000000u: return (struct cpuid){ .eax = 0x8000000a };
-    case 0x80000001u: return (struct cpuid){ .ecx = intel() ? 0 : (u32)BIT(2), .edx = 0x28100800 };
+    case 0x80000001u: return (struct cpuid){ .ecx = (u32)!intel() << 2, .edx = 0x28100800 };
     case 0x80000008u: return (struct cpuid){ .eax = 48 << 8 | HW_PHYSBITS };
     case 0x8000000au: /* nested paging; pause filter, its threshold */
         return (struct cpuid){ .ebx = 16,
@@ -360,9 +359,8 @@ int vmx_enter(struct guest_regs *regs, bool launched) {
     struct hw_vmcs *m = hw_cpu()->current;
 
     if (!m) panic("an entry without a current VMCS");
-    if (launched != m->launched)
-        panic("%s of a VMCS that is%s launched", launched ? "VMRESUME" : "VMLAUNCH",
-              m->launched ? "" : " not");
+    if (launched && !m->launched) panic("VMRESUME of a VMCS that is not launched");
+    if (!launched && m->launched) panic("VMLAUNCH of a VMCS that is launched");
     hw_set(VMCS_HOST_RSP, 0xffffffff80300000ull); /* as the entry code */
     for (u32 f = VMCS_ERROR; f <= 0x440e; f += 2) m->value[f] = 0;
     m->value[VMCS_QUALIFICATION] = 0;

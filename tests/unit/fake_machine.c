@@ -166,7 +166,8 @@ static void reset_events_op(struct virt_vcpu *v) {
 
 static int vcpu_init_op(struct virt_vcpu *v) {
     v->priv = heap_alloc(sizeof(struct fake_vcpu));
-    return v->priv ? 0 : -ENOMEM;
+    if (!v->priv) return -ENOMEM;
+    return 0;
 }
 
 static void vcpu_fini_op(struct virt_vcpu *v) {
@@ -221,7 +222,11 @@ static void set_seg_op(struct virt_vcpu *v, enum seg_name s, const struct guest_
 }
 
 static unsigned blocked_op(struct virt_vcpu *v) {
-    return (priv(v)->shadow ? BLOCKED_SHADOW : 0) | (priv(v)->nmi_masked ? BLOCKED_NMI : 0);
+    unsigned blocked = 0;
+
+    if (priv(v)->shadow) blocked |= BLOCKED_SHADOW;
+    if (priv(v)->nmi_masked) blocked |= BLOCKED_NMI;
+    return blocked;
 }
 
 static void clear_shadow_op(struct virt_vcpu *v) { priv(v)->shadow = false; }
@@ -308,7 +313,8 @@ struct vm *fake_vm(const struct config_vm *c) {
     fake_error = vm_create(c, made, NULL);
     if (fake_error) return NULL;
     fake_work();
-    return fake_error ? NULL : vm_find(c->head.name);
+    if (fake_error) return NULL;
+    return vm_find(c->head.name);
 }
 
 void fake_destroy(struct vm *vm) {

@@ -28,8 +28,15 @@ static u32 vf_peek(u32 n, u32 at) { return *(u32 *)(model_vf[n] + at); }
 static void mailbox_bits(u32 n, u32 pf, u32 vf, bool on) {
     u32 p = pf_peek(0xc00 + 4 * n), v = pf_peek(0xc40 + 4 * n);
 
-    pf_poke(0xc00 + 4 * n, on ? p | pf : p & ~pf);
-    pf_poke(0xc40 + 4 * n, on ? v | vf : v & ~vf);
+    if (on) {
+        p |= pf;
+        v |= vf;
+    } else {
+        p &= ~pf;
+        v &= ~vf;
+    }
+    pf_poke(0xc00 + 4 * n, p);
+    pf_poke(0xc40 + 4 * n, v);
 }
 
 static void pf_mailbox(u32 n, u32 v) {
@@ -48,7 +55,7 @@ static void vf_mailbox(u32 n, u32 v) {
     u32 pfu = pf_peek(0xc40 + 4 * n) & 8;
 
     if (v & 3) {
-        pf_poke(0xc80, pf_peek(0xc80) | (v & 1 ? 1u << n : 0) | (v & 2 ? 0x10000u << n : 0));
+        pf_poke(0xc80, pf_peek(0xc80) | (v & 1) << n | (v & 2) << 15 << n);
         pf_poke(0xc0, pf_peek(0xc0) | 0x100);
     }
     if (!(v & 4) || !pfu) mailbox_bits(n, 4, 4, v & 4);

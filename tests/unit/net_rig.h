@@ -67,6 +67,10 @@ static inline i64 read_some(void) {
     return sock_recv(s, buf, sizeof(buf), 0);
 }
 
-static inline u32 acked(void) { return peer_hear(&p), p.una - p.iss - 1; }
+/* How many bytes the peer knows to have arrived. */
+static inline u32 acked(void) {
+    peer_hear(&p);
+    return p.una - p.iss - 1;
+}
 
 #endif

@@ -87,10 +87,15 @@ static void answer_arp(const u8 *frame) {
     wire_frame(reply, sizeof(reply));
 }
 
+/* Where the checksum is in the header of TCP or UDP. */
+static u32 sum_offset(const u8 *frame) {
+    if (frame[23] == 6) return 16; /* TCP */
+    return 6;
+}
+
 /* What a device does with a checksum that is left to it. */
 static void complete(u8 *frame, size_t len, struct net_open_sum open) {
-    if (!wire_tx_open || open.start + open.offset + 2u > len ||
-        open.offset != (frame[23] == 6 ? 16 : 6)) {
+    if (!wire_tx_open || open.start + open.offset + 2u > len || open.offset != sum_offset(frame)) {
         fprintf(stderr, "net_wire: no checksum can be left to the device there\n");
         abort();
     }
@@ -247,7 +252,7 @@ void wire_end(void) {
 void wire_threads(bool on) { threads = on; }
 
 void wire_fix_sums(u8 *f, size_t len) {
-    size_t at = 14 + (f[14] & 15) * 4, n = len - at, sums = at + (f[23] == 6 ? 16 : 6);
+    size_t at = 14 + (f[14] & 15) * 4, n = len - at, sums = at + sum_offset(f);
 
     if (len < 34 || at < 34 || sums + 2 > len) return;
     put(f + 24, 2, 0);
@@ -262,9 +267,12 @@ void wire_fix_sums(u8 *f, size_t len) {
 
 void peer_segment(struct peer *p, u8 flags, u32 seq, const void *data, size_t len) {
     bool syn = flags & SYN;
-    u32 options = syn ? (p->scaled ? 8 : 4) : 0, total = 40 + options + len, at = 34;
+    u32 options = 0, total, at = 34;
     u8 f[2048] = { 0 };
 
+    if (syn) options = 4; /* the maximum segment size */
+    if (syn && p->scaled) options = 8;
+    total = 40 + options + len;
     memcpy(f, mac_us, 6);
     memcpy(f + 6, mac_peer, 6);
     put(f + 12, 2, 0x800);
@@ -277,7 +285,7 @@ void peer_segment(struct peer *p, u8 flags, u32 seq, const void *data, size_t le
     put(f + at, 2, p->port);
     put(f + at + 2, 2, p->to);
     put(f + at + 4, 4, seq);
-    put(f + at + 8, 4, flags & ACK ? p->ack : 0);
+    if (flags & ACK) put(f + at + 8, 4, p->ack);
     f[at + 12] = (20 + options) / 4 << 4;
     f[at + 13] = flags;
     put(f + at + 14, 2, MIN(p->window, 65535));

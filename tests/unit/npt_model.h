@@ -24,8 +24,8 @@ static inline bool npt_present(const struct npt *t, u64 entry) {
     return (entry & BIT(0)) != 0;
 }
 
-/* Returns the host address that a guest address is mapped to, or HPA_NONE. *prot receives the rights;
- * `prot` may be NULL. */
+/* Returns the host address that a guest address is mapped to, or HPA_NONE. *prot receives the
+ * rights; `prot` may be NULL. */
 static inline hpa_t npt_lookup(const struct npt *t, gpa_t gpa, unsigned *prot) {
     hpa_t table = t->root;
 

@@ -1,12 +1,12 @@
 /* A front end, its back end and the window that the back end has on the front end's RAM: which VM
- * may make which hypercall, what each side sees of the other, and where windows lie. A driver domain
- * serves guests that do not trust each other, so a call that is not refused here would give one
- * guest the memory or the interrupts of another. test_backend_ends.c has what happens when one of
- * the two goes. */
+ * may make which hypercall, what each side sees of the other, and where windows lie. A driver
+ * domain serves guests that do not trust each other, so a call that is not refused here would give
+ * one guest the memory or the interrupts of another. test_backend_ends.c has what happens when one
+ * of the two goes. */
 #include "backend_rig.h"
 
-/* The back end finds the devices that it is to serve in a list, and the front end sees a device only
- * when it was offered. Each is told by an event. */
+/* The back end finds the devices that it is to serve in a list, and the front end sees a device
+ * only when it was offered. Each is told by an event. */
 static void test_appears(void **s) {
     u32 config_port = get(0, TAKT_VIRTIO_CONFIG_PORT),
         bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);
@@ -174,8 +174,8 @@ static void test_window(void **s) {
                         CHUNK_SIZE - 1));
 }
 
-/* A back end may keep the windows of front ends that have ended, but only 64 of them. Then it has to
- * unmap one before it can map another. */
+/* A back end may keep the windows of front ends that have ended, but only 64 of them. Then it has
+ * to unmap one before it can map another. */
 static void test_too_many_windows(void **s) {
     u32 first = handle(0);
 
@@ -189,8 +189,8 @@ static void test_too_many_windows(void **s) {
     map(0);
 }
 
-/* Windows do not overlap, and a free place is used again. RAM above 4 GiB has the same distance from
- * the rest in the window as in the front VM. */
+/* Windows do not overlap, and a free place is used again. RAM above 4 GiB has the same distance
+ * from the rest in the window as in the front VM. */
 static void test_places(void **s) {
     struct config_vm c = web_config(1);
     struct vm *first = web, *second, *third;
@@ -269,8 +269,8 @@ static void test_no_memory(void **s) {
     assert_window(&(struct takt_window){ TAKT_FOREIGN_GPA, 6 << 20, 0 }, true);
 }
 
-/* If making a VM fails half-way, the back end may have seen its devices already. It is told that they
- * are gone. */
+/* If making a VM fails half-way, the back end may have seen its devices already. It is told that
+ * they are gone. */
 static void test_not_made(void **s) {
     struct config_vm c = web_config(1);
     u32 bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);

@@ -1,7 +1,7 @@
-/* Front end or back end ends, at each step of what the other is doing. Frames of the front end's RAM
- * are mapped in the back end, in its pCPUs' TLBs and in its devices' tables. They must not be freed
- * before all of these have forgotten them: another VM would get them while the back end can still
- * write to them. And none may be lost. */
+/* Front end or back end ends, at each step of what the other is doing. Frames of the front end's
+ * RAM are mapped in the back end, in its pCPUs' TLBs and in its devices' tables. They must not be
+ * freed before all of these have forgotten them: another VM would get them while the back end can
+ * still write to them. And none may be lost. */
 #include "backend_rig.h"
 
 /* One step of the work on pCPU 0. vCPUs there stop when they are told to; those of pCPU 1 do not,
@@ -141,7 +141,8 @@ static void test_both_go(void **s) {
     }
 }
 
-/* A large window is mapped and unmapped in parts. The front end ends while half of it is unmapped. */
+/* A large window is mapped and unmapped in parts. The front end ends while half of it is
+ * unmapped. */
 static void test_parts(void **s) {
     struct takt_window w;
     i64 r;
@@ -166,8 +167,8 @@ static void test_parts(void **s) {
     assert_false(list_empty(&io->back.windows));
 }
 
-/* The back end unmapped a part of the window last. A pCPU may still have that part in its TLB, so no
- * frame of the front end may be freed, just as if all had been unmapped. */
+/* The back end unmapped a part of the window last. A pCPU may still have that part in its TLB, so
+ * no frame of the front end may be freed, just as if all had been unmapped. */
 static void test_unmapped_halfway(void **s) {
     struct takt_window w;
     unsigned prot;

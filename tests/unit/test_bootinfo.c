@@ -241,7 +241,10 @@ static void test_memmap_model(void **state) {
             u64 a = (u64)rand() % 256, b = (u64)rand() % 257;
             bool add = rand() % 3 != 0;
 
-            (add ? memmap_add : memmap_remove)(&m, a, b);
+            if (add)
+                memmap_add(&m, a, b);
+            else
+                memmap_remove(&m, a, b);
             for (u64 i = a; i < b; i++) model[i] = add;
             for (u64 i = 0; i < 256; i++) assert_int_equal(memmap_contains(&m, i, i + 1), model[i]);
             assert_apart(&m);

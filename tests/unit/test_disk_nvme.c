@@ -129,6 +129,14 @@ static int count(void **state) {
     return setup(state);
 }
 
+/* A random kind of request. Half of those that are neither flush nor discard read. */
+static enum virtio_blk_type random_type(void) {
+    if (rig_rand(8) == 0) return VIRTIO_BLK_FLUSH;
+    if (rig_rand(8) == 0) return VIRTIO_BLK_DISCARD;
+    if (rig_rand(2)) return VIRTIO_BLK_IN;
+    return VIRTIO_BLK_OUT;
+}
+
 /* Random requests of up to 96 KiB, cut in any way, against a copy of the range; all around it
  * stays as it was. */
 static void random_requests(void **state) {
@@ -141,10 +149,7 @@ static void random_requests(void **state) {
     for (u32 step = 0; step < 20000; step++) {
         u32 i = rig_rand(16), sectors = 1 + rig_rand(rig_rand(4) ? 16 : BYTES / 512);
         u64 sector = rig_rand(SECTORS - sectors + 1);
-        enum virtio_blk_type type = rig_rand(8) == 0   ? VIRTIO_BLK_FLUSH
-                                    : rig_rand(8) == 0 ? VIRTIO_BLK_DISCARD
-                                    : rig_rand(2)      ? VIRTIO_BLK_IN
-                                                       : VIRTIO_BLK_OUT;
+        enum virtio_blk_type type = random_type();
         bool free = !busy[i];
 
         for (u32 s = 0; s < sectors; s++) free &= !taken[sector + s] || type == VIRTIO_BLK_FLUSH;

@@ -264,17 +264,20 @@ static void run(u64 seed) {
 
 static void test_schedules(void **state) {
     const char *seed = getenv("TAKT_SEED"), *n = getenv("TAKT_SCHEDULES");
-    u64 first = seed ? strtoull(seed, NULL, 0) : 1, last = seed ? first
-                                                           : n  ? strtoull(n, NULL, 0)
-                                                                : SCHEDULES;
+    u64 first = 1, last = SCHEDULES;
     size_t heap = 0;
     unsigned buffers = 0;
     struct net_stats was;
 
+    if (n) last = strtoull(n, NULL, 0);
+    if (seed) first = last = strtoull(seed, NULL, 0);
     for (u64 i = first; i <= last; i++) {
         run(i);
         wire_pass(600);
-        if (i == first) heap = wire_heap(), buffers = wire_buffers();
+        if (i == first) {
+            heap = wire_heap();
+            buffers = wire_buffers();
+        }
         assert_int_equal(wire_heap(), heap);
         assert_int_equal(wire_buffers(), buffers);
     }

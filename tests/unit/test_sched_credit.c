@@ -1,9 +1,9 @@
 /* The credit policy: who gets how much of a pCPU. The first tests compare grants of credit with
  * values that were worked out by hand. The others run VMs in the simulation and check the
  * properties C1 to C8 of the shares, waits and boosts that come of those grants. Each property is
- * checked for the hardened preset and for those that behave as Xen does, because experiments compare
- * the papers' mechanisms with Xen's scheduler: a baseline that is wrong makes their results wrong.
- * Slices and preemption (C9, C10) are in test_sched_slices.c. */
+ * checked for the hardened preset and for those that behave as Xen does, because experiments
+ * compare the papers' mechanisms with Xen's scheduler: a baseline that is wrong makes their results
+ * wrong. Slices and preemption (C9, C10) are in test_sched_slices.c. */
 #include "sched_rig.h"
 
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
@@ -101,8 +101,8 @@ static void test_worked_grants(void **state) {
     for (u32 i = 0; i < ARRAY_SIZE(cases); i++) check_grants(&cases[i]);
 }
 
-/* C8: a capped VM that is visited last cannot hand its surplus on in this pass. It moves to the head
- * of the list, so that the surplus reaches the others in the next pass. */
+/* C8: a capped VM that is visited last cannot hand its surplus on in this pass. It moves to the
+ * head of the list, so that the surplus reaches the others in the next pass. */
 static void test_reorder(void **state) {
     struct sched_pool *p = start_credit(2, 1, "faithful-4.1");
     struct credit_pool *cp = credit_pool(p);
@@ -144,9 +144,9 @@ static void test_full_vcpu(void **state) {
     sim_stop();
 }
 
-/* C8, for many random pools: the grants of a pass add up to C, the credit of all pCPUs for a period,
- * give or take one unit for each VM and each vCPU. No vCPU gets more than one pCPU could give it,
- * and afterwards every active vCPU has a credit from -T to T, where T is the period. */
+/* C8, for many random pools: the grants of a pass add up to C, the credit of all pCPUs for a
+ * period, give or take one unit for each VM and each vCPU. No vCPU gets more than one pCPU could
+ * give it, and afterwards every active vCPU has a credit from -T to T, where T is the period. */
 static void test_grant_sums(void **state) {
     u64 rng = 99;
 
@@ -253,7 +253,8 @@ static void test_weights(void **state) {
     }
 }
 
-/* With the parameter `fault` a course checks that its tests notice a fault: weights have no effect. */
+/* With the parameter `fault` a course checks that its tests notice a fault: weights have no
+ * effect. */
 static void test_fault(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
@@ -514,8 +515,8 @@ static void test_wake_storm(void **state) {
     sim_stop();
 }
 
-/* Of a thousand VMs on one pCPU each gets its turn, and none much more than another. If all VMs of a
- * pCPU are capped, it idles for the rest of the time and then goes on. */
+/* Of a thousand VMs on one pCPU each gets its turn, and none much more than another. If all VMs of
+ * a pCPU are capped, it idles for the rest of the time and then goes on. */
 static void test_crowd(void **state) {
     struct sim_options o = { .cpus = 1, .kick_ns = 1000, .mask = TRACE_CLASS_EVENT };
     static struct sim_dom *d[1000];
@@ -586,8 +587,8 @@ static void test_light_and_heavy(void **state) {
     }
 }
 
-/* The same VMs in one pool of two pCPUs, each pinned to the pCPU that it had. Credit then belongs to
- * the whole pool, and the shares must be right all the same. */
+/* The same VMs in one pool of two pCPUs, each pinned to the pCPU that it had. Credit then belongs
+ * to the whole pool, and the shares must be right all the same. */
 static void test_pinned(void **state) {
     static const u32 weight[] = { 128, 128, 256, 256, 768, 256 };
     static const double entitled[] = { 29.75, 29.75, 40, 0.5, 60, 40 };
@@ -615,8 +616,8 @@ static void test_pinned(void **state) {
     }
 }
 
-/* Two VMs use less than they may for a while and gather credit. When they then compete, their shares
- * follow the weights at once, although both have all the credit that a VM can have. */
+/* Two VMs use less than they may for a while and gather credit. When they then compete, their
+ * shares follow the weights at once, although both have all the credit that a VM can have. */
 static void test_plenty(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };

@@ -44,7 +44,7 @@ static void about(i64 is, double credits, const char *what) {
 static int descending(const void *a, const void *b) {
     i64 x = *(const i64 *)a, y = *(const i64 *)b;
 
-    return x < y ? 1 : x > y ? -1 : 0;
+    return (x < y) - (x > y);
 }
 
 /* The paper's testbed: 8 VMs, 3 pCPUs, equal weights, 900 credits, 112.5 each. */
@@ -123,12 +123,14 @@ static void test_aca_examples(void **state) {
 
             sim_param(p, p, "aca", on);
             pass(p, n, got);
-            for (u32 i = 0; i < n; i++)
-                about(got[i],
-                      i < cases[c].inactive_io ? (on ? 112.5 : 0)
-                      : on                     ? cases[c].with_aca
-                                               : cases[c].plain,
-                      i < cases[c].inactive_io ? "an inactive I/O VM" : "an active VM");
+            for (u32 i = 0; i < n; i++) {
+                if (i < cases[c].inactive_io)
+                    about(got[i], on * 112.5, "an inactive I/O VM");
+                else if (on)
+                    about(got[i], cases[c].with_aca, "an active VM with ACA");
+                else
+                    about(got[i], cases[c].plain, "an active VM without ACA");
+            }
             sim_stop();
         }
 }
@@ -186,9 +188,13 @@ static void test_sc_properties(void **state) {
             if (list_empty(&vcpu(i)->active)) continue;
             if (cp->knob.overflow == OVERFLOW_HAND_ON) most = MIN(most, (i64)credit_room(cp, cd));
             before += given;
-            need += cd->io ? MAX(most - given, 0) : 0;
-            offer += cd->io ? 0 : given * cd->share_pct / 100;
-            limit[i] = cd->io ? MAX(most, given) : given - given * cd->share_pct / 100;
+            if (cd->io) {
+                need += MAX(most - given, 0);
+                limit[i] = MAX(most, given);
+            } else {
+                offer += given * cd->share_pct / 100;
+                limit[i] = given - given * cd->share_pct / 100;
+            }
         }
         cp->knob.share = sim_below(&rng, 2) ? SHARE_PRORATA : SHARE_SEQUENTIAL;
         shared_credit(p);
@@ -197,9 +203,14 @@ static void test_sc_properties(void **state) {
             i64 given = (i64)dom(i)->given;
 
             after += given;
-            if (dom(i)->io) moved += dom(i)->moved;
-            assert_true(dom(i)->io ? given <= limit[i] + 2000 : given >= limit[i]);
-            assert_true(dom(i)->io ? dom(i)->moved >= 0 : dom(i)->moved <= 0);
+            if (dom(i)->io) {
+                moved += dom(i)->moved;
+                assert_true(given <= limit[i] + 2000);
+                assert_true(dom(i)->moved >= 0);
+            } else {
+                assert_true(given >= limit[i]);
+                assert_true(dom(i)->moved <= 0);
+            }
         }
         assert_true(before == after);
         i64 want = MIN(need, offer);

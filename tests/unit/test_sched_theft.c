@@ -53,6 +53,11 @@ static void start(u32 cpus) {
     sim_start(&(struct sim_options){ .cpus = cpus, .seed = 1, .kick_ns = 1000, .switch_ns = 1000 });
 }
 
+static const char *or_dash(const char *name) {
+    if (name) return name;
+    return "-";
+}
+
 /* One pCPU, k hogs and it. The first evader, who is seldom asleep, has its share and no less. */
 static void one_core(const struct policy *o, u32 e, u32 k) {
     struct sched_pool *p;
@@ -73,8 +78,8 @@ static void one_core(const struct policy *o, u32 e, u32 k) {
     ran = sim_ran(d->vcpu[0]);
     if (ran > SECS * NS_PER_S / (k + 1) + POINT)
         fail_msg("%s, %s %s: evader %u has %lu ms of %lu beside %u hogs", o->preset,
-                 o->pool.name ? o->pool.name : "-", o->vm.name ? o->vm.name : "-", e,
-                 (unsigned long)(ran / MS), SECS * 1000ul, k);
+                 or_dash(o->pool.name), or_dash(o->vm.name), e, (unsigned long)(ran / MS),
+                 SECS * 1000ul, k);
     if (e == 0 && ran < SECS * NS_PER_S / (k + 1) - POINT)
         fail_msg("%s: evader 0 has only %lu ms of %lu beside %u hogs", o->preset,
                  (unsigned long)(ran / MS), SECS * 1000ul, k);
@@ -91,10 +96,11 @@ static void test_one_core(void **state) {
  * nobody else wants of the turbo core is there for the taking, and then all of its share. With
  * and without vSlicer. */
 static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
+    static const char *const presets[] = { "hardened", "vslicer" };
     struct sim_work quick = evaders[e];
     struct sched_pool *p, *t;
     struct sim_dom *d[4], *td[4];
-    u64 ran, turbo;
+    u64 ran, turbo, most;
 
     quick.margin_ns /= 100; /* of the turbo core's slices and ticks */
     quick.rest_ns /= 100;
@@ -103,14 +109,19 @@ static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     start(2);
     p = sim_pool("Pool-0", "credit", sim_cpus(0, 0));
     t = sim_pool("turbo", "credit", sim_cpus(1, 1));
-    assert_int_equal(param_preset(p, slicer ? "vslicer" : "hardened"), 0);
+    assert_int_equal(param_preset(p, presets[slicer]), 0);
     assert_int_equal(param_preset(t, "turbo"), 0);
     assert_int_equal(sched_pool_pair(t, p), 0);
     for (u32 i = 0; i < n; i++) {
-        d[i] = sim_vm(p, "vm", 1, ALL, i ? HOG : evaders[e]);
-        td[i] = sim_turbo(d[i], i == 0   ? quick
-                                : others ? HOG
-                                         : (struct sim_work){ .kind = WORK_IDLE });
+        struct sim_work work = HOG, turbo_work = IDLE;
+
+        if (others) turbo_work = HOG;
+        if (i == 0) {
+            work = evaders[e];
+            turbo_work = quick;
+        }
+        d[i] = sim_vm(p, "vm", 1, ALL, work);
+        td[i] = sim_turbo(d[i], turbo_work);
         if (slicer && i == 0) sim_param(p, &d[i]->d, "micro_us", 5000);
     }
     sim_run_until(WARM);
@@ -119,7 +130,9 @@ static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     sim_run_until(WARM + SECS * NS_PER_S);
     turbo = sim_ran(td[0]->vcpu[0]);
     ran = sim_ran(d[0]->vcpu[0]) + turbo;
-    if (ran > MAX(2 * SECS * NS_PER_S / n, others ? 0 : turbo) + POINT)
+    most = 2 * SECS * NS_PER_S / n;
+    if (!others) most = MAX(most, turbo);
+    if (ran > most + POINT)
         fail_msg("slicer %u: evader %u of %u has %lu ms of %lu, %lu of them turbo", slicer, e, n,
                  (unsigned long)(ran / MS), 2 * SECS * 1000ul, (unsigned long)(turbo / MS));
     sim_stop();

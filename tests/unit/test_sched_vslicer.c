@@ -38,9 +38,12 @@ static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
                 end = sim.kept[k].ns;
                 break;
             }
-        at += (size_t)snprintf(out + at, size - at, "%s%c%u:%lu", done ? " " : "",
-                               vm <= m ? 'L' : 'N', vm <= m ? vm : vm - m,
-                               (unsigned long)((end - r->ns) / MS));
+        if (done > 0) at += (size_t)snprintf(out + at, size - at, " ");
+        if (vm <= m)
+            at += (size_t)snprintf(out + at, size - at, "L%u", vm);
+        else
+            at += (size_t)snprintf(out + at, size - at, "N%u", vm - m);
+        at += (size_t)snprintf(out + at, size - at, ":%lu", (unsigned long)((end - r->ns) / MS));
         done++;
     }
 }
@@ -137,7 +140,10 @@ static void test_bounds(void **state) {
             tm = 30 * MS / n / r;
 
         for (u32 k = 0; k < m + n; k++) {
-            d[k] = vm(p, k < m ? "l" : "n", k < m ? micro_us : 0, HOG);
+            if (k < m)
+                d[k] = vm(p, "l", micro_us, HOG);
+            else
+                d[k] = vm(p, "n", 0, HOG);
             sim_run_until(sim.now + sim_below(&rng, 50 * MS));
         }
         sim_run_until(3 * NS_PER_S);
@@ -184,10 +190,12 @@ static void test_short_micro_slices(void **state) {
     near(share(d[0], 10 * NS_PER_S), 25, 0.5, "share");
     for (i64 us = 0; us < 60; us++) {
         bool possible = us == 0 || us >= 50;
+        int want = 0;
 
-        assert_int_equal(param_set(e, p, &d[2]->d, us, &why), possible ? 0 : -EINVAL);
+        if (!possible) want = -EINVAL;
+        assert_int_equal(param_set(e, p, &d[2]->d, us, &why), want);
         if (!possible) assert_string_equal(why, "micro_us is 0 or at least 50");
-        assert_int_equal(param_set(inferred, p, p, us, &why), possible ? 0 : -EINVAL);
+        assert_int_equal(param_set(inferred, p, p, us, &why), want);
         if (!possible) assert_string_equal(why, "slicer_infer_us is 0 or at least 50");
     }
     sim_stop();
@@ -240,9 +248,12 @@ static void test_weights_and_caps(void **state) {
         sim_run_until(3 * NS_PER_S);
         for (u32 k = 0; k < 4; k++) sim_mark(d[k]);
         sim_run_until(33 * NS_PER_S);
-        for (u32 k = 0; k < 4; k++)
-            near(share(d[k], 30 * NS_PER_S), caps ? by_cap[k] : by_weight[k], 0.5,
-                 caps ? "cap" : "weight");
+        for (u32 k = 0; k < 4; k++) {
+            if (caps)
+                near(share(d[k], 30 * NS_PER_S), by_cap[k], 0.5, "cap");
+            else
+                near(share(d[k], 30 * NS_PER_S), by_weight[k], 0.5, "weight");
+        }
         sim_stop();
     }
 }

@@ -83,7 +83,9 @@ static void test_table_in_time(void **state) {
             u32 td = table[k].td[i];
             struct sim_work part = { .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = td };
 
-            add(i, HOG, td == 0 ? IDLE : td == 100 || (td == 50 && k == 2) ? HOG : part);
+            if (td == 0) part = IDLE;
+            if (td == 100 || (td == 50 && k == 2)) part = HOG;
+            add(i, HOG, part);
         }
         measure(2, 3 * NS_PER_S, 20 * NS_PER_S);
         for (u32 i = 0; i < 2; i++) {
@@ -288,7 +290,7 @@ static void test_two_cores_and_regular(void **state) {
     static const double by_weight[] = { 200, 100, 100 }, by_cap[] = { 120, 120, 120, 40 };
 
     for (u32 cap = 0; cap < 2; cap++) {
-        u32 n = cap ? 4 : 3;
+        u32 n = 3 + cap;
 
         start_two(cap);
         for (u32 i = 0; i < n; i++) add(i, HOG, HOG);
@@ -297,10 +299,14 @@ static void test_two_cores_and_regular(void **state) {
         else
             sim_param(regular, &vm[0]->d, "weight", 512);
         measure(n, 2 * NS_PER_S, 4 * NS_PER_S);
-        for (u32 i = 0; i < n; i++)
-            near(share(vm[i], 4 * NS_PER_S) + share(tvm[i], 4 * NS_PER_S),
-                 cap ? by_cap[i] : by_weight[i], 4,
-                 cap ? "both parts, caps" : "both parts, weights");
+        for (u32 i = 0; i < n; i++) {
+            double both = share(vm[i], 4 * NS_PER_S) + share(tvm[i], 4 * NS_PER_S);
+
+            if (cap)
+                near(both, by_cap[i], 4, "both parts, caps");
+            else
+                near(both, by_weight[i], 4, "both parts, weights");
+        }
         sim_stop();
     }
 }

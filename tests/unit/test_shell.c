@@ -1,7 +1,7 @@
-/* The shell: every command on real VMs and pools, the words of its refusals, timed commands, and the
- * consoles of guests. An operator has nothing but the shell, and scripts read its JSON: a command
- * that answers wrongly, or changes something although it refuses, spoils an experiment unseen.
- * test_shell_walk.c has random sequences of commands. */
+/* The shell: every command on real VMs and pools, the words of its refusals, timed commands, and
+ * the consoles of guests. An operator has nothing but the shell, and scripts read its JSON: a
+ * command that answers wrongly, or changes something although it refuses, spoils an experiment
+ * unseen. test_shell_walk.c has random sequences of commands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* 20,000 commands of the shell in random order on VMs and pools, valid ones and invalid ones. A model
- * tells for each whether it must succeed, and what the lists must show afterwards. The tests of
- * test_shell.c look at one command after another; this one finds what only a sequence of them
+/* 20,000 commands of the shell in random order on VMs and pools, valid ones and invalid ones. A
+ * model tells for each whether it must succeed, and what the lists must show afterwards. The tests
+ * of test_shell.c look at one command after another; this one finds what only a sequence of them
  * breaks: a pool that keeps the CPU of one that was destroyed, a refused command that changed
  * something all the same, a frame that is lost when a VM ends in an unusual state. */
 #include <setjmp.h>

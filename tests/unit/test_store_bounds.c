@@ -370,8 +370,12 @@ static void test_visits(void **state) {
     memcpy(buf, text, sizeof(text));
     memcpy(buf + sizeof(text), "t", 2);
     ask(1, XS_WATCH, buf, sizeof(text) + 2);
-    for (u32 i = 0; i < 30; i++)
-        ask(1, i % 3 ? XS_TRANSACTION_START : XS_WRITE, i % 3 ? "" : names[2], i % 3 ? 1 : 5);
+    for (u32 i = 0; i < 30; i++) {
+        if (i % 3 == 0)
+            ask(1, XS_WRITE, names[2], 5);
+        else
+            ask(1, XS_TRANSACTION_START, "", 1);
+    }
     serve();
     ask(1, XS_RESET_WATCHES, "", 1);
     serve();

@@ -264,16 +264,22 @@ static int predict(const struct mnode *d, u32 who, const struct change *o) {
 
     for (u32 i = o->at; i != near; i = parent_of(i)) missing++;
     if (!(rights(who, &d[near].perms) & need[o->op])) return -EACCES;
-    if (missing && o->op != WRITE && o->op != MKDIR)
-        return o->op == RM && missing == 1 ? 0 : -ENOENT;
+    if (missing == 1 && o->op == RM) return 0;
+    if (missing && o->op != WRITE && o->op != MKDIR) return -ENOENT;
     switch (o->op) {
     case READ: return (int)d[o->at].len;
     case LIST:
         for (u32 i = 3 * o->at + 1; i <= 3 * o->at + 3 && i < NODES; i++) len += 2 * d[i].exists;
         return len;
-    case RM: return o->at ? 0 : -EINVAL;
-    case SET: return who && o->perms.of[0].id != d[o->at].perms.of[0].id ? -EPERM : 0;
-    default: return who && missing && c->nodes + missing > c->quota.nodes ? -ENOSPC : 0;
+    case RM:
+        if (o->at == 0) return -EINVAL;
+        return 0;
+    case SET:
+        if (who && o->perms.of[0].id != d[o->at].perms.of[0].id) return -EPERM;
+        return 0;
+    default:
+        if (who && missing && c->nodes + missing > c->quota.nodes) return -ENOSPC;
+        return 0;
     }
 }
 
@@ -304,6 +310,7 @@ static void operate(u32 who, bool failing) {
     const struct mnode *d = db;
     struct store_perms p;
     char buf[65] = { 0 };
+    u32 owner;
     int want, got;
     bool lost;
 
@@ -313,9 +320,12 @@ static void operate(u32 who, bool failing) {
     if (t) d = view(who, t);
     lost = t && doomed(t);
     memcpy(o.value, &rng, 4);
-    o.perms = random_perms(!who && !rnd(3)  ? rnd(RIG_VMS)
-                           : d[o.at].exists ? d[o.at].perms.of[0].id
-                                            : 0);
+    owner = 0;
+    if (!who && !rnd(3))
+        owner = rnd(RIG_VMS);
+    else if (d[o.at].exists)
+        owner = d[o.at].perms.of[0].id;
+    o.perms = random_perms(owner);
     want = predict(d, who, &o);
     got = call(c, t ? t->id : 0, &o, buf, &p);
     if (failing && model_fail_at && model_allocations >= model_fail_at) stats[1]++;
@@ -371,9 +381,17 @@ static void do_transaction(u32 who, bool failing) {
     lost = doomed(t);
     if (t->any && lost) yes = false; /* or is it not? */
     got = store_end(c, t->id, yes);
-    assert_int_equal(got, yes && lost ? -EAGAIN : 0);
-    stats[yes ? lost ? 4 : 5 : 6]++;
-    if (yes && got == 0) commit(who, t);
+    if (!yes) {
+        assert_int_equal(got, 0);
+        stats[6]++;
+    } else if (lost) {
+        assert_int_equal(got, -EAGAIN);
+        stats[4]++;
+    } else {
+        assert_int_equal(got, 0);
+        stats[5]++;
+        commit(who, t);
+    }
     t->id = 0;
 }
 
@@ -495,9 +513,11 @@ static void run_round(u64 seed, u32 ops) {
 
 static void test_model(void **state) {
     const char *seed = getenv("TAKT_SEED"), *n = getenv("TAKT_STORE_OPS");
-    u64 first = seed ? strtoull(seed, NULL, 0) : 1;
-    u32 ops = n ? (u32)strtoul(n, NULL, 0) : 40000;
+    u64 first = 1;
+    u32 ops = 40000;
 
+    if (seed) first = strtoull(seed, NULL, 0);
+    if (n) ops = (u32)strtoul(n, NULL, 0);
     for (u32 i = 1; i < NODES; i++)
         snprintf(paths[i], sizeof(paths[i]), "%s/%c", parent_of(i) ? paths[parent_of(i)] : "",
                  'a' + (int)((i - 1) % 3));

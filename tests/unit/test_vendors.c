@@ -344,16 +344,15 @@ static void test_vmx_flush_of_one_vm(void **state) {
  * Returns whether XRSTOR loaded x87. */
 static bool x87_loaded(unsigned word, u64 value) {
     struct hw_cpu *c = hw_cpu();
+    u64 expected[ARRAY_SIZE(c->x87)] = { 0x37f }; /* FCW after a reset */
 
+    expected[word] = value;
     enter(NULL);
-    memset(c->x87, 0, sizeof(c->x87));
-    c->x87[0] = 0x37f; /* FCW after a reset */
-    c->x87[word] = value;
+    for (unsigned i = 0; i < ARRAY_SIZE(c->x87); i++) c->x87[i] = expected[i];
     virt->save(&v->virt);
     memset(c->x87, 0xcc, sizeof(c->x87)); /* another guest */
     virt->load(&v->virt);
-    for (unsigned i = 0; i < ARRAY_SIZE(c->x87); i++)
-        assert_int_equal(c->x87[i], i == word ? value : i == 0 ? 0x37f : 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(c->x87); i++) assert_int_equal(c->x87[i], expected[i]);
     return c->loaded & XCR0_X87;
 }
 
@@ -513,7 +512,11 @@ static void random_registers(struct guest_regs *regs) {
 }
 
 static u64 random_flags(void) {
-    return RFLAGS_ONE | (one_in(2) ? RFLAGS_IF : 0) | (one_in(8) ? RFLAGS_TF : 0);
+    u64 flags = RFLAGS_ONE;
+
+    if (one_in(2)) flags |= RFLAGS_IF;
+    if (one_in(8)) flags |= RFLAGS_TF;
+    return flags;
 }
 
 /* At times the exit has cut the delivery of an event short. Then the CPU tells which event it

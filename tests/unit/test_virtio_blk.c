@@ -104,6 +104,14 @@ static int one(struct virtio_blk_request *q) {
     return last_error;
 }
 
+/* A random kind of request. Half of those that are neither flush nor discard read. */
+static enum virtio_blk_type random_type(void) {
+    if (rig_rand(8) == 0) return VIRTIO_BLK_FLUSH;
+    if (rig_rand(8) == 0) return VIRTIO_BLK_DISCARD;
+    if (rig_rand(2)) return VIRTIO_BLK_IN;
+    return VIRTIO_BLK_OUT;
+}
+
 /* Random reads, writes, discards and flushes, many at a time, against a copy of the disk. A
  * request that touches what another in flight touches waits for that one, as a file system would
  * see to it. */
@@ -116,10 +124,7 @@ static void random_requests(const char *options, u64 hidden) {
     for (u32 step = 0; step < 20000; step++) {
         u32 i = rig_rand(60), sectors = 1 + rig_rand(60), group, groups;
         u64 sector = rig_rand(SECTORS - 64);
-        enum virtio_blk_type type = rig_rand(8) == 0   ? VIRTIO_BLK_FLUSH
-                                    : rig_rand(8) == 0 ? VIRTIO_BLK_DISCARD
-                                    : rig_rand(2)      ? VIRTIO_BLK_IN
-                                                       : VIRTIO_BLK_OUT;
+        enum virtio_blk_type type = random_type();
         bool free = !busy[i];
 
         group = (u32)sector / 8;
@@ -286,16 +291,21 @@ static void back_end_judges(void **state) {
         assert_int_equal(virtio_blk_poll(&blk), 1);
         assert_int_equal(last_error, cases[i].want);
     }
+    static const struct virtio_blk_range wrong[] = {
+        { SECTORS - 7, 8, 0 }, /* it ends behind the last sector */
+        { 0, 0xffffffff, 0 },  /* so does this */
+        { 0, 8, 1 },           /* with a flag that the device does not know */
+    };
+    static const int errors[] = { -EIO, -EIO, -ENOSYS };
     struct virtio_blk_request *q = request(0, VIRTIO_BLK_DISCARD, 0, 0, 0);
     q->sectors = 8;
     for (u32 i = 0; i < 3; i++) {
         assert_int_equal(virtio_blk_submit(&blk, q), 0);
-        q->range =
-            (struct virtio_blk_range){ i == 0 ? SECTORS - 7 : 0, i == 1 ? 0xffffffff : 8, i == 2 };
+        q->range = wrong[i];
         virtio_blk_flush_ring(&blk);
         serve();
         virtio_blk_poll(&blk);
-        assert_int_equal(last_error, i == 2 ? -ENOSYS : -EIO);
+        assert_int_equal(last_error, errors[i]);
     }
     assert_true(back.dev.live);
 }

@@ -204,14 +204,21 @@ static void one_notification_a_batch(void **state) {
     }
 }
 
+/* What a ring of that size is answered: sizes are powers of two, up to a limit. */
+static int error_of_size(u32 size) {
+    if (size == 0 || size > TAKT_QUEUE_MAX || (size & (size - 1))) return -EINVAL;
+    return 0;
+}
+
 static void front_refuses(void **state) {
     struct vring_sg sg[3] = { { ARENA_GPA, 1 }, { ARENA_GPA, 1 }, { ARENA_GPA, 1 } };
     int a;
 
     arena_reset();
-    for (u32 size = 0; size <= TAKT_QUEUE_MAX * 2; size = size < 9 ? size + 1 : size * 2)
-        assert_int_equal(vring_front_init(&front, &arena_env, size, 0),
-                         size && size <= TAKT_QUEUE_MAX && !(size & (size - 1)) ? 0 : -EINVAL);
+    for (u32 size = 0; size < 9; size++)
+        assert_int_equal(vring_front_init(&front, &arena_env, size, 0), error_of_size(size));
+    for (u32 size = 9; size <= TAKT_QUEUE_MAX * 2; size *= 2)
+        assert_int_equal(vring_front_init(&front, &arena_env, size, 0), error_of_size(size));
     join(4, 0);
     assert_int_equal(vring_front_add(&front, sg, 0, 0, &a), -EINVAL);
     assert_int_equal(vring_front_add(&front, sg, 1, 0, NULL), -EINVAL);
@@ -227,16 +234,25 @@ static void front_refuses(void **state) {
 
 /* What a back end may write wrongly into the used ring. */
 static void front_survives_the_back(void **state) {
+    static const struct {
+        u32 id;
+        u16 idx;
+    } wrong[] = {
+        { 4, 1 },          /* behind the last descriptor */
+        { 0xffffffff, 1 }, /* far behind it */
+        { 1, 1 },          /* a descriptor that the front end did not publish */
+        { 0, 5 },          /* more than there are */
+    };
     struct vring_sg sg = { ARENA_GPA, 1 };
     u32 len;
     int a;
 
-    for (u32 how = 0; how < 4; how++) {
+    for (u32 how = 0; how < ARRAY_SIZE(wrong); how++) {
         join(4, 0);
         vring_front_add(&front, &sg, 1, 0, &a);
         vring_front_publish(&front);
-        front.used->ring[0].id = how == 0 ? 4 : how == 1 ? 0xffffffff : how == 2 ? 1 : 0;
-        front.used->idx = how == 3 ? 5 : 1;
+        front.used->ring[0].id = wrong[how].id;
+        front.used->idx = wrong[how].idx;
         assert_null(vring_front_take(&front, &len));
         assert_true(front.broken);
         assert_int_equal(vring_front_add(&front, &sg, 1, 0, &a), -ENOSPC);
@@ -376,9 +392,12 @@ static void back_refuses_places(void **state) {
     u64 d = arena_gpa(front.desc), a = arena_gpa(front.avail), u = arena_gpa(front.used);
     u64 end = ARENA_GPA + ARENA_SIZE;
 
-    for (u32 size = 0; size < 0x10000; size += size < 20 ? 1 : size - 1)
-        assert_int_equal(vring_back_init(&b, &arena_window, 0, size, d, a, u),
-                         size && size <= TAKT_QUEUE_MAX && !(size & (size - 1)) ? 0 : -EINVAL);
+    for (u32 size = 0; size < 20; size++)
+        assert_int_equal(vring_back_init(&b, &arena_window, 0, size, d, a, u), error_of_size(size));
+    for (u32 bit = 5; bit < 16; bit++)
+        for (u32 size = (1 << bit) - 1; size <= (1 << bit) + 1u; size++)
+            assert_int_equal(vring_back_init(&b, &arena_window, 0, size, d, a, u),
+                             error_of_size(size));
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d + 8, a, u), -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a + 1, u), -EINVAL);
     assert_int_equal(vring_back_init(&b, &arena_window, 0, SIZE, d, a, u + 2), -EINVAL);

@@ -259,7 +259,8 @@ static void test_forms(void **state) {
 
         setup(NULL);
         model->cap = caps[i / 4];
-        model->ecap |= (i & 1 ? ECAP_COHERENT : 0) | (i & 2 ? ECAP_SNOOPS : 0);
+        if (i & 1) model->ecap |= ECAP_COHERENT;
+        if (i & 2) model->ecap |= ECAP_SNOOPS;
         boot();
         assert_null(why);
         vm = driver();

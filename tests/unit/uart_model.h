@@ -110,7 +110,9 @@ static u8 model_in(u16 port) {
     if (model.absent || reg > 7) return 0xff;
     if (reg < 2 && model.reg[REG_LCR] & 0x80) return model.divisor[reg];
     if (reg == REG_LSR) {
-        v = (u8)((model.waiting ? 1 : 0) | (model.overrun ? 2 : 0));
+        v = 0;
+        if (model.waiting) v |= 1;
+        if (model.overrun) v |= 2;
         if (model.sending <= 1) v |= 0x20; /* the last one is in the shift register */
         if (!model.sending) v |= 0x40;
         model.overrun = false;

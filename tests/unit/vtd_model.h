@@ -61,9 +61,9 @@ static u8 model_regs[MODEL_UNITS][PAGE_SIZE];
 static u8 *model_memory; /* what is in memory; caches may know better */
 
 static volatile void *model_map(hpa_t pa, u64 len) {
-    return pa < MODEL_BASE || (pa - MODEL_BASE) / PAGE_SIZE >= MODEL_UNITS || len > PAGE_SIZE
-               ? NULL
-               : model_regs[(pa - MODEL_BASE) / PAGE_SIZE];
+    if (pa < MODEL_BASE || (pa - MODEL_BASE) / PAGE_SIZE >= MODEL_UNITS) return NULL;
+    if (len > PAGE_SIZE) return NULL;
+    return model_regs[(pa - MODEL_BASE) / PAGE_SIZE];
 }
 
 static void model_written_back(const void *p, u64 len) {
@@ -245,7 +245,8 @@ static hpa_t model_dma(struct model_unit *m, u32 source, u64 gpa, bool write) {
     reason = model_walk(m, source, gpa, &page);
     for (struct model_page *p = m->page; !reason && p < m->page + 64; p++)
         if (p->valid && p->domain == page.domain && p->gpa == page.gpa) page = *p;
-    if (!reason && !(page.rights & (write ? 2 : 1))) reason = write ? 5 : 6;
+    if (!reason && write && !(page.rights & 2)) reason = 5;
+    if (!reason && !write && !(page.rights & 1)) reason = 6;
     if (reason) {
         model_fault(m, source, reason, gpa, !write);
         return HPA_NONE;
