@@ -333,8 +333,9 @@ static void count_event(struct sim_vcpu *v) {
     sched_io_events(d, 1);
 }
 
-/* Whether the vCPU's port is pending. The handler takes the port when it begins, as soon as the vCPU
- * runs. As in the image, an event that comes before that does not count for the monitor again. */
+/* Whether the vCPU's port is pending. The handler takes the port when it begins, as soon as the
+ * vCPU runs. As in the image, an event that comes before that does not count for the monitor
+ * again. */
 static bool pending(const struct sim_vcpu *v) {
     return v->serving && (pcpus[v->s.cpu].current != &v->s || pcpus[v->s.cpu].switching);
 }
