@@ -1,4 +1,6 @@
-/* IA32_APIC_BASE: modes and the ways between them, and an address that guests may not move. */
+/* The MSR IA32_APIC_BASE: the modes of the local APIC, which ways lead from one to another (SDM
+ * 3A 11.12.5), and its address, which a guest of Takt cannot change. A mode that the processor
+ * would refuse must be #GP here as well. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>

@@ -1,5 +1,7 @@
-/* Vectors 0 to 15 in IPIs and in the LAPIC's own table: an error is noted in ESR and raises LVT
- * Error once, and if that is such a vector itself, nothing. */
+/* Vectors 0 to 15 are for exceptions, so an IPI or an entry of the local vector table must not
+ * have one (SDM 3A 11.5.3). The local APIC notes the error in ESR and raises the interrupt for
+ * errors once. If that interrupt itself has such a vector, nothing is raised: it would go on
+ * without end. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

@@ -1,6 +1,6 @@
-/* An emulated instruction that ends at the top of the lower half of the address space is
- * executed: going on is #GP, and its RIP is behind the instruction, as the fetch from there is
- * what faults. */
+/* An emulated instruction may end at the top of the lower half of the address space. It is
+ * executed; what fails is to fetch the next one. So the guest must get a #GP whose RIP is behind
+ * the instruction. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -18,7 +18,7 @@ static const struct {
     { "VMCALL", 3, { 0x0f, 0x01, 0xc1 } }, { "VMMCALL", 3, { 0x0f, 0x01, 0xd9 } },
 };
 
-/* Jumps there with RCX an MSR that exists. */
+/* Jumps there with the number of an MSR in RCX that exists. */
 static void go(void *arg) {
     __asm__ volatile("push %%rbx; xor %%eax, %%eax; call *%0; pop %%rbx"
                      :

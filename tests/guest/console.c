@@ -1,5 +1,5 @@
-/* The console takes any bytes, any number, and never stops the guest: lengths, NULs, escape
- * sequences, a flood. */
+/* The console takes any bytes and any number of them, with NULs and escape sequences, and a
+ * flood of them never stops the guest. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>

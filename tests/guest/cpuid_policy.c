@@ -1,7 +1,8 @@
 /* vcpus: 2 */
 /* time: 1000 */
-/* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond
- * the highest leaf, nothing that is hidden. */
+/* CPUID on all leaves: what it says does not change, is the same on both vCPUs apart from their
+ * ids, and shows nothing beyond the highest leaf and nothing that is hidden. A guest that sees
+ * different features on two vCPUs may crash when a thread moves. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <takt/seed.h>
@@ -29,7 +30,7 @@ static void ask(void *arg) {
                 answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
 }
 
-/* Bits that tell vCPUs apart: leaf, register. */
+/* Bits in which vCPUs may differ: leaf, register. */
 static bool has_id(u32 leaf) {
     return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == 0x4 || leaf == TAKT_CPUID_ABI ||
            leaf == 0x8000001e || leaf == 0xd /* depends on XCR0 */;

@@ -1,4 +1,5 @@
-/* Control registers: combinations that the manual forbids are #GP and change nothing. */
+/* Combinations of bits in control registers that the manual forbids are #GP and change nothing
+ * (SDM 3A 2.5). If the hypervisor let one pass, the next entry would fail. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -53,8 +54,8 @@ static void cr0(void) {
     CHECK(read_cr0() == old, "CR0 is %lx after LMSW", read_cr0());
 }
 
-/* While CR0.CD is set accesses to CR0 may exit that do not otherwise: they do the same as ever,
- * with operands in memory, too, and NMIs, interrupts and single steps between them. */
+/* While CR0.CD is set, more accesses to CR0 exit than otherwise. They must do the same as ever,
+ * also with operands in memory, and with NMIs, interrupts and single steps between them. */
 static void cr0_cache_off(void) {
     u64 old = read_cr0(), off = old | CR0_CD;
     volatile u16 word = 0, *nowhere = (volatile u16 *)(1ull << 45);
@@ -87,7 +88,7 @@ static void cr0_cache_off(void) {
     CHECK(read_cr0() == old, "CR0 is %lx, was %lx", read_cr0(), old);
 }
 
-/* WP toggled: a write to a read-only page faults or does not. */
+/* With CR0.WP a write to a read-only page faults, without it it does not. */
 static void write_protection(void) {
     u64 va = 0x10000000000, old = read_cr0();
     u8 *page = page_alloc(1);

@@ -1,8 +1,8 @@
 /* only: bochs */
 /* vcpus: 2 */
 /* time: 800 */
-/* A vCPU whose delivery of #DB raises #DB again, without end (a data breakpoint on the stack
- * that the delivery writes): the other vCPU and the machine go on. */
+/* A data breakpoint on the stack to which #DB is delivered raises #DB again, without end
+ * (CVE-2015-8104). The other vCPU and the machine must go on. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>

@@ -1,5 +1,5 @@
-/* Debug registers: reserved bits, GD, breakpoints, and single steps over instructions that are
- * emulated. */
+/* Debug registers: reserved bits, the bit GD, breakpoints, and single steps over instructions
+ * that the hypervisor emulates. A debugger in the guest must not notice that it does. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/trap.h>
@@ -39,14 +39,16 @@ static bool on_db(struct trap_frame *f) {
     return true;
 }
 
-/* A fault-class #DB (GD, instruction breakpoint): switch off what raised it. */
+/* Handles a #DB that is a fault (GD, or a breakpoint on an instruction): switches off what
+ * raised it. */
 static bool on_db_fault(struct trap_frame *f) {
     on_db(f);
     write_dr7(0x400);
     return true;
 }
 
-/* TF from before `insn` to after the NOP behind it. Each of insn and NOP must trap once. */
+/* Sets TF before `insn` and clears it after the NOP behind that. Both instructions must trap
+ * once each. */
 #define STEP(what, insn, n)                                                                        \
     do {                                                                                           \
         steps = 0;                                                                                 \

@@ -1,8 +1,9 @@
 /* vms: 2 */
 /* time: 4000 */
 /* keys1: net = dev_back_ends-2 */
-/* The back end reboots under its front end: the device needs a reset and is not there, then it
- * is offered again and works. */
+/* The back end of a device reboots while the front end uses it. The front end is told that the
+ * device needs a reset, and does not find it any more. When the back end offers it again, it
+ * works. */
 #include "dev_rig.h"
 
 enum { PING = 1, DIE, END };

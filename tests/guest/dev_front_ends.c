@@ -1,10 +1,10 @@
 /* vms: 2 */
 /* time: 2500 */
 /* keys1: net = dev_front_ends-2 */
-/* The front VM ends while its back end writes into its RAM without a pause, from before until
- * long after: the back end never faults, hears of it, and serves nobody any more. With `forever`
- * on the command lines, for system tests: the front end stays, and the back end takes on whoever
- * comes next. */
+/* The front VM ends while its back end writes into its RAM all the time, from before that until
+ * long after it. The back end must never fault. It is told, and serves nobody any more. System
+ * tests give the command lines the word `forever`: then the front end stays, and the back end
+ * takes on each front end that comes next. */
 #include "dev_rig.h"
 
 static bool forever;
@@ -20,7 +20,8 @@ static void front(void) {
     for (u64 i = 0; forever; i++) sleep_ns(NS_PER_S);
 }
 
-/* All the page where the two talk, again and again. True when there is news. */
+/* Writes all of the page through which the two talk, again and again. Returns true when there is
+ * news. */
 static bool hammer(struct dev_back *b) {
     volatile u64 *word = (volatile u64 *)b->box;
 
@@ -28,7 +29,7 @@ static bool hammer(struct dev_back *b) {
     return event_take(b->bell);
 }
 
-/* Answers the front end's request. False: it has gone meanwhile. */
+/* Answers the request of the front end. Returns false if that has ended meanwhile. */
 static bool answer(struct dev_back *b) {
     i64 error = hypercall2(TAKT_HC_BACK_MAP, b->is.handle, (u64)&b->window);
 

@@ -2,9 +2,9 @@
 /* memory: 4 */
 /* time: 2500 */
 /* keys1: net = dev_hostile-2 */
-/* A front end that does its worst with its registers harms itself alone: a device that needs a
- * reset, accesses that do nothing. The back end is never told of a ring that is not in RAM, and
- * goes on serving. A third VM may do nothing with the device. */
+/* A front end that writes nonsense to the registers of its device harms itself alone: its device
+ * needs a reset, or the access does nothing. The back end never sees a ring that is not in RAM,
+ * and goes on serving. A third VM cannot do anything with the device. */
 #include "dev_rig.h"
 
 enum { PING = 1, END };

@@ -1,9 +1,9 @@
 /* vms: 2 */
 /* time: 1500 */
 /* keys1: net = dev_pair-2 rate=1M  delay=2ms; disk = dev_pair-2 */
-/* A front end and its back end: the device appears when it is offered, queues and features
- * arrive, RAM is seen both ways, notifies and interrupts come one for one; the configuration
- * changes; the device needs a reset, and a reset waits for the back end. */
+/* A front end and its back end: the device appears when it is offered; queues and features
+ * arrive; both see the same RAM; each notification and each interrupt comes once; the
+ * configuration changes; the device needs a reset, and a reset waits for the back end. */
 #include "dev_rig.h"
 
 #define ROUNDS 50

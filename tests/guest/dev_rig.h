@@ -1,5 +1,5 @@
-/* Front end and back end of a device, for tests: the front end's words that both use are where
- * its first queue says that its descriptors are. */
+/* The front end and the back end of a device, for tests. Both use some words in the RAM of the
+ * front end; they are where its first queue says that the descriptors are. */
 #ifndef DEV_RIG_H
 #define DEV_RIG_H
 
@@ -16,8 +16,8 @@
 #define DEV_RUNS    (DEV_AGREED | VIRTIO_DRIVER_OK)
 #define DEV_WAIT    (2 * NS_PER_S)
 
-/* What a test of several VMs does: `vm=1` on its command line is the front end, 2 the back end.
- * `third` may be NULL. */
+/* The main function of a test with several VMs. The VM with `vm=1` on its command line is the
+ * front end, and 2 is the back end. `third` may be NULL. */
 static inline int dev_test(void (*front)(void), void (*back)(void), void (*third)(void),
                            const char *reason) {
     void (*const role[])(void) = { front, back, third };
@@ -40,7 +40,7 @@ static inline void dev_put(u32 n, u32 reg, u32 value) {
     mmio_write32((void *)(TAKT_VIRTIO_GPA + n * PAGE_SIZE + reg), value);
 }
 
-/* Waits for an event that comes by `port`, and takes it. */
+/* Waits for an event on `port`, and clears its pending bit. */
 static inline void dev_await(u32 port, const char *what) {
     if (event_poll(port, DEV_WAIT)) test_fatal("%s: nothing comes", what);
     event_take(port);

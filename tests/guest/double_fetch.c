@@ -1,7 +1,8 @@
 /* vcpus: 2 */
 /* time: 1000 */
-/* One vCPU changes what another one's hypercalls point at, all the time: the calls succeed or
- * fail, and nothing else. */
+/* One vCPU changes the memory to which the arguments of another vCPU's hypercalls point, all the
+ * time. Each call must succeed or fail. If the hypervisor read a value twice, it could check one
+ * and use another. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>

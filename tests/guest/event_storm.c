@@ -1,9 +1,9 @@
 /* vcpus: 2 */
 /* time: 2500 */
-/* Events by every road at once, from a vCPU that runs beside vCPU 0: to its handler while it
- * halts, to its polls for one port and for any, through a mask that comes and goes, and to a
- * port that is closed while it is polled. Each round waits for its event, so that one lost wake
- * ends the test. */
+/* Events on all ways at once, from a vCPU that runs beside vCPU 0: to its handler while it
+ * halts, to its polls for one port and for any, through a mask that is set and cleared, and to a
+ * port that is closed while it is polled. Each round waits for its event, so a single wake that
+ * is lost ends the test. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/test.h>

@@ -1,7 +1,7 @@
 /* vms: 2 */
 /* time: 1500 */
-/* Two VMs bind event channels to each other and play ping-pong: with handlers, then by polling;
- * masks hold events back; closing ends it. */
+/* Two VMs bind event channels to each other and play ping-pong, with handlers and then by
+ * polling. Masks hold events back, and closing a channel ends it. */
 #include <guest/event.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -33,8 +33,8 @@ static int join(bool first, u32 peer) {
     return port;
 }
 
-/* Two sends before the first is taken are one event. So it is always the second VM that begins a
- * part: it has received the last event of the part before. */
+/* Two sends before the first is taken are one event. So the second VM always begins a part: it
+ * has received the last event of the part before. */
 static void by_handler(u32 port, bool first) {
     CHECK(event_set_handler(port, 0, on_event, NULL) == 0, "no vector for the port");
     if (!first) event_send(port); /* the second one serves: it knows that both are there */
@@ -61,7 +61,7 @@ static void by_poll(u32 port, bool first) {
     }
 }
 
-/* An event that comes before its handler does. */
+/* An event may come before its handler is set. */
 static void before_handler(void) {
     int to = event_alloc(takt_vm_id()), from = event_bind(takt_vm_id(), to);
 

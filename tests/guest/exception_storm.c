@@ -2,8 +2,8 @@
 /* cpus: 0 */
 /* only: bochs */
 /* time: 1000 */
-/* A vCPU whose every delivery of #DB causes another #DB (CVE-2015-8104) does not keep the pCPU
- * to itself. */
+/* On one vCPU each delivery of #DB causes another #DB (CVE-2015-8104). It must not keep the pCPU
+ * for itself. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/thread.h>

@@ -1,5 +1,5 @@
 /* expect: crashed */
-/* Executing where there is no RAM stops the VM. */
+/* A VM that executes where there is no RAM is stopped. */
 #include <guest/test.h>
 
 int main(void) {

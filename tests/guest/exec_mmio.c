@@ -1,5 +1,5 @@
 /* expect: crashed */
-/* Executing a device's registers stops the VM. */
+/* A VM that executes in a device's registers is stopped. */
 #include <guest/test.h>
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* RF, "resume flag", which keeps an instruction breakpoint from being hit twice: RFLAGS is
- * pushed with RF set for each fault, whoever raises it, and an instruction that the hypervisor
- * emulates uses it up. */
+/* The flag RF keeps a breakpoint on an instruction from being hit twice (SDM 3B 17.3.1.1). Each
+ * fault pushes RFLAGS with RF set, whether the processor or the hypervisor raised it. An
+ * instruction that the hypervisor emulates clears RF, as any other instruction does. */
 #include <guest/test.h>
 #include <guest/trap.h>
 #include <guest/x86.h>
@@ -31,7 +31,8 @@ static bool on_db(struct trap_frame *f) {
     return true;
 }
 
-/* IRET loads RF and goes to CPUID; is a breakpoint on what comes behind it hit? */
+/* IRET loads RF and goes to CPUID. Tells whether a breakpoint on the instruction behind that is
+ * hit. */
 static void breakpoint_behind_cpuid(void) {
     exception_set_hook(EXC_DB, on_db);
     __asm__ volatile(

@@ -1,5 +1,5 @@
-/* A feature that CPUID shows works; one that it hides is #UD, where hardware can be told to make
- * it so. */
+/* A feature that CPUID shows works. One that it hides is #UD, where the processor can be told to
+ * make it so: a guest that finds it by trying must not use it. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>
@@ -155,7 +155,8 @@ static bool shown(unsigned i) {
     return r[features[i].reg] >> features[i].bit & 1;
 }
 
-/* Everything on that CPUID allows, so that a feature's own switch is not what refuses it. */
+/* Switches on everything that CPUID allows, so that it is not a feature's own switch that
+ * refuses it. */
 static void switch_on(void) {
     struct cpuid l1 = cpuid(1, 0), l7 = cpuid(7, 0);
     u64 cr4 = read_cr4();

@@ -1,5 +1,5 @@
-/* The registers of the FPU stay this VM's while another runs on the same pCPU, whether they are
- * switched by XSAVE or by FXSAVE; and CPUID shows AVX only together with XSAVE. */
+/* The registers of the FPU keep their values while another VM runs on the same pCPU, whether the
+ * guest may use XSAVE or only FXSAVE. CPUID shows AVX only together with XSAVE. */
 /* vms: 2 */
 /* keys: cpus = 0 */
 #include <guest/test.h>
@@ -14,7 +14,7 @@
 #define FCW_EXTENDED 0x037f
 #define TIME_NS      (200 * 1000000ull) /* several slices of each VM */
 
-/* What this VM keeps in its registers: other numbers than the other VM. */
+/* What this VM keeps in its registers: other numbers than those of the other VM. */
 static u64 pattern(u32 n) { return (u64)cpuid(TAKT_CPUID_ABI, 0).ecx * 0x1111111111ull + n; }
 
 static void fill(void) {

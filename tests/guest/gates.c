@@ -1,5 +1,5 @@
-/* Gates and TSSs that long mode does not have or that are malformed, used by INT, LTR, a far
- * jump and IRET: faults, with the error code that names the culprit. */
+/* Gates and TSSs that long mode does not have, or that are malformed, used by INT, LTR, a far
+ * jump and IRET. Each is a fault whose error code names the descriptor. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>
@@ -33,7 +33,7 @@ static void through_gate(u8 attr, u8 want, const char *what) {
     CHECK(want == EXC_NONE || e.code == VECTOR * 8 + 2, "%s: error code %x", what, e.code);
 }
 
-/* ICEBP is delivered as #DB through its gate; a fault of that is at the ICEBP. */
+/* ICEBP is delivered as #DB through its gate. A fault of that delivery has the RIP of the ICEBP. */
 static void icebp(void) {
     u8 *g = gate(EXC_DB), old = g[5];
     u64 at;
@@ -70,7 +70,7 @@ static void nothing(void *arg) {}
 void user_int(void);
 __asm__(".pushsection .text; user_int: int $0x90; int $0x81; .popsection");
 
-/* IRET with NT set: there is no task to go back to in long mode. */
+/* IRET with NT set is a fault: in long mode there is no task to go back to. */
 static u8 iret_nt(void) {
     exception_clear();
     __asm__ volatile("mov %%ss, %%eax; push %%rax; lea 8(%%rsp), %%rax; push %%rax\n"

@@ -1,5 +1,5 @@
-/* Instructions of what guests do not have: #UD (or #GP where the manual says so), and the
- * harmless ones work. */
+/* Instructions of features that guests do not have are #UD, or #GP where the manual says so.
+ * Harmless ones work. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>

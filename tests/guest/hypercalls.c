@@ -1,5 +1,6 @@
 /* time: 1500 */
-/* Hypercalls with numbers, pointers and modes that make no sense: an error, and nothing else. */
+/* Hypercalls with numbers, pointers and modes that make no sense return an error and do nothing
+ * else. Code at CPL 3 may not make any, or each program in a guest could shut its VM down. */
 #include <guest/event.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -29,7 +30,7 @@ static void numbers(void) {
     CHECK(hypercall0(TAKT_HC_VERSION) == TAKT_ABI_VERSION, "version");
 }
 
-/* Only what cannot hurt: no shutdown, no console flood, no poll without end. */
+/* Calls that can do no harm: no shutdown, no flood of the console, no poll without end. */
 static void random_arguments(void) {
     static const u32 calls[] = { TAKT_HC_EVTCHN_ALLOC, TAKT_HC_EVTCHN_BIND,   TAKT_HC_EVTCHN_SEND,
                                  TAKT_HC_EVTCHN_MASK,  TAKT_HC_EVTCHN_CLOSE,  TAKT_HC_EVTCHN_VECTOR,

@@ -1,7 +1,8 @@
 /* vcpus: 3 */
 /* time: 1500 */
-/* IPIs that make no sense: vectors below 16, nobody there, reserved modes, NMI and INIT storms,
- * SIPI without INIT and to a running vCPU. Only our own vCPUs may notice, and none may be lost. */
+/* IPIs that make no sense: vectors below 16, destinations that do not exist, reserved modes,
+ * storms of NMI and INIT, SIPI without INIT and to a vCPU that runs. Only the vCPUs of this VM
+ * may notice anything, and none of them may be lost. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

@@ -1,8 +1,8 @@
 /* vcpus: 3 */
 /* cpus: 0 */
 /* time: 1200 */
-/* The vCPUs' times: run, stolen and blocked add up to what has passed, and each grows when it
- * should. */
+/* The times of a vCPU on its information page: run, stolen and blocked add up to the time that
+ * has passed, and each grows when it should. Guests use them to correct their own accounting. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -15,7 +15,8 @@ static void spin(void *arg) {
 
 static u64 sum(struct vcpu_times t) { return t.run_ns + t.stolen_ns + t.blocked_ns; }
 
-/* A reading, between two of the clock: the vCPU may lose its CPU anywhere, and QEMU the host's. */
+/* A reading between two of the clock, because the vCPU may lose its CPU at any point, and QEMU
+ * the CPU of its host. */
 struct reading {
     u64 before, after;
     struct vcpu_times times;

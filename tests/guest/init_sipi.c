@@ -1,6 +1,7 @@
 /* vcpus: 3 */
 /* time: 800 */
-/* INIT and SIPI where they are not expected: to a vCPU that runs, twice, to nobody, to oneself. */
+/* INIT and SIPI where they are not expected: to a vCPU that runs, twice, to one that does not
+ * exist, and to the vCPU itself. */
 #include <guest/lapic.h>
 #include <guest/string.h>
 #include <guest/test.h>

@@ -1,5 +1,6 @@
-/* Instructions that exit are skipped by their true length: with prefixes, at a page's end, and
- * over a page boundary. */
+/* The hypervisor skips an instruction that exits by its true length: with prefixes, at the end
+ * of a page, and over a page boundary. With a wrong length the guest would go on in the middle
+ * of an instruction. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -8,8 +9,8 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-/* Runs `insn`, then counts the one-byte instructions behind it: a wrong length executes too few,
- * or their middle. */
+/* Runs `insn`, and then counts the one-byte instructions behind it. After a wrong length too few
+ * of them are executed, or something else. */
 #define SLED                                                                                       \
     "inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx"
 #define RUN(what, insn, a, c)                                                                      \

@@ -1,7 +1,8 @@
 /* vcpus: 1 */
 /* time: 800 */
-/* A driver reports interrupts that Takt does not see: `n` (200) each `every` ms (20) for `ms`
- * (100), then it is quiet for `quiet` ms (0). What cannot be is refused. */
+/* A driver reports interrupts that Takt does not see: `n` (200) of them every `every` ms (20)
+ * for `ms` ms (100). Then it is quiet for `quiet` ms (0). Reports that cannot be true are
+ * refused. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/test.h>

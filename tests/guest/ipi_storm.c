@@ -2,8 +2,8 @@
 /* memory: 8 */
 /* vms: 2 */
 /* time: 1500 */
-/* One VM sends all there is to send, to everybody and to nobody: its own vCPUs get what they
- * should get, and the other VM, on the same pCPUs, notices nothing. */
+/* One VM sends every kind of IPI to every destination. Its own vCPUs get what they should get.
+ * The other VM, on the same pCPUs, notices nothing. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -29,7 +29,8 @@ static u64 sum(const u64 *of, unsigned n) {
     return all;
 }
 
-/* Waits until there are `want` of them in all, then a while for those that should not come. */
+/* Waits until there are `want` of them in all, and then a while longer, in case more come that
+ * should not. */
 static u64 settle(const u64 *of, unsigned n, u64 want) {
     u64 end = time_ns() + PATIENCE;
 

@@ -1,6 +1,6 @@
 /* vcpus: 4 */
 /* time: 1000 */
-/* vCPUs that shut interrupts off for ever and spin do not keep others, on the same pCPUs, from
+/* vCPUs that switch interrupts off and spin for ever do not keep others on the same pCPUs from
  * running. */
 #include <guest/test.h>
 #include <guest/thread.h>

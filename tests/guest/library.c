@@ -1,5 +1,6 @@
 /* memory: 8 */
-/* The library's own parts that need no other vCPU: printf, strings, memory, command line. */
+/* Those parts of the guest library that need no other vCPU: printf, strings, memory, the command
+ * line. */
 /* args: number=42 hex=0x2a flag text=hello=there bad=4x2 */
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -55,7 +56,7 @@ static void memory(void) {
     CHECK(!calloc(1ull << 33, 1ull << 33), "calloc overflows");
 }
 
-/* Pages that came back in whatever order are there in one piece again. */
+/* Pages that were freed in any order are one piece of memory again. */
 static void pages(void) {
     size_t all = page_count_free(), most = all - 32, n[48];
     void *p[48], *big = page_alloc(most);

@@ -1,6 +1,7 @@
 /* expect: crashed */
-/* A bit string instruction with a register index, far from its base, on a device's page: not one
- * that is emulated. */
+/* A bit string instruction with an index in a register, which may touch memory far from its
+ * base, on the page of a device. It is not one that the hypervisor emulates, so the VM is
+ * stopped. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 

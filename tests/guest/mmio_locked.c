@@ -1,5 +1,6 @@
 /* expect: crashed */
-/* A locked read-modify-write on a device's register. */
+/* A locked read-modify-write on the register of a device stops the VM: the hypervisor does not
+ * emulate it. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 

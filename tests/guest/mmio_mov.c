@@ -1,6 +1,7 @@
-/* Every form of MOV on a device's page does what it does on memory: registers, extension by zero
- * and by sign, immediates, absolute addresses, segments, 32-bit code, and an instruction over a
- * page boundary. */
+/* Each form of MOV does the same on the page of a device as on memory: with registers, extended
+ * by zeros and by the sign, with immediates, absolute addresses and segments, in 32-bit code,
+ * and over a page boundary. The hypervisor emulates these, so a mistake in its decoder shows
+ * here. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -23,7 +24,7 @@ static u32 version;
         CHECK(a_ == (want), insn ": %lx, not %lx", a_, (u64)(want));                               \
     } while (0)
 
-/* `insn` writes 0x50 to TPR, through RBX and perhaps from RAX. */
+/* `insn` writes 0x50 to TPR, through RBX, and some forms from RAX. */
 #define STORES(insn, at, from)                                                                     \
     do {                                                                                           \
         lapic_write(LAPIC_TPR, 0x10);                                                              \
@@ -77,7 +78,8 @@ static void by_fs(void) {
     CHECK(v == version, "by FS: %x", v);
 }
 
-/* 32-bit code: absolute, through a register, a constant stored, each with an own length. */
+/* 32-bit code: an absolute address, one in a register, and a constant that is stored. Each has a
+ * length of its own. */
 static void compat(void) {
     static const u8 code[] = {
         0xa1,

@@ -1,5 +1,5 @@
-/* The xAPIC's page by accesses of odd widths and at places that are not registers; a MOV to it
- * that crosses a page boundary, with its second half there and missing. */
+/* Accesses to the xAPIC's page of odd widths and at places that are no registers, and a MOV to
+ * it that crosses a page boundary, whose second half is there or missing. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -9,7 +9,8 @@
 #define TPR ((volatile u32 *)(TAKT_LAPIC_GPA + LAPIC_TPR))
 #define VA  0x10000000000ull
 
-/* Reads narrower than a register, or between registers, give something and hurt nothing. */
+/* Reads that are narrower than a register, or between registers, return something and do no
+ * harm. */
 static void odd(void) {
     volatile u8 *page = (volatile u8 *)TAKT_LAPIC_GPA;
     u32 before = lapic_read(LAPIC_SVR);
@@ -28,8 +29,8 @@ static void odd(void) {
     lapic_write(LAPIC_ESR, 0);
 }
 
-/* movl %eax, (%rdi); ret over the boundary of two pages, at every place; and with the second one
- * missing. */
+/* movl %eax, (%rdi); ret over the boundary of two pages, at each place in it, and with the
+ * second page missing. */
 static void crossing(void) {
     static const u8 code[] = {
         0xc7, 0x87, 0x00, 0x00, 0x00, 0x00, 0x90, 0x00, 0x00, 0x00, 0xc3

@@ -1,5 +1,6 @@
 /* expect: crashed */
-/* REP MOVS from RAM over a device's page, backwards, with a count that never ends. */
+/* REP MOVS from RAM over the page of a device, backwards, with a count that never ends, stops
+ * the VM. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 

@@ -1,5 +1,5 @@
-/* MSRs: the edges of the bitmaps, addresses that have to be canonical, memory types, and those
- * of the machine. */
+/* MSRs: those at the edges of the permission bitmaps, those with addresses that have to be
+ * canonical, memory types, and those of the machine, which a guest must not reach. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>

@@ -11,7 +11,7 @@ static struct e1000 nic;
 
 static u64 nic_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 
-/* The emulators' user-mode networks: who answers, and what we are called there. */
+/* The user-mode networks of the emulators: the gateway's address, and ours there. */
 struct net {
     u8 us[4], gateway[4];
 };
@@ -34,7 +34,7 @@ static void nic_open(void) {
     e1000_start(&nic, false);
 }
 
-/* Who has the gateway's address? RFC 826. */
+/* Sends a request for the gateway's hardware address (RFC 826). */
 static void send_arp(void) {
     static const u8 head[] = { 8, 6, 0, 1, 8, 0, 6, 4, 0, 1 };
     u8 *f = nic_send_buffer(&nic.ring);

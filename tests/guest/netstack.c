@@ -1,9 +1,9 @@
 /* vcpus: 2 */
 /* memory: 8 */
 /* time: 2000 */
-/* The network stack in a guest: its bottom half in interrupts of vCPU 0, a thread on vCPU 1 that
- * answers datagrams. The device is this test: what it hands in are frames of its own, what goes
- * out it looks at. */
+/* The network stack in a guest. Its lower half runs in interrupts of vCPU 0, and a thread on
+ * vCPU 1 answers datagrams. This test is the device: it hands in frames of its own and looks at
+ * those that go out. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/thread.h>

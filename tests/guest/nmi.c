@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* NMIs reach a vCPU that has interrupts off, one after the other: the next not before the
- * handler's IRET. */
+/* NMIs reach a vCPU that has interrupts off, one after the other: the next one not before the
+ * IRET of the handler (SDM 3A 6.7.1). */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

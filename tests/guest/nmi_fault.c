@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* NMIs that come while a fault is on its way to the guest leave no trace in it: neither a trap
- * flag in the registers that the handler of the fault finds, nor a trap. */
+/* NMIs that come while a fault is on its way to the guest leave no trace in it. The handler of
+ * the fault finds no trap flag in its registers, and no trap comes. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

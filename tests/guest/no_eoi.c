@@ -1,6 +1,6 @@
-/* An event's vector that wants no EOI: it is not in service in its handler, and comes again
- * without; what it was bound to without the flag is in service until its EOI. What is in service
- * already stays so. */
+/* The vector of an event may be bound with a flag that it needs no EOI. Then it is not in
+ * service in its handler, and comes again without an EOI. A vector without the flag is in
+ * service until its EOI. One that is in service when the flag is set stays so. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>

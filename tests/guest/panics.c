@@ -1,5 +1,5 @@
 /* expect: crashed, in give_up\+0x */
-/* A guest that gives up by itself, as the library does on an exception that nobody expects: the
+/* A guest that ends itself, as the library does on an exception that no handler takes. The
  * hypervisor says in which function that was. */
 #include <guest/test.h>
 

@@ -1,16 +1,16 @@
 /* only: tests/system/test_abuse.py */
-/* A VM that turns its virtual function against everybody (`abuser`). What it writes to
- * configuration space changes nothing, in no width; of its MSI-X table only the masks are its
- * own; what it writes to the registers that name interrupts, and what it forges by DMA,
- * interrupts nobody else. Then its function works still: a frame goes to who was there all the
- * time. At last it reaches for memory that is not its own. */
+/* A VM that uses its virtual function against others (`abuser`). What it writes to configuration
+ * space changes nothing, in no width. Of its MSI-X table only the masks are its own. What it
+ * writes to the registers that name interrupts, and what it forges by DMA, interrupts no other
+ * VM. Its function still works afterwards: a frame goes to the VM that was there all the time.
+ * Last it makes its function access memory that it does not have. */
 #include "vf_rig.h"
 
 #define SPACE   4096u
 #define LAST    0x180u /* no capability of a virtual function is behind that */
 #define ENTRIES 3u
 #define REPORT  (NIC_RING / 4) /* frames, of which the last is reported */
-/* a message by entry 255 of the IOMMU's table, which is not there */
+/* A message by entry 255 of the table of the IOMMU, which is not there. */
 #define NO_ENTRY  0xfee01ff0u
 #define ELSEWHERE 0x30000000u /* this machine has no RAM there, nor this VM */
 

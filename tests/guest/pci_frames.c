@@ -1,9 +1,9 @@
 /* only: tests/system/test_vf.py */
-/* VMs with a virtual function of one card each. role=heir: nothing of who had it before is
- * there: rings that are off, an empty mailbox, and no frame. role=sink: the same, and then
- * frames come, and it ends in the middle of them. role=source: sends to virtual function `to`,
- * all the time. role=flood: asks by the mailbox without waiting for answers, most of it
- * nonsense. role=storm: interrupts without end. */
+/* VMs that each have a virtual function of one card. role=heir: finds nothing of the VM that had
+ * the function before: its rings are off, its mailbox is empty, and no frame comes. role=sink:
+ * the same, then frames come, and it ends while they do. role=source: sends to virtual function
+ * `to` all the time. role=flood: asks by the mailbox without waiting for answers, and most of it
+ * is nonsense. role=storm: makes interrupts without end. */
 #include "vf_rig.h"
 
 #define ENOUGH 500u /* frames that have come */

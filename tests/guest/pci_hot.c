@@ -1,7 +1,7 @@
 /* only: tests/system/test_sriov.py */
-/* A virtual function comes and goes while this VM runs: each time its registers are there, and
- * after the operator has asked for it and this VM has let go they are not. At last (`touches`)
- * it uses them all the same. */
+/* A virtual function comes and goes while this VM runs. Each time its registers are there. They
+ * are not when the operator has asked for the function and this VM has given it up. At the end,
+ * with `touches`, the VM uses them all the same. */
 #include <guest/store.h>
 #include <guest/string.h>
 #include "pci_rig.h"

@@ -1,9 +1,9 @@
 /* only: tests/system/test_passthrough.py, test_abuse.py */
 /* A VM that ends while its device still has something to write to its RAM (role=leaves), and one
- * after it, of the same size, so that its RAM is the same (role=heir). The device is a network
- * card to which answers are under way, and the heir has it; or with `edu` QEMU's device for
- * exercises, which writes 0.1 s after it was told to. That one cannot be reset: given again, it
- * would do what it was told before. So nobody has it. */
+ * after it, of the same size, so that it gets the same RAM (role=heir). The device is a network
+ * card to which answers are under way, and the heir gets it. With `edu` it is a device of QEMU
+ * for exercises, which writes 0.1 s after it was told to. That one cannot be reset and would go
+ * on with what it was told before, so no other VM may get it. */
 #include "net_rig.h"
 
 #define MAGIC       0x1a7e1a7e5eed5eedull
@@ -38,7 +38,8 @@ static void edu_wait(void) {
     while (*(volatile u64 *)(edu + EDU_COMMAND) & 1) sleep_ns(NS_PER_MS);
 }
 
-/* Fills its buffer, sees that it is written to where it was told, then has it written once more. */
+/* Fills the buffer of the device, checks that the device writes it where it was told to, and has
+ * it written once more. */
 static int edu_leaves(void) {
     u64 *page = page_alloc(1);
 
@@ -54,7 +55,7 @@ static int edu_leaves(void) {
     return test_end("it is under way");
 }
 
-/* A page that is full of it: the number itself may lie on our own stack. */
+/* Finds a page that is full of the number. The number itself may lie on our own stack. */
 static bool written(u64 at) {
     volatile u64 *page = (volatile u64 *)at;
 

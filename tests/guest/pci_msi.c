@@ -2,7 +2,8 @@
 /* only: qemu */
 /* keys: pci = 00:04.0; unsafe_dma = yes */
 /* time: 600 */
-/* A device that interrupts by messages, QEMU's for exercises: each comes, and once. */
+/* A device that interrupts by messages, QEMU's for exercises: each message comes, and comes
+ * once. */
 #include "pci_rig.h"
 
 #define EDU_RAISE 0x60

@@ -2,8 +2,8 @@
 /* only: qemu */
 /* keys: pci = 00:05.0; unsafe_dma = yes */
 /* time: 800 */
-/* A device that interrupts by MSI-X and can be reset: each message comes; its table is the
- * hypervisor's. */
+/* A device that interrupts by MSI-X and can be reset. Each message comes, and the table belongs
+ * to the hypervisor. */
 #include "pci_rig.h"
 
 /* 82574 data sheet, 10.2.4: software sets causes; "other" ones go to vector 0. */

@@ -1,8 +1,9 @@
 /* devices: nic */
 /* keys: pci = 00:03.0; unsafe_dma = yes */
 /* time: 1500 */
-/* A network card given to this VM: frames go out and answers come in, each line of interrupts
- * once until it is acknowledged; twice, as the first VM after boot leaves it to the next. */
+/* A network card that was given to this VM: frames go out and answers come in, and the interrupt
+ * line raises one interrupt until that is acknowledged. The test runs twice, because the first
+ * VM after boot leaves the card to the next one. */
 #include "net_rig.h"
 
 static void check_space(void) {
@@ -26,7 +27,7 @@ static void check_space(void) {
     CHECK(hypercall2(TAKT_HC_PCI_INFO, 0, 1ull << 40) == -EFAULT, "it tells where there is no RAM");
 }
 
-/* The ports of configuration space lead nowhere, in any width and at any offset. */
+/* The ports of configuration space do nothing, in any width and at any offset. */
 static void check_ports(void) {
     u32 command = (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 4);
 

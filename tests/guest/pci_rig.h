@@ -1,5 +1,5 @@
-/* A device of the machine that was given to this VM, for tests: the first one, and its
- * interrupts counted. */
+/* A device of the machine that was given to this VM, for tests: the first one. Its interrupts
+ * are counted. */
 #ifndef TESTS_GUEST_PCI_RIG_H
 #define TESTS_GUEST_PCI_RIG_H
 
@@ -14,7 +14,7 @@
 static struct takt_pci pci;
 static u32 pci_interrupts;
 
-/* It is one of this vendor (low half) and kind. */
+/* The device must be of this vendor (low half) and kind. */
 static inline void pci_open(u32 id) {
     int err = pci_get(0, &pci);
 
@@ -30,8 +30,8 @@ static inline void pci_on_interrupt(u32 port, void *arg) {
 
 static inline void pci_count(void) { event_set_handler(pci.port, 0, pci_on_interrupt, NULL); }
 
-/* Until n interrupts have come since the start; QEMU's network card begins to receive a second
- * after it was told to. */
+/* Waits until n interrupts have come since the start. The network card of QEMU begins to receive
+ * one second after it was told to. */
 static inline bool pci_await(u32 n) {
     u64 end = time_ns() + 4 * NS_PER_S;
 

@@ -3,8 +3,8 @@
 /* keys: vf = igb0/any; unsafe_dma = yes */
 /* vms: 2 */
 /* time: 1500 */
-/* Two VMs with a virtual function each of one card: its ids, its registers and nobody else's. No
- * driver has the physical function, so nothing can be sent. */
+/* Two VMs that each have a virtual function of one card: its ids are there, and its registers
+ * are those of no other VM. No driver has the physical function, so nothing can be sent. */
 #include "pci_rig.h"
 
 /* Intel 82576 virtual function, register set of VF drivers: free-running timer, mailbox memory. */

@@ -1,8 +1,9 @@
 /* only: tests/system/test_iommu.py */
-/* A VM whose device reaches for what the VM does not have: QEMU's device for exercises, told so
- * directly (device=edu: write or read at=, or interrupt by a word written to at=), or a network
- * card by its ring (device=ring) or by a descriptor in it (device=frame). If it is not stopped
- * for that it counts what of its own memory still can be reached. */
+/* A VM whose device accesses memory that the VM does not have. It is QEMU's device for
+ * exercises, which is told so directly (device=edu: write or read at=, or interrupt by a word
+ * written to at=), or a network card, by its ring (device=ring) or by a descriptor in that
+ * (device=frame). If the VM is not stopped for that, it counts how much of its own memory can
+ * still be reached. */
 #include "net_rig.h"
 
 #define EDU_SOURCE  0x80
@@ -23,7 +24,7 @@ static void edu_copy(u64 from, u64 to, u64 bytes, u32 command) {
     while (*(volatile u64 *)(edu + EDU_COMMAND) & 1) sleep_ns(NS_PER_MS);
 }
 
-/* Its buffer there and back again. */
+/* Copies the buffer of the device there and back again. */
 static bool edu_reaches(u64 *page, u64 value) {
     *page = value;
     edu_copy((u64)page + pci.dma_offset, EDU_BUFFER, 8, 0);

@@ -1,7 +1,8 @@
 /* only: tests/system/test_iommu.py */
 /* A back end (vm=2) whose device, QEMU's for exercises, copies into the RAM of its front end
- * (vm=1); and goes on, at the same address, when that has gone and another VM has its frames
- * (pci_late.c's heir), and once more after the back end has unmapped it. */
+ * (vm=1). The device goes on at the same address when the front end has ended and another VM
+ * (pci_late.c with role=heir) has its frames, and once more after the back end has unmapped the
+ * window. The heir must never see that. */
 #include "dev_rig.h"
 #include "pci_rig.h"
 

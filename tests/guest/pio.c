@@ -1,6 +1,6 @@
 /* time: 6000 */
-/* All ports, by byte, word and doubleword: those that nobody claims read as ones and drop what
- * is written, also where an access spans two devices; PCI configuration is not there at all. */
+/* All ports, by byte, word and doubleword. Those of no device read as ones and ignore what is
+ * written, even if an access spans two devices. Configuration space of PCI is not there at all. */
 #include <guest/guest.h>
 #include <guest/test.h>
 #include <takt/io.h>
@@ -9,7 +9,7 @@ static bool near(u32 port, u32 device, u32 size) {
     return port + 3 >= device && port < device + size;
 }
 
-/* Those of the VM's devices, and what an access of four bytes before them touches. */
+/* The ports of the VM's devices, and those from which an access of four bytes reaches them. */
 static bool is_device(u32 port) {
     return near(port, TAKT_UART_PORT, 8) || near(port, TAKT_DEBUGCON_PORT, 1) ||
            near(port, TAKT_DEBUG_EXIT_PORT, 4);

@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* TAKT_HC_POLL: what is pending already, time-outs, an event or an interrupt that comes while it
- * sleeps, deadlines past and far away. */
+/* The hypercall TAKT_HC_POLL: an event that is pending already, time-outs, an event or an
+ * interrupt that comes while the vCPU sleeps, and deadlines that are past or far away. */
 #include <guest/event.h>
 #include <guest/lapic.h>
 #include <guest/test.h>
@@ -11,7 +11,7 @@
 static int port_a, port_b;
 static int result;
 
-/* From a vCPU that the port is not bound to. */
+/* Polls on a vCPU to which the port is not bound. */
 static void polls(void *arg) { result = event_poll(port_a, 4 * NS_PER_S); }
 
 static void later(void *arg) {
@@ -21,7 +21,7 @@ static void later(void *arg) {
 
 static u32 interrupts, wrong;
 
-/* Each time with an interrupt behind it that has to wait. */
+/* Each time an interrupt comes behind it and has to wait. */
 static void calls(struct timer *t) {
     interrupts++;
     for (u32 i = 0; i < 20; i++) {

@@ -1,4 +1,5 @@
-/* Event ports: out of range, closed, unbound, bound by somebody else, more than there are. */
+/* Event ports that are out of range, closed, not bound, or bound by another VM, and more than
+ * there are. Each is an error. */
 #include <guest/event.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>

@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* Real-mode and 32-bit code on a vCPU that a SIPI started: I/O, CPUID, a far call, an interrupt
- * through the real-mode table, hypercalls (#UD there), then protected mode, hypercalls there,
- * and back. */
+ * through the real-mode table, hypercalls (which are #UD there), then protected mode, hypercalls
+ * there, and back. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>

@@ -3,9 +3,9 @@
 /* cpus: 0 */
 /* time: 1500 */
 /* memory: 4 */
-/* Four vCPUs of two VMs take turns on one pCPU; each fills every register that a guest can
- * change with values of its own (docs/virt.md has the list), lets the others run, and finds its
- * values again. */
+/* Four vCPUs of two VMs take turns on one pCPU. Each fills every register that a guest can
+ * change (docs/virt.md has the list) with values of its own, lets the others run, and must find
+ * its values again. A register that is not switched would leak the data of one VM to another. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -23,7 +23,7 @@ struct regs {
 
 static u32 seed;
 
-/* Load the GPRs from RDI, give way by TAKT_HC_YIELD, store them. */
+/* Loads the GPRs from where RDI points to, yields by TAKT_HC_YIELD, and stores them. */
 __asm__(
     ".pushsection .text\n"
     ".macro GPRS op\n"

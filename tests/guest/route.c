@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 800 */
-/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes
- * them, as the VM's `route` says (fixed, if nothing). */
+/* Events are bound to vCPU 0, which sleeps, while vCPU 1 runs and sends them. Which of the two
+ * takes them depends on the VM's setting `route` (default: fixed). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/string.h>
@@ -37,7 +37,7 @@ static void on_event(u32 port, void *arg) {
     __atomic_add_fetch(&taken[this_vcpu()->id], 1, __ATOMIC_SEQ_CST);
 }
 
-/* Who took the vector, as the VM's route says. */
+/* Which vCPU took the vector, compared with the VM's route. */
 static void check_shares(const char *route) {
     bool right = taken[1] >= ROUNDS - ROUNDS / 8; /* running */
 

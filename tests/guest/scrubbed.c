@@ -1,6 +1,6 @@
 /* memory: 16 */
-/* All RAM that the image does not fill is zero at the start, and dirty at the end: whoever gets
- * it next finds it clean. */
+/* All RAM that the image does not fill is zero at the start. The guest fills it before it ends,
+ * so that the next VM shows whether it was scrubbed. */
 #include <guest/mem.h>
 #include <guest/test.h>
 

@@ -1,5 +1,6 @@
-/* 32-bit code in compatibility mode: NULL and read-only segments, limits, expand-down, for
- * memory and for string I/O. */
+/* 32-bit code in compatibility mode: NULL segments, read-only ones, limits, and segments that
+ * expand down, for accesses to memory and for string I/O. The hypervisor emulates the latter,
+ * and must refuse what the processor would. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>
@@ -11,7 +12,7 @@ static u64 gdt[16];
 static u32 word = 0x12345678;
 
 void c_es_read(void), c_es_ins(void), c_ss_push(void), c_fs_outs(void), c_es_write(void);
-/* EBX: what to load; ECX: an address. */
+/* EBX has the selector to load, ECX an address. */
 __asm__(".pushsection .text; .code32\n"
         "c_es_read: mov %ebx, %es; mov %es:(%ecx), %eax; ret\n"
         "c_es_write: mov %ebx, %es; mov %eax, %es:(%ecx); ret\n"

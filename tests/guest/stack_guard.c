@@ -15,7 +15,7 @@ static void nothing(void *arg) {}
 
 static void sum_up(void *arg) { *(unsigned *)arg += (unsigned)page_count_free(); }
 
-/* Stacks that were given back are ordinary memory, all of it mapped. */
+/* Stacks that were freed are ordinary memory again, and all of it is mapped. */
 static void check_reuse(void) {
     size_t before, pages = 4 * (PAGES + 1);
     unsigned sum = 0;
@@ -39,7 +39,7 @@ static int deep(int n) {
     return n ? deep(n - 1) + room[0] : 0;
 }
 
-/* One large variable, larger than the guard page: it may not be jumped over. */
+/* One variable that is larger than the guard page: it must not be jumped over. */
 static char wide(void) {
     volatile char room[3 * THREAD_STACK];
 

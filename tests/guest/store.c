@@ -1,5 +1,5 @@
-/* The store from a guest: what is there of its own, what it may and what not, watches,
- * transactions, values that are longer than the ring, a connection that it breaks itself. */
+/* The store as a guest sees it: its own part of the tree, what it may do and what not, watches,
+ * transactions, values that are longer than the ring, and a connection that it breaks itself. */
 #include <guest/mem.h>
 #include <guest/store.h>
 #include <guest/string.h>
@@ -105,7 +105,7 @@ static void transactions(void) {
     CHECK(writes(0, "request/weight", "0") == -EINVAL, "a weight of 0");
 }
 
-/* The page can be given again; what was watched still is. */
+/* The page can be given to the hypervisor again, and what was watched still is. */
 static void reconnects(void) {
     struct xs_page *other = page_alloc(1);
 

@@ -1,6 +1,7 @@
 /* time: 1500 */
-/* INS and OUTS: counts, directions, widths, overrides; a page fault in the middle leaves
- * registers that go on from there; a count without end is preempted. */
+/* INS and OUTS, which the hypervisor emulates: counts, directions, widths and overrides. A page
+ * fault in the middle leaves registers from which the instruction can go on. A count without end
+ * is preempted. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -64,8 +65,8 @@ static bool on_pf(struct trap_frame *f) {
     return true;
 }
 
-/* From the last bytes of a page into one that is not there; the handler brings it, and the rest
- * goes on. */
+/* INS from the last bytes of a page into one that is not there. The handler maps that, and the
+ * rest goes on. */
 static void fault_in_middle(void) {
     u8 *page = page_alloc(1);
     u64 to = VA + PAGE_SIZE - 5, n = 12;

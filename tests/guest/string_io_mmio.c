@@ -1,5 +1,5 @@
 /* expect: crashed */
-/* INS into a device's page: not a way that is emulated. */
+/* INS into the page of a device stops the VM: the hypervisor does not emulate it. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 

@@ -1,6 +1,6 @@
 /* expect: crashed */
 /* vcpus: 2 */
-/* A hardware task switch, which there is in 32-bit mode only: the VM is stopped. */
+/* A hardware task switch, which exists in 32-bit mode only, stops the VM. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -11,8 +11,8 @@
 
 extern char stub[], stub_end[];
 
-/* In real mode at PAGE: to protected mode, load TR, jump to the other task. The TSSs are at PAGE
- * + 0x200 and 0x300. */
+/* In real mode at PAGE: goes to protected mode, loads TR, and jumps to the other task. The TSSs
+ * are at PAGE + 0x200 and 0x300. */
 __asm__(
     ".pushsection .text\n"
     "stub: .code16\n"

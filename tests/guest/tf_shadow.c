@@ -1,4 +1,6 @@
-/* TF together with the shadows of STI and MOV SS and with ICEBP: no VM entry may fail of it. */
+/* The trap flag together with the interrupt shadows of STI and MOV SS, and with ICEBP. Some of
+ * these combinations are states that a VM entry refuses (SDM 3C 26.3.1.5), so the hypervisor
+ * must not pass them on. */
 #include <guest/test.h>
 #include <guest/trap.h>
 #include <guest/x86.h>

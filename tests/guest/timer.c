@@ -1,6 +1,6 @@
 /* time: 1500 */
-/* The LAPIC timer: one-shot, periodic, TSC deadline; small counts, dividers, changes while it
- * runs; masked and stopped. */
+/* The timer of the local APIC: one-shot, periodic, TSC deadline; small counts, dividers, changes
+ * while it runs; masked and stopped. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/time.h>
@@ -142,7 +142,7 @@ static void deadline(void) {
     CHECK(ticks == 0, "leaving deadline mode left it armed");
 }
 
-/* HLT sleeps until the interrupt, no less and not for ever. */
+/* HLT sleeps until the interrupt comes, not less long and not for ever. */
 static void halt(void) {
     u64 start;
 

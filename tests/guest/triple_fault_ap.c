@@ -1,6 +1,6 @@
 /* expect: crashed */
 /* vcpus: 2 */
-/* A triple fault of another vCPU stops the VM just the same. */
+/* A triple fault of another vCPU than the first stops the VM just the same. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>

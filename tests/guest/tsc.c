@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 2000 */
-/* The TSC never stops and never goes back: over HLT, sleeping, exits, writes to its MSR, and
- * from vCPU to vCPU; and it agrees with the hypervisor's clock. */
+/* The TSC never stops and never goes back: over HLT, sleeping, exits and writes to its MSR, and
+ * from one vCPU to another. It agrees with the hypervisor's clock. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -9,7 +9,7 @@
 static u64 last, backwards, worst;
 static volatile u64 turn;
 
-/* Two vCPUs pass a reading to and fro; each must find the other's in its past. */
+/* Two vCPUs pass a reading to and fro, and each must find that the other's is in its past. */
 static void relay(void *arg) {
     u64 me = (u64)arg;
 
@@ -28,8 +28,8 @@ static void relay(void *arg) {
     }
 }
 
-/* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may lose its CPU
- * anywhere. */
+/* Two readings of the hypervisor's clock, each between two of the TSC, because the vCPU may lose
+ * its CPU at any point. */
 static void against_hypervisor(void) {
     u64 t[4], ns[2], least, most;
 

@@ -21,7 +21,7 @@ static inline u64 vf_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 
 static inline void relax(void) { sleep_ns(NS_PER_MS); }
 
-/* Its driver, set up (again). */
+/* Sets the function's driver up, or does so again. */
 static inline void vf_open(void) {
     static const struct device_env env = { vf_dma_addr, time_ns, relax };
     static void *memory;
@@ -33,7 +33,7 @@ static inline void vf_open(void) {
         if (i == 10) test_fatal("%s", nic.why);
 }
 
-/* Frames of ours that have come by now. */
+/* How many frames of ours have come by now. */
 static inline u32 vf_take(void) {
     const u8 *f;
     u32 n = 0;
@@ -46,7 +46,8 @@ static inline u32 vf_take(void) {
     return n;
 }
 
-/* A frame of ours to virtual function `to`, not kicked yet. False: there is no room. */
+/* Puts a frame of ours to virtual function `to` into the ring, and does not start sending.
+ * Returns false if there is no room. */
 static inline bool vf_put(u32 to) {
     u8 *f = nic_send_buffer(&nic.ring);
     u32 mine = nic.mac[3] >> 4 & 7;

@@ -1,6 +1,6 @@
 /* expect: crashed, in poke */
-/* A pointer into nowhere: no exception reaches the guest, so only the hypervisor can say where
- * it was. */
+/* The guest follows a pointer to where there is no RAM. No exception reaches it, so only the
+ * hypervisor can say where that was. */
 #include <guest/test.h>
 
 static __attribute__((noinline)) void poke(volatile u32 *p) { *p = 1; }

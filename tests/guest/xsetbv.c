@@ -1,4 +1,5 @@
-/* XSETBV: every illegal XCR0 is #GP, at CPL 3 always; legal ones are kept. */
+/* XSETBV: each illegal value of XCR0 is #GP (SDM 2A, XSETBV), and at CPL 3 every value is. Legal
+ * ones are kept. An illegal one that got through would make the hypervisor's own XSAVE fault. */
 #include <guest/test.h>
 #include <guest/trap.h>
 #include <guest/x86.h>
