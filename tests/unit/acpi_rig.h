@@ -1,4 +1,5 @@
-/* A made-up physical memory for tables of firmware. Each test that includes it is one program. */
+/* A physical memory with tables of firmware that the test makes up. Each test that includes this
+ * is one program. */
 #ifndef TESTS_ACPI_RIG_H
 #define TESTS_ACPI_RIG_H
 

@@ -1,6 +1,6 @@
-/* A block device for the page cache, in memory: with a cache of its own, that a crash loses; it
- * ends requests when and in what order the test says, and refuses what touches a bad block. Time
- * is the test's. */
+/* A block device in memory for tests of the page cache. It has a cache of its own, which is lost
+ * in a crash. It ends requests when and in the order that the test says, and refuses those that
+ * touch a bad block. The test sets the time. */
 #ifndef TESTS_CACHE_DISK_H
 #define TESTS_CACHE_DISK_H
 

@@ -1,5 +1,5 @@
-/* Counts the instructions of a call, one by one: with the trap flag set the CPU raises SIGTRAP
- * after each. */
+/* Counts the instructions of a call, one by one: while the trap flag is set the CPU raises
+ * SIGTRAP after each of them. */
 #ifndef COUNT_H
 #define COUNT_H
 

@@ -1,5 +1,5 @@
-/* Decodes lines "mode hexbytes" from standard input; tests/tools/test_decode.py compares with
- * binutils. */
+/* Reads lines "mode hexbytes" and prints what the MOV decoder makes of them.
+ * tests/tools/test_decode.py compares that with what binutils says. */
 #include <stdio.h>
 #include "vdev/decode.h"
 

@@ -1,4 +1,5 @@
-/* A driver and a back end in one process, joined as the hypervisor would join them. */
+/* The driver and the back end of a virtio device in one process, joined in the way in which the
+ * hypervisor would join them. */
 #ifndef TESTS_DEVICE_RIG_H
 #define TESTS_DEVICE_RIG_H
 

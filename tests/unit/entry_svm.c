@@ -1,4 +1,5 @@
-/* The checks of VMRUN: see entry_check.h. Where APM2 and KVM differ the stricter one counts. */
+/* The checks that VMRUN makes: see entry_check.h. Where APM2 and KVM differ, the stricter one
+ * counts. */
 #include "entry_check.h"
 #include "virt/vendor.h"
 

@@ -1,4 +1,5 @@
-/* A guest on the fake machine whose exits a test makes up. Included by the one source of a test. */
+/* A guest on the fake machine. The test makes up its exits. Included by the one source of a
+ * test. */
 #ifndef EXIT_RIG_H
 #define EXIT_RIG_H
 

@@ -1,4 +1,4 @@
-/* Hears what is written back to memory. */
+/* Notes which memory the hypervisor writes back from the caches. */
 #ifndef FAKE_CACHE_H
 #define FAKE_CACHE_H
 

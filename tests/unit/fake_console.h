@@ -1,5 +1,5 @@
-/* The console and the second serial port of tests: what is written is kept, what is typed goes
- * to the shell. */
+/* The console and the second serial port of tests. They keep what is written to them, and the
+ * shell gets what the test types. */
 #ifndef FAKE_CONSOLE_H
 #define FAKE_CONSOLE_H
 

@@ -1,4 +1,5 @@
-/* The instructions of x86/insn.h, which a process may not execute: what the test says instead. */
+/* Replaces x86/insn.h, whose instructions a process may not execute. The test says what they
+ * return. */
 #ifndef FAKE_INSN_H
 #define FAKE_INSN_H
 

@@ -1,5 +1,5 @@
-/* The log of unit tests and fuzzers: kept, for tests that ask what was said; printed with
- * TAKT_TEST_LOG set. */
+/* The log of unit tests and fuzzers. It is kept, so that a test can ask what was logged, and
+ * printed if TAKT_TEST_LOG is set. */
 #include "fake_log.h"
 
 #include <stdio.h>

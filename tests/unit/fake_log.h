@@ -6,7 +6,7 @@
 extern char fake_log_last[256];
 extern unsigned fake_log_lines;
 
-/* Is `text` in one of the last 64 lines? */
+/* Whether `text` is in one of the last 64 lines. */
 bool fake_log_said(const char *text);
 void fake_log_forget(void);
 

@@ -1,5 +1,6 @@
-/* The machine under VMs on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock
- * that stands still, work items, and a CPU vendor whose guests do what the test says. */
+/* The machine under VMs, on the host: two pCPUs (the test says which of them it is at the
+ * moment), 64 MiB of RAM, a clock that only the test moves, work items, and a CPU vendor whose
+ * guests do what the test says. */
 #ifndef FAKE_MACHINE_H
 #define FAKE_MACHINE_H
 

@@ -1,4 +1,5 @@
-/* Configuration space of made-up devices, and the interrupt controllers behind them. */
+/* Configuration space of devices that a test makes up, and the interrupt controllers behind
+ * them. */
 #ifndef FAKE_PCI_H
 #define FAKE_PCI_H
 

@@ -1,6 +1,6 @@
-/* A frame allocator for tests of hv/mm: first fit in 64 MiB, allocations can be made to fail,
- * and what is handed out is counted. Stands in for hv/mm/frame.c in the program that includes
- * it. */
+/* A frame allocator for tests of hv/mm. It takes the first place that fits in 64 MiB, can be
+ * told to fail, and counts what is in use. It replaces hv/mm/frame.c in the program that
+ * includes it. */
 #ifndef FRAME_MODEL_H
 #define FRAME_MODEL_H
 

@@ -1,4 +1,5 @@
-/* A machine with a network card 00:03.0, and a VM, "driver", that has asked for it. */
+/* A machine with a network card 00:03.0, and a VM called "driver" whose configuration asks for
+ * that card. */
 #ifndef TESTS_GIVE_RIG_H
 #define TESTS_GIVE_RIG_H
 

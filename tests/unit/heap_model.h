@@ -1,6 +1,6 @@
-/* A heap for tests of what allocates: libc's, so that sanitizers see every object; allocations
- * can be made to fail, and what is in use is counted. Stands in for hv/mm in the program that
- * includes it. */
+/* A heap for tests of code that allocates. It is that of libc, so that sanitizers see each
+ * object. It can be told to fail, and counts what is in use. It replaces hv/mm in the program
+ * that includes it. */
 #ifndef HEAP_MODEL_H
 #define HEAP_MODEL_H
 

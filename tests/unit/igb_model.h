@@ -1,7 +1,7 @@
-/* A made-up 82576 with its virtual functions, as far as their mailboxes, filters and interrupts
- * go: data sheet (2.63), chapter 8. Drivers that are included after this reach it by mmio_read32
- * and mmio_write32, the physical function at model_pf, virtual function n at model_vf[n]. Queues
- * are words that stay as they were written. */
+/* A model of an 82576 network card with its virtual functions: their mailboxes, filters and
+ * interrupts (data sheet 2.63, chapter 8). Drivers that are included after this reach it by
+ * mmio_read32 and mmio_write32, the physical function at model_pf and virtual function n at
+ * model_vf[n]. Registers of queues keep what was written to them and do nothing. */
 #ifndef TESTS_UNIT_IGB_MODEL_H
 #define TESTS_UNIT_IGB_MODEL_H
 
@@ -24,7 +24,8 @@ static void pf_poke(u32 at, u32 v) { *(u32 *)(model_pf + at) = v; }
 
 static u32 vf_peek(u32 n, u32 at) { return *(u32 *)(model_vf[n] + at); }
 
-/* The two sides of a mailbox share its bits "in use". */
+/* Sets or clears bits in the mailbox registers of both sides, because they share the bits that
+ * say who uses it. */
 static void mailbox_bits(u32 n, u32 pf, u32 vf, bool on) {
     u32 p = pf_peek(0xc00 + 4 * n), v = pf_peek(0xc40 + 4 * n);
 

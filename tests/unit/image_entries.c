@@ -1,6 +1,6 @@
-/* Checks each VMCS and each VMCB in a real boot. The image build/takt-checked.elf is the
- * hypervisor as it is, but the linker (ld --wrap) leads its calls of vmx_enter() and svm_enter()
- * through this file. */
+/* Checks each VMCS and each VMCB in a real boot. The image build/takt-checked.elf is the same
+ * hypervisor, but the linker (ld --wrap) leads its calls of vmx_enter() and svm_enter() through
+ * this file. */
 #include "entry_check.h"
 #include "lib/printf.h"
 #include "mm/frame.h"

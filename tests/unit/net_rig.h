@@ -1,4 +1,4 @@
-/* One connection of the stack's, with the peer of net_wire.h at its other end. */
+/* One connection of the network stack, with the peer of net_wire.h at its other end. */
 #ifndef TESTS_NET_RIG_H
 #define TESTS_NET_RIG_H
 

@@ -1,5 +1,5 @@
-/* A wire for the network stack, and a TCP peer at its other end that does what a test tells it
- * to. Time is the test's. */
+/* A wire for the network stack, and at its other end a TCP peer that does what the test tells it
+ * to. The test sets the time. */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 

@@ -1,6 +1,7 @@
-/* What made-up network cards of Intel's have in common, from the 8254x to the 82576: registers
- * in memory, two rings of descriptors of 16 bytes, and a wire. Drivers that are included after
- * this reach the registers by model_read() and model_write(), which are the test's. */
+/* What the models of Intel's network cards have in common, from the 8254x to the 82576:
+ * registers in memory, two rings of descriptors of 16 bytes, and a wire. Drivers that are
+ * included after this reach the registers by model_read() and model_write(), which the test
+ * defines. */
 #ifndef TESTS_NIC_RIG_H
 #define TESTS_NIC_RIG_H
 

@@ -1,5 +1,5 @@
-/* A made-up NVMe controller with a disk, and the driver, which reaches its registers through the
- * functions below. For the one test that includes it. */
+/* A model of an NVMe controller with a disk. It includes the driver, which reaches the registers
+ * of the model through the functions below. For the one test that includes it. */
 #ifndef TESTS_NVME_MODEL_H
 #define TESTS_NVME_MODEL_H
 

@@ -1,5 +1,5 @@
-/* A front end's memory on the host, as the back end's window shows it: drivers take their pages
- * from here, and the "guest-physical" address of a byte is where it lies in the arena. */
+/* The memory of a front end on the host, as the back end sees it in its window. Drivers take
+ * their pages from here, and the "guest-physical" address of a byte is its address in the arena. */
 #ifndef TESTS_RING_RIG_H
 #define TESTS_RING_RIG_H
 

@@ -1,5 +1,5 @@
-/* What the tests of the scheduler share: CMocka, the simulation, and the words that their
- * scenarios are told in. */
+/* What the tests of the scheduler share: CMocka, the simulation, and short words for what their
+ * VMs do. */
 #ifndef SCHED_RIG_H
 #define SCHED_RIG_H
 

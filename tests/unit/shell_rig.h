@@ -1,5 +1,5 @@
-/* The shell on the fake machine: real VMs, real scheduler, a console of memory. Included by the
- * one source of a test or fuzzer. */
+/* The shell on the fake machine, with real VMs, the real scheduler, and a console in memory.
+ * Included by the one source of a test or fuzzer. */
 #ifndef SHELL_RIG_H
 #define SHELL_RIG_H
 
@@ -12,7 +12,8 @@
 #include "sched/policy.h"
 #include "shell/shell.h"
 
-/* Lets `ns` pass: the two pCPUs and their timers come along every millisecond at most. */
+/* Lets `ns` pass, in steps of a millisecond at most. In each step both pCPUs and their timers
+ * get their turn. */
 static inline void rig_run(u64 ns) {
     u64 end = fake_now + ns;
 
@@ -29,8 +30,8 @@ static inline void rig_run(u64 ns) {
     }
 }
 
-/* Types a line and gives back what came up to the next prompt, without the echo. Valid until the
- * next. */
+/* Types a line. Returns what the shell answers up to its next prompt, without the echo. The text
+ * is valid until the next call. */
 static inline const char *rig_say(const char *line) {
     char *nl;
 

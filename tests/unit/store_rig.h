@@ -1,5 +1,5 @@
-/* The store with an administrator and some VMs, for tests. Payloads are written as XenStore's
- * documentation writes them: a bar is a zero byte. */
+/* The store with an administrator and some VMs, for tests. Payloads are written as in XenStore's
+ * documentation: a bar stands for a zero byte. */
 #ifndef STORE_RIG_H
 #define STORE_RIG_H
 

@@ -1,5 +1,5 @@
-/* Tables of steps: requests of several clients and the replies that must come, written as
- * XenStore's documentation writes payloads (store_rig.h). For CMocka programs. */
+/* Tables of steps: requests of several clients, and the replies that must come. Payloads are
+ * written as in XenStore's documentation (store_rig.h). For CMocka programs. */
 #ifndef STORE_STEPS_H
 #define STORE_STEPS_H
 

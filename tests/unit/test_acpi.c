@@ -1,5 +1,6 @@
-/* ACPI tables in a made-up physical memory: good ones, and ones that lie. Those about power are in
- * test_fadt.c. */
+/* The parser of ACPI tables, with a physical memory that the test makes up: good tables, and
+ * tables that lie about lengths, counts and addresses. Firmware has such errors, and the parser
+ * runs before anything could report a crash. Tables about power are in test_fadt.c. */
 #include "acpi_rig.h"
 
 static u32 madt_at;

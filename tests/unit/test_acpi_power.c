@@ -1,5 +1,5 @@
-/* The registers by which ACPI switches a machine off and resets it: what is written, where, in
- * which order. The ports are the test's. */
+/* The registers by which ACPI switches a machine off and resets it: what is written to which of
+ * them, and in which order. The test plays the ports. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Multiboot2 information: what is believed, and what is refused. */
+/* What the boot loader says about the machine (Multiboot2): what the parser accepts, and what it
+ * refuses with a sentence. Also the set of memory ranges that comes of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

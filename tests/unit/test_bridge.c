@@ -1,4 +1,5 @@
-/* The bridge, its links, and the words that say what they are like; in virtual time. */
+/* The network bridge of the driver domain, its links, and the options that describe a link
+ * (rate, delay, queue). Time is virtual, so rates and delays are checked exactly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

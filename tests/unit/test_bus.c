@@ -1,4 +1,5 @@
-/* The bus: who answers where, and nobody across an end. */
+/* The bus of virtual devices: which device answers at which address, and that an access across
+ * the end of a device goes nowhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

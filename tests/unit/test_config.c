@@ -1,4 +1,5 @@
-/* The configuration file: what it means, and what is said about a wrong one. */
+/* The configuration file: what each line means, and the sentence that an operator gets about a
+ * wrong one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* What is kept of a session for the next one: in a region of memory that outlives the "reset",
- * which is here a call of crashlog_open(). Then the same region, damaged. */
+/* The crash log keeps the end of a session for the next one, in a region of memory that outlives
+ * a reset. The test plays the reset by calling crashlog_open() again, and then damages the
+ * region: a log that cannot be trusted must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

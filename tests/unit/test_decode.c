@@ -1,5 +1,6 @@
-/* MOV decoder: encodings checked by hand against SDM 2A; tests/tools/test_decode.py adds
- * thousands that binutils takes apart. */
+/* The decoder of MOV instructions, with encodings that were checked by hand against SDM 2A.
+ * tests/tools/test_decode.py adds thousands that binutils decodes. A wrong length or operand
+ * would corrupt a register of the guest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* One modelled device under the disks of several VMs (drivers/disk_model.h), in virtual time. */
+/* One model of a disk device under the disks of several VMs (drivers/disk_model.h), in virtual
+ * time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

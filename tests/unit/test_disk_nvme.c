@@ -1,5 +1,6 @@
-/* Virtio block devices on ranges of a made-up NVMe controller's disk: driver, back end, store
- * and controller in one process. */
+/* Virtio block devices on ranges of the disk of a modelled NVMe controller. The driver, the back
+ * end, the store and the controller are in one process. A request must never touch a range that
+ * belongs to another VM. */
 #include "nvme_model.h"
 
 #include "device_rig.h"

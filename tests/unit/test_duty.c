@@ -1,4 +1,5 @@
-/* <guest/duty.h>: how much a VM that computes for a part of the time has left to do, and when. */
+/* <guest/duty.h>: how much a VM that computes for a part of the time has left to do, and until
+ * when. The guests and the simulation both use it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The driver of the 8254x against a made-up one, whose registers it reaches through the
- * functions below. */
+/* The driver of the 8254x network card. A model has the registers, which the driver reaches
+ * through the functions below. */
 #include <takt/errno.h>
 #include "nic_rig.h"
 

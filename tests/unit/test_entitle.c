@@ -1,4 +1,4 @@
-/* What top says that a vCPU is entitled to. */
+/* The share of a pCPU to which a vCPU is entitled, as the command top shows it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

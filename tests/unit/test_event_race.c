@@ -1,5 +1,6 @@
-/* Events with two real threads for pCPUs: one raises them, the other is the pCPU of the vCPU that
- * takes them. What they write to each other must arrive whole, and no wake may be lost. */
+/* Events, with two real threads that play pCPUs: one raises events, the other runs the vCPU that
+ * takes them. What they write to each other must arrive whole, and no wake may be lost: the vCPU
+ * would sleep for ever. */
 /* The hypervisor has a sched_yield of its own, by another name on the host (Makefile). */
 #pragma push_macro("sched_yield")
 #undef sched_yield

@@ -1,5 +1,5 @@
-/* Event channels: each call and each refusal, three VMs at once as threads, then a random walk of
- * them against a model. */
+/* Event channels: each call and each refusal, then three VMs at once as threads, then a random
+ * walk that is compared with a model. */
 #pragma push_macro("sched_yield") /* the hypervisor has one of its own */
 #undef sched_yield
 #include <pthread.h>

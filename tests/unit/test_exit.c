@@ -1,4 +1,5 @@
-/* Exit handlers: ports, MMIO, hypercalls and interrupts against their policies. */
+/* The handlers of exits by ports, MMIO, hypercalls and interrupts. Each has a policy for what a
+ * guest may do; these tests check both what is allowed and what is not. */
 #include <takt/errno.h>
 #include "exit_rig.h"
 #include "fake_log.h"

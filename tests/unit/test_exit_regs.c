@@ -1,4 +1,4 @@
-/* Exit handlers of what a guest sees of its CPU: CPUID, MSRs, control registers. */
+/* The handlers of exits by which a guest sees its CPU: CPUID, MSRs and control registers. */
 #include <takt/seed.h>
 #include "exit_rig.h"
 #include "x86/tsc.h"

@@ -1,4 +1,4 @@
-/* How the machine is switched off and reset: the FADT and the state S5 of ACPI. */
+/* The FADT and the state S5 of ACPI, which say how a machine is switched off and reset. */
 #include "acpi_rig.h"
 
 enum { FADT = 0x2000, DSDT = 0x4000, SSDT = 0x6000 };

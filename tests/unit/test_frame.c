@@ -1,4 +1,4 @@
-/* Frames and heap over an arena of the host's memory. */
+/* The allocators of frames and of the heap, over an arena of memory of the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Devices of the machine given to VMs: what is refused, what a VM gets, and that all of it is
- * taken back. */
+/* Devices of the machine that are given to VMs: which ones are refused, what a VM gets, and that
+ * all of it is taken back when the VM ends. */
 #include <string.h>
 #include <takt/device.h>
 #include <takt/errno.h>

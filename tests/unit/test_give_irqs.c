@@ -1,4 +1,5 @@
-/* Interrupts of devices that VMs have: lines, messages, and storms of them. */
+/* Interrupts of devices that VMs have: lines, messages, and storms of them, which must not stop
+ * the machine. */
 #include <stdlib.h>
 #include <string.h>
 #include <takt/errno.h>

@@ -1,4 +1,5 @@
-/* Virtual functions given to VMs, also to VMs that run, and taken away; the reset of their card. */
+/* Virtual functions are given to VMs, even while these run, and are taken away. Also the reset
+ * of the card that has them. */
 #include <string.h>
 #include <takt/device.h>
 #include <takt/errno.h>

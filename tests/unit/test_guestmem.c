@@ -38,8 +38,8 @@ static void test_memory_runs_out(void **state) {
     assert_int_equal(model_in_use, 0);
 }
 
-/* For devices that know nothing of pages: one piece, below the limit, and nothing is lost of its
- * rest. */
+/* Memory of a guest for devices that know nothing of pages: one piece, below a limit, and no
+ * frame of the rest is lost. */
 static void test_in_one_piece(void **state) {
     struct guestmem m;
 

@@ -1,5 +1,6 @@
-/* The guest's page tables walked in software, its instructions found, skipped and measured,
- * faults folded. */
+/* The walk through the guest's page tables in software. By it the hypervisor finds an
+ * instruction that it has to emulate or to skip, and its length. A second fault in a first one
+ * becomes a double fault, as in the processor. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -19,8 +19,8 @@ static void test_percentiles(void **state) {
     assert_int_equal(h.max, 0);
 }
 
-/* Every bucket's edge: a single sample comes back exactly (capped by the maximum), and never
- * below itself. */
+/* Histograms, at the edge of each bucket: a single sample is reported exactly (limited by the
+ * maximum), and no percentile is below its sample. */
 static void test_single_values(void **state) {
     static struct hist h;
 

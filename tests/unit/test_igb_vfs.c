@@ -1,5 +1,5 @@
-/* What the physical function of an 82576 gives its virtual ones, and what not, against a made-up
- * card. */
+/* What the driver of the physical function of an 82576 grants to its virtual functions, and what
+ * it refuses. A model plays the card. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The driver of a virtual function of the 82576, with the physical function's on the other side
- * of a made-up card. */
+/* The driver of a virtual function of the 82576. A model plays the card, and the real driver of
+ * the physical function answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

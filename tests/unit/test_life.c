@@ -1,4 +1,5 @@
-/* Making and destroying VMs, on the fake machine: no frame and no byte of the heap is lost. */
+/* VMs are made and destroyed on the fake machine, in each state and with each allocation
+ * failing. No frame and no byte of the heap may be lost, since a machine runs for months. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What is typed at the shell: the words of a line, and the line editor. */
+/* The line editor of the shell, and how a line is split into words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

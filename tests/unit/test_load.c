@@ -1,4 +1,5 @@
-/* Guest images, good ones and liars: each lie refuses that image with its sentence. */
+/* The loader of guest images: good images, and images that lie about a size, an offset or an
+ * address. Each of these must be refused with the sentence that says what is wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Configuration space as VMs see it: each register is told of, emulated or refused, one can be
- * written. */
+/* The configuration space of a device as its VM sees it: each register can be read, is emulated,
+ * or is refused; only COMMAND can be written, and only some of its bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The MP table, a good one and ones that lie. */
+/* The MP table, which lists CPUs where firmware has no ACPI: a good one, and ones that lie. */
 #include "acpi_rig.h"
 
 #define MP 0x3000u

@@ -1,4 +1,5 @@
-/* The checksum that lwIP is given, against RFC 1071 word by word: any length, any alignment. */
+/* The checksum that lwIP uses, compared with RFC 1071 computed word by word, for any length and
+ * any alignment. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Sockets: threads beside the bottom half, sending, how connections begin and end, and what
- * there is for all of them. */
+/* Sockets: threads beside the bottom half, sending, how connections begin and end, and the
+ * limits that all sockets share. */
 #include <string.h>
 #include "net_rig.h"
 

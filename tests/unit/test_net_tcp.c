@@ -1,5 +1,5 @@
-/* The TCP receive path (netstack/): ownership, the backlog, early acknowledgements, against a
- * scripted peer. */
+/* The path by which TCP data is received (netstack/): which thread owns a socket, the backlog,
+ * and early acknowledgements. The peer follows a script. */
 #include <string.h>
 #include "net_rig.h"
 #include <netstack/lwip_private.h>

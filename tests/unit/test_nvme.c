@@ -1,4 +1,5 @@
-/* The driver of NVMe controllers against a made-up one, which may be broken in many ways. */
+/* The driver of NVMe controllers. A model plays the controller, and can be broken in many ways:
+ * the driver must report each and never wait for ever. */
 #include "nvme_model.h"
 
 #define BUFFERS 130u

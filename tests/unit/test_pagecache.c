@@ -1,4 +1,5 @@
-/* The page cache: what is written when, what a reader waits for, and what an error does. */
+/* The page cache of the guest library: when it writes what, for what a reader waits, and what an
+ * error does. */
 #include "cache_disk.h"
 
 #define MS NS_PER_MS

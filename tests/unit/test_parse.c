@@ -1,4 +1,4 @@
-/* Text to values: units, shares, CPU lists, consoles. */
+/* How text becomes values: units, shares, lists of CPUs, names of consoles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Finding PCI devices: good ones, and configuration space that lies. */
+/* How PCI devices are found: good ones, and ones whose configuration space lies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

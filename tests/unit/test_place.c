@@ -1,5 +1,5 @@
-/* Where CPUs are by their APIC ids, in which order they are numbered, and which features of a
- * CPU cannot be trusted. */
+/* Where CPUs are (socket, core, thread) by their APIC ids, in which order they are numbered, and
+ * which features of a CPU cannot be trusted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* How a session ends, as the next boot is told: each way of ending the machine notes it in the
- * crash log before the machine is gone. The ports are the test's; the first access to one is
- * where the machine goes. */
+/* How a session ends, as the next boot tells it: each way to end the machine notes itself in the
+ * crash log before the machine is gone. The test plays the ports; with the first access to one
+ * of them the machine is gone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What a machine is told that has no use for Takt, over CPUs that are made up here. Those of
- * real machines are in tests/machines/. */
+/* What Takt says to a machine on which it cannot run. The CPUs are made up here; those of real
+ * machines are in tests/machines/. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Formatted output against libc's, and the image's own string functions. */
+/* Formatted output, compared with that of libc, and the image's own string functions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

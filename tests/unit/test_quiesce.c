@@ -1,5 +1,5 @@
-/* Devices that firmware left masters of the bus: which of them have to stop, and which firmware
- * still needs. */
+/* Devices that firmware left as masters of the bus: which of them have to stop before Takt uses
+ * the memory, and which firmware still needs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Anticipatory boost: its levels, and who goes first by them. The other policies are in
- * test_sched_credit.c. */
+/* Anticipatory boost: its levels, and which vCPU goes first by them. The other policies of boost
+ * are in test_sched_credit.c. */
 #include "sched_rig.h"
 
 #define OFTEN ((struct sim_work){ .kind = WORK_WAKER, .period_ns = 2 * MS, .work_ns = 200 * US })

@@ -1,5 +1,5 @@
-/* Pools that change by themselves: turbo cores by load, VMs and pCPUs of the I/O pool by label
- * and load. */
+/* The governor, which changes pools by itself: the number of turbo cores follows the load, and
+ * the VMs and pCPUs of the pool for I/O follow labels and load. */
 #include "sched_rig.h"
 
 static struct sim_work duty(u32 percent) {

@@ -1,5 +1,6 @@
-/* The I/O monitor: thresholds, windows, smoothing and hysteresis to the event; what losing a
- * label does (A1); what lies gain; vSlicer's inference of the class; replay of labels. */
+/* The I/O monitor, which labels VMs as I/O-intensive. Its thresholds, windows, smoothing and
+ * hysteresis are checked to the single event. Then: what a VM loses with its label (A1), what a
+ * VM gains that lies, how vSlicer infers the class of a VM, and the replay of labels. */
 #include "sched_rig.h"
 
 static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }

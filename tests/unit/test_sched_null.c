@@ -1,4 +1,5 @@
-/* null (N1) and its option sleepless (N2). */
+/* The policy null, which gives each vCPU a pCPU of its own (N1), and its option `sleepless`
+ * (N2). */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {

@@ -1,5 +1,5 @@
-/* Administration: pools, pCPUs, VMs, parameters: what is refused, and that what fails changes
- * nothing. */
+/* The administration of pools, pCPUs, VMs and parameters: what is refused, and that a call that
+ * fails changes nothing. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus, u32 in_pool) {

@@ -1,5 +1,5 @@
-/* What holds for every policy (P1 to P6, X1), over random scenarios; recording and replaying
- * them. */
+/* What must hold for each policy (P1 to P6, X1), in random scenarios with random parameters; and
+ * that a recording of each replays the same. */
 #include "sched/core.h"
 #include "sched_rig.h"
 

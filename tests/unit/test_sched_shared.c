@@ -1,5 +1,5 @@
-/* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over
- * random pools (S1, S2, A1). */
+/* Shared credit and ACA: the worked examples of the paper as exact arithmetic, and their
+ * properties (S1, S2, A1) in random pools. */
 #include "sched_rig.h"
 
 #define CREDIT  CREDIT_XEN_UNIT
@@ -10,8 +10,8 @@ static struct sim_dom *vm[MAX_VMS];
 static struct credit_dom *dom(u32 i) { return credit_dom(&vm[i]->d); }
 static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s); }
 
-/* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep.
- * All others are hogs. */
+/* Makes n VMs of one vCPU. The first `io` are labelled I/O-intensive, and the first `inactive`
+ * of these sleep. All others are hogs. */
 static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const char *preset) {
     struct sched_pool *p = start_credit(cpus, 1, preset);
 
@@ -24,7 +24,8 @@ static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const c
     return p;
 }
 
-/* One pass from no credit and no balance: what each vCPU got. */
+/* Runs one accounting pass with no credit and no balance before it. got[i] is what each vCPU
+ * got. */
 static void pass(struct sched_pool *p, u32 n, i64 *got) {
     for (u32 i = 0; i < n; i++) vcpu(i)->credit = 0;
     credit_pool(p)->balance = 0;
@@ -108,7 +109,7 @@ static void test_capped_need(void **state) {
     sim_stop();
 }
 
-/* The table of mu: what an active vCPU gets without and with ACA. */
+/* The table of mu in the paper: what an active vCPU gets without ACA and with it. */
 static void test_aca_examples(void **state) {
     static const struct {
         u32 active_io, cpu, inactive_io;

@@ -1,4 +1,5 @@
-/* The policy that docs/writing-a-policy.md builds, labs/stride.c, in the simulation. */
+/* The policy that docs/writing-a-policy.md builds step by step, labs/stride.c, in the
+ * simulation. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {

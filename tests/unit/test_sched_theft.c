@@ -1,6 +1,7 @@
-/* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no
- * more than its share and a point over 10 s, under the default and every paper's policy on top
- * of it. Share is what it is entitled to of regular and turbo cores together. */
+/* Theft of service: a VM that sleeps at the right moments, or claims to be what it is not, gets
+ * no more than its share and one point over 10 s. That holds under the default policy and under
+ * that of each paper. The share is what the VM is entitled to of regular and turbo cores
+ * together. */
 #include "sched_rig.h"
 
 #define SECS  10
@@ -58,7 +59,8 @@ static const char *or_dash(const char *name) {
     return "-";
 }
 
-/* One pCPU, k hogs and it. The first evader, who is seldom asleep, has its share and no less. */
+/* One pCPU with k hogs and an evader. The first evader hardly ever sleeps, so it must also get
+ * no less than its share. */
 static void one_core(const struct policy *o, u32 e, u32 k) {
     struct sched_pool *p;
     struct sim_dom *d;
@@ -92,9 +94,9 @@ static void test_one_core(void **state) {
             for (u32 k = 1; k <= 3; k += 2) one_core(&policies[i], e, k);
 }
 
-/* A regular and a turbo core, n VMs that compute; one of them evades, or computes, on both. What
- * nobody else wants of the turbo core is there for the taking, and then all of its share. With
- * and without vSlicer. */
+/* A regular core and a turbo core, and n VMs that compute. One of them evades on both cores. If
+ * the others leave the turbo core alone, it may take all of that; if not, it gets its share.
+ * With and without vSlicer. */
 static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     static const char *const presets[] = { "hardened", "vslicer" };
     struct sim_work quick = evaders[e];

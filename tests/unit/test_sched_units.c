@@ -1,6 +1,6 @@
-/* credit_unit_us: credit in whole units, as Xen counts it (100 us), and to the ns. The presets
- * named after a Xen have its units. tests/models/ compares whole schedules; here is what must
- * hold of each charge and each grant. */
+/* The parameter credit_unit_us: credit in whole units of 100 us, as Xen counts it, or to the ns.
+ * Presets with the name of a Xen version have its units. tests/models/ compares whole schedules;
+ * this test checks each charge and each grant. */
 #include "sched_rig.h"
 
 #define UNIT CREDIT_XEN_UNIT

@@ -1,5 +1,5 @@
-/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a
- * request for micro-slices buys no CPU. */
+/* vSlicer: its schedules and bounds as the model has them (V1), what remains plain credit (V2),
+ * and that a VM gets no more CPU by asking for micro-slices. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
@@ -20,8 +20,8 @@ static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us,
     return d;
 }
 
-/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`.
- * Runs of one vCPU that follow each other are told apart by the slice. */
+/* Writes which VM ran for how long, as "L1:5 N1:30 ..." in ms, from the first time after `from`
+ * that NL 1 starts. L are the m latency-sensitive VMs, N the others. */
 static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
     u32 done = 0, first = m + 1;
     size_t at = 0;

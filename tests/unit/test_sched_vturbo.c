@@ -1,5 +1,5 @@
-/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness
- * over both pools (T1, T2), and that a turbo vCPU buys no CPU. */
+/* vTurbo: Table 1 of the paper as exact arithmetic and in the simulation, waits on a turbo core,
+ * fairness over both pools (T1, T2), and that a VM gets no more CPU by its turbo vCPU. */
 #include "sched_rig.h"
 
 static struct sched_pool *regular, *turbo;

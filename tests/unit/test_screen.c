@@ -1,5 +1,5 @@
-/* The keyboard's scan codes and controller, the terminal's escape sequences, and how the screen
- * draws it. */
+/* The scan codes and the controller of the keyboard, the escape sequences of the terminal, and
+ * how the screen draws it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* <takt/seed.h> and <guest/phase.h>: numbers that hypervisor, guests and simulation compute
- * alike. */
+/* <takt/seed.h> and <guest/phase.h>: random numbers that the hypervisor, the guests and the
+ * simulation must compute alike, so that one seed means the same experiment everywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What a person sees of the shell: tables that fit a terminal of 80 columns, and texts that explain
- * themselves. */
+/* What a person sees of the shell: tables that fit a terminal of 80 columns, and texts that
+ * explain themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Configuration space by made-up ports and windows of memory: whose window is believed, and
- * where a read or a write goes. */
+/* Access to configuration space by ports and by windows of memory, both made up here: which
+ * window is believed, and where a read or a write goes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

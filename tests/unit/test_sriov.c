@@ -1,4 +1,5 @@
-/* Virtual functions: how they are enabled and where they are, and machines where they cannot be. */
+/* Virtual functions: how they are enabled, where their registers are, and machines on which they
+ * cannot be enabled. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

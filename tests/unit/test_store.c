@@ -1,5 +1,5 @@
-/* The store: what XenStore's documentation says of each operation, case by case; quotas; what a
- * client can learn of another. */
+/* The store: what XenStore's documentation says of each operation, case by case; quotas; and
+ * what a client can learn of another one. */
 #include "store_steps.h"
 
 static void test_values(void **state) {

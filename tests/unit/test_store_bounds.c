@@ -1,6 +1,6 @@
-/* What the store may cost: instructions of single calls and visits of the image's own code,
- * counted one by one, among few nodes and many, and with what clients can pile up; what takes
- * longer goes in parts; what an open transaction holds. */
+/* What the store may cost: the instructions of single calls and visits, counted one by one in
+ * the code of the image, with few nodes and with many, and with everything that clients can pile
+ * up. What takes longer is done in parts. Also what an open transaction holds. */
 #include "count.h"
 #define HEAP_MODEL_H /* but the image's own heap */
 #include "mm/frame.h"

@@ -1,4 +1,4 @@
-/* The store's connections: packets and rings, good and bad, in every state of a client. */
+/* The connections of the store: packets and rings, good and bad, in each state of a client. */
 #include "store_steps.h"
 
 static struct xs_page page[RIG_VMS];

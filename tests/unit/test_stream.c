@@ -1,4 +1,4 @@
-/* The trace stream's frames; tests/tools/test_trace.py reads them as the tools do. */
+/* The frames of the trace stream. tests/tools/test_trace.py reads them as the tools do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Trace rings: order, loss, a reader beside a writer, counters. */
+/* Trace rings: the order of records, how a loss is told, a reader beside a writer; and counters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What the trap code does to the frame of what it interrupted. */
+/* What the trap code does to the frame of the code that was interrupted. */
 #include <asm/prctl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* The TSC's rate as CPUID says it, and as a measurement confirms it or not. */
+/* The rate of the TSC as CPUID says it, and whether a measurement confirms it. All times of the
+ * hypervisor depend on it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The driver of a virtio block device and its back end, a disk in memory with a model of its
- * speed; in virtual time. */
+/* The driver of a virtio block device and its back end, on a disk in memory with a model of its
+ * speed, in virtual time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

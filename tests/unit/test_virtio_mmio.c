@@ -1,4 +1,4 @@
-/* The registers of a virtio device: what a driver may do, and that nothing else does anything. */
+/* The registers of a virtio device: what a driver may do, and that everything else does nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

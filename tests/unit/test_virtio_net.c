@@ -1,4 +1,4 @@
-/* Drivers of virtio network devices and their back ends, through the bridge, in one process. */
+/* Drivers of virtio network devices and their back ends, joined by the bridge, in one process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -312,7 +312,7 @@ static void broken_rings_stop(void **state) {
     }
 }
 
-/* What the back end must not do to the driver. */
+/* What a back end must not be able to do to the driver. */
 static void driver_is_careful(void **state) {
     static const u32 lengths[] = { 5, 4000, 72, 72, 72 }; /* too short, too long, good */
     struct virtio_net_frame f;

@@ -1,4 +1,4 @@
-/* The virtual LAPIC: each register, each rule of delivery, the timer in virtual time. */
+/* The virtual local APIC: each register, each rule of delivery, and the timer in virtual time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The two sides of a split ring against each other, and the back end's side against hostile
- * memory. */
+/* The two sides of a split virtio ring against each other, and the side of the back end against
+ * memory that a hostile front end has filled. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -232,7 +232,7 @@ static void front_refuses(void **state) {
     assert_int_equal(front.nr_free, 4);
 }
 
-/* What a back end may write wrongly into the used ring. */
+/* What a back end may write wrongly into the used ring: the front end must notice it and stop. */
 static void front_survives_the_back(void **state) {
     static const struct {
         u32 id;

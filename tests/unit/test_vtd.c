@@ -1,5 +1,5 @@
-/* VT-d against a made-up unit: what devices reach, whom they interrupt, and what is said of
- * those that go wild. */
+/* The VT-d driver with a model of the unit: what memory devices reach, which vCPUs they
+ * interrupt, and what the operator is told of devices that try to do more. */
 #include "vtd_model.h"
 
 #include "fake_log.h"
@@ -249,7 +249,7 @@ static void test_a_domain(void **state) {
     assert_int_equal(frame_free_count(), left);
 }
 
-/* Every form of tables that a unit may want. */
+/* Each form of tables that a unit may want. */
 static void test_forms(void **state) {
     static const u64 caps[] = { MODEL_CAP, MODEL_CAP & ~CAP_2M, MODEL_CAP & ~CAP_LEVELS_4,
                                 MODEL_CAP | CAP_CACHING };

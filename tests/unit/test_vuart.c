@@ -1,4 +1,4 @@
-/* The console ring and the 16550 in front of it. */
+/* The ring of a console, and the virtual 16550 in front of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

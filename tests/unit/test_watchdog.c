@@ -1,5 +1,5 @@
-/* The watchdog: the firmware's table WDAT, good ones and ones that lie, and the TCO timer of a
- * model of ICH9. Registers are the test's. */
+/* The watchdog: the table WDAT of firmware, good ones and ones that lie, and the TCO timer of a
+ * modelled ICH9. The test plays the registers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,8 @@
-/* A 16550 at COM1 as real ones are: 16 bytes each way, a byte takes its time on the line, what
- * nobody reads in time is lost, and the transmitter may stall (as behind a BMC that is busy). Each
- * access takes a microsecond of fake_now, as on an LPC bus. The driver comes along and reaches the
- * model's ports. For the one source that includes it. */
+/* A model of a 16550 at COM1 that behaves as real ones do: it holds 16 bytes in each direction,
+ * a byte takes its time on the line, a byte that is not read in time is lost, and the
+ * transmitter may stall, as behind a BMC that is busy. Each access takes a microsecond of
+ * fake_now, as on an LPC bus. The driver is included here and reaches the ports of the model.
+ * For the one source that includes it. */
 #ifndef TESTS_UART_MODEL_H
 #define TESTS_UART_MODEL_H
 

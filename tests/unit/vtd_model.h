@@ -1,6 +1,7 @@
-/* A made-up VT-d unit, and the driver, which reaches its registers through the functions below.
- * It caches whatever it may, for ever, and sees of memory only what was written back: so what is
- * not flushed shows. For the one test that includes it. */
+/* A model of a VT-d unit. It includes the driver, which reaches the registers of the model
+ * through the functions below. The model caches everything that a unit may cache, for ever, and
+ * sees only what was written back to memory: so a missing flush shows. For the one test that
+ * includes it. */
 #ifndef TESTS_VTD_MODEL_H
 #define TESTS_VTD_MODEL_H
 
@@ -236,7 +237,7 @@ static u32 model_walk(struct model_unit *m, u32 source, u64 gpa, struct model_pa
     return 0;
 }
 
-/* Where a device's access comes out; HPA_NONE: it does not. */
+/* Returns where a device's access arrives, or HPA_NONE if it is stopped. */
 static hpa_t model_dma(struct model_unit *m, u32 source, u64 gpa, bool write) {
     struct model_page page = { 0 };
     u32 reason;

@@ -1,6 +1,5 @@
-/* The source of the watchdog's driver, whose ports, work items and time are those of the one
- * test that includes this. The test defines model_in(), model_out(), mmio_map() and
- * smp_all_alive(). */
+/* Includes the source of the watchdog's driver. The one test that includes this defines the
+ * driver's ports, work items and time: model_in(), model_out(), mmio_map() and smp_all_alive(). */
 #ifndef TESTS_WATCHDOG_RIG_H
 #define TESTS_WATCHDOG_RIG_H
 
