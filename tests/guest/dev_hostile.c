@@ -144,7 +144,7 @@ static void third(void) {
             i64 want = nr == TAKT_HC_BACK_UNMAP ? -ENOENT : -EPERM, got;
 
             got = hypercall3(nr, handle, (u64)buffer, 0);
-            /* the front may have ended */
+            /* The front end may have ended. */
             CHECK(got == want || got == -ENOENT, "call %u gives %ld", nr, got);
             if (i == 0) CHECK(got == want, "call %u gives %ld", nr, got);
         }

@@ -106,7 +106,7 @@ static void back(void) {
         if (b.box->command == BREAK) break;
         back_irq(&b);
     }
-    /* fewer, if it looked before the event came, which then is one with the next */
+    /* There are fewer if it looked before an event came, which is then one with the next. */
     CHECK(events > 0 && events <= ROUNDS + 4 - first, "%u events for %u requests", events, ROUNDS);
     hypercall1(TAKT_HC_BACK_BROKEN, b.is.handle);
     while (back_state(&b, resets) == 0 && b.front.resets == resets) dev_await(b.port, "the reset");

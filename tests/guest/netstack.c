@@ -120,7 +120,7 @@ int main(void) {
     for (u32 i = 0; i < ROUNDS; i++) {
         u64 end = time_ns() + 4 * NS_PER_S;
 
-        /* the thread waits by then; else it may be on its way */
+        /* By then the thread waits. Without this it may still be on its way. */
         if (i & 1) sleep_ns(NS_PER_MS / 4);
         datagram(i);
         while (!__atomic_load_n(&out_len, __ATOMIC_ACQUIRE) && time_ns() < end)

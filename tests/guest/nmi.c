@@ -43,7 +43,7 @@ int main(void) {
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         if (!wait_for(i)) test_fatal("NMI %u did not arrive", i);
     }
-    /* two at once: the second waits, also if the vCPU does not run */
+    /* Of two at once the second one waits, even if the vCPU does not run. */
     for (u32 i = 1; i <= ROUNDS; i++) {
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         lapic_icr(1, ICR_NMI | ICR_ASSERT);

@@ -33,7 +33,7 @@ static bool on_db(struct trap_frame *f) {
 
 static void target(void *arg) {
     irq_disable();
-    /* there is none: #GP */
+    /* There is no such MSR, so each read is a #GP. */
     while (faults < FAULTS) __asm__ volatile("rdmsr" : : "c"(0x4fff) : "eax", "edx");
     done = true;
 }
@@ -49,9 +49,9 @@ int main(void) {
     exception_set_hook(EXC_DB, on_db);
     t = thread_start(1, "target", target, NULL);
     end = time_ns() + 2 * NS_PER_S;
-    /* at changing times, and one for each fault or */
+    /* Sends NMIs at changing times, and waits for a fault after each of them. */
     for (u32 i = 0, seen; !done && time_ns() < end; i++) {
-        /* so, as the target would get no further else */
+        /* Without this wait the target would only handle NMIs and get no further. */
         seen = faults;
         lapic_icr(1, ICR_NMI | ICR_ASSERT);
         while (faults == seen && !done && time_ns() < end) cpu_relax();

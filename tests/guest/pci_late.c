@@ -99,7 +99,7 @@ static int nic_heir(void) {
     pci_open(E1000_VENDOR | E1000_DEVICE << 16);
     sleep_ns(30 * NS_PER_MS);
     frames = mmio_read32(pci_registers() + GPRC);
-    /* some came between the end of that VM and that of its device's rights */
+    /* Some came after that VM had ended and before its device lost its rights. */
     CHECK(frames <= 10, "it received %u frames after its VM had ended", frames);
     return test_end("nothing came");
 }

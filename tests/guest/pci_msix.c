@@ -25,7 +25,7 @@ static bool await_second(u32 n) {
 
     while (__atomic_load_n(&seconds, __ATOMIC_SEQ_CST) < n && time_ns() < end)
         nap_until(time_ns() + NS_PER_MS);
-    /* it has causes of its own, but few */
+    /* The card has causes of its own, but few of them. */
     return seconds >= n && seconds < n + 4;
 }
 
@@ -77,7 +77,8 @@ int main(void) {
     CHECK(pci_interrupts < 150, "%u events of 50 messages",
           pci_interrupts); /* it has causes of its own, but few */
 
-    /* all of them by the second entry: nothing while that is masked, and then what was held */
+    /* All causes by the second entry: nothing comes while that is masked, and afterwards what
+     * was held back. */
     mmio_write32(regs + IVAR, IVAR_0 | 1 << 16);
     before = pci_interrupts;
     interrupt(regs);

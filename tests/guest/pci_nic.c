@@ -84,7 +84,7 @@ int main(void) {
     delay_ns(5 * NS_PER_MS);
     CHECK(pci_interrupts == held + 1, "it interrupts though its causes were taken");
 
-    /* a batch, each interrupt acknowledged */
+    /* A batch of frames, with each interrupt acknowledged. */
     for (u32 i = 0; i < 8; i++) send_arp();
     nic_send_kick(&nic.ring);
     for (u32 i = 1; answers < 10 && pci_await(held + 1 + i); i++) {

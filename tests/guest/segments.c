@@ -49,7 +49,7 @@ static void add_descriptors(void) {
 
     memcpy(gdt, this_vcpu()->gdt, sizeof(this_vcpu()->gdt));
     gdt[SEL_TEST >> 3] = 0x0040930000000000 | 0xfff; /* 4 KiB from 0 */
-    /* expand-down: valid from 1 MiB + 4 KiB on */
+    /* An expand-down segment, valid from 1 MiB + 4 KiB on. */
     gdt[(SEL_TEST >> 3) + 1] = 0x00c0970000000000 | 0x100;
     gdt[(SEL_TEST >> 3) + 2] = 0x00cf91000000ffff; /* read-only */
     gdt[(SEL_TEST >> 3) + 3] = 0x00cf13000000ffff; /* not present */

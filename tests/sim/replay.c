@@ -16,8 +16,8 @@ struct replay_dom {
 
 static struct replay_dom *doms[65536];
 
-/* arg[1] of an input is its number in the sequence of all, and arg[0] what kind it is, in which
- * pool. A decision has the number of its input. */
+/* In an input, arg[1] is its number in the sequence of all inputs, and arg[0] says of what kind
+ * it is and of which pool. A decision has the number of its input. */
 static u32 sequence(const struct trace_record *r) { return r->arg[1]; }
 static u32 kind_of(const struct trace_record *r) { return r->arg[0] & 0xff; }
 static u32 pool_of(const struct trace_record *r) { return r->arg[0] >> 8 & 0xff; }

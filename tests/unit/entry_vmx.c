@@ -19,9 +19,9 @@
 #define MSR_EXIT       0x48f
 #define MSR_ENTRY      0x490
 
-/* software interrupts of instructions without bytes may be injected */
+/* Software interrupts may be injected although their instructions have no bytes. */
 #define MISC_ZERO_LENGTH BIT(30)
-/* accessed and dirty flags, which bit 6 of the EPT pointer turns on */
+/* Accessed and dirty flags, which bit 6 of the EPT pointer turns on. */
 #define EPT_DIRTY  BIT(21)
 #define EPTP_DIRTY BIT(6)
 
@@ -82,7 +82,7 @@ static const char *execution(void) {
              "dirty flags that are not offered");
         RULE(!(eptp & 0xf80) && !(eptp >> entry_physbits()), "reserved bits of the EPT pointer");
     }
-    /* not checked, but consulted */
+    /* The CPU does not check these, but reads them. */
     get(VMCS_EXCEPTIONS);
     get(VMCS_PF_MASK);
     get(VMCS_PF_MATCH);

@@ -14,7 +14,7 @@ extern bool fake_console_held;
 extern char fake_uart_text[1 << 16];
 extern size_t fake_uart_len;
 extern bool fake_uart_there;
-/* asked for; then it goes on where fake_power_exit was set */
+/* Whether the machine was told to switch off. It then goes on where fake_power_exit was set. */
 extern bool fake_power_off, fake_rebooted;
 extern jmp_buf fake_power_exit;
 

@@ -27,9 +27,9 @@ void fake_machine(const char *policy);
 /* From now on VMs have these parts as well, which hv/passthrough defines. */
 void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci);
 void fake_cpu(u32 cpu); /* this_cpu() from now on */
-/* now_ns() from now on: it stands still, for a second or so of real time */
+/* What now_ns() returns from now on: it stands still, for a second or so of real time. */
 void fake_clock(u64 ns);
-/* runs all work items to their ends, without waiting for their times */
+/* Runs all work items to their ends, without waiting for their times. */
 void fake_work(void);
 void fake_work_resume(void); /* after a longjmp out of a step: its item goes on */
 void fake_work_due(void);    /* runs those whose time has come, until all wait for theirs */
@@ -42,7 +42,7 @@ extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 extern bool fake_kick_may_stay;
 /* What the others do while a pCPU halts. NULL: nothing. */
 extern void (*fake_meanwhile)(void);
-/* cpu_interrupt_self() was called. A test clears it. */
+/* Whether cpu_interrupt_self() was called. A test clears it. */
 extern bool fake_interrupted_self;
 extern u32 fake_kicks[FAKE_CPUS], fake_halts, fake_steps; /* steps of work items */
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
@@ -51,7 +51,8 @@ static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
  * module "null". */
 extern const struct module fake_image;
 struct config_vm fake_config(const char *name, u32 vcpus); /* 2 MiB */
-/* makes it; the caller puts the reference. NULL: fake_why */
+/* Makes the VM. The caller has to put the reference. Returns NULL if it fails, and fake_why says
+ * why. */
 struct vm *fake_vm(const struct config_vm *c);
 void fake_destroy(struct vm *vm); /* and the caller's reference */
 extern int fake_error;

@@ -40,7 +40,7 @@ u32 fake_get(const struct fake_pci *f, u32 at, u32 size);
 void fake_set(struct fake_pci *f, u32 at, u32 size, u32 v);
 void fake_pci_reset(void); /* no devices */
 
-/* what mmio_map gives; the n-th mapping is the n-th page */
+/* The memory that mmio_map returns: the n-th mapping is the n-th page. */
 extern u8 fake_registers[32 * PAGE_SIZE];
 extern u32 fake_mappings;
 

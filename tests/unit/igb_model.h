@@ -15,7 +15,8 @@ static u8 model_pf[0x20000], model_vf[MODEL_VFS][0x4000];
 static u32 model_in_reset;       /* so many reads of STATUS more */
 static u64 model_answers[8];     /* messages that the physical function sent to each */
 static void (*model_then)(void); /* happens once, after the next read of who asks or was reset */
-/* a virtual function that has the mailbox cannot be made to let go (as QEMU's) */
+/* Whether a virtual function keeps the mailbox although it is told to let go, as the one of QEMU
+ * does. */
 static bool model_keeps;
 
 static u32 pf_peek(u32 at) { return *(u32 *)(model_pf + at); }

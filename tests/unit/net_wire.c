@@ -121,7 +121,7 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_o
 }
 
 static u64 now(void *arg) { return wire_now; }
-/* who waits runs the bottom half, or a thread that never stops does */
+/* A thread that waits runs the bottom half itself, unless a thread runs that never stops. */
 static void kick(void *arg) {}
 static bool woke(unsigned event) {
     return __atomic_exchange_n(&woken[event], false, __ATOMIC_SEQ_CST);
@@ -199,7 +199,7 @@ void wire_start(enum net_model model, bool early_ack) {
 
         out_log = calloc(LOG, sizeof(*out_log));
         if (net_init(&config, &host)) abort();
-        /* an ARP request of the peer, from which the stack learns its address */
+        /* An ARP request of the peer, from which the stack learns its address. */
         memcpy(hello, mac_us, 6);
         memcpy(hello + 6, mac_peer, 6);
         put(hello + 12, 8, 0x0806000108000604);

@@ -31,7 +31,7 @@ extern unsigned wire_arps;
 
 void wire_start(enum net_model model, bool early_ack); /* also again; ARP is resolved afterwards */
 u64 wire_poll(void);                                   /* net_poll() until nothing is due */
-/* time passes, and net_poll() is called in it */
+/* Lets time pass, and calls net_poll() meanwhile. */
 void wire_pass(u64 ms);
 
 /* What has gone out since: oldest first; false if there is no more. Wrong ones fail in here. */

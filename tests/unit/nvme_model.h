@@ -81,7 +81,7 @@ static void model_post(u32 queue, u16 sq, u16 id, u16 status) {
     struct model_queue *q = &model.q[queue];
     struct model_completion *c = model_at(q->cq + 16 * q->cq_tail, 16);
 
-    /* never more than there is room for */
+    /* The driver must not submit more than the queue has room for. */
     assert_int_not_equal((q->cq_tail + 1) % q->size, q->cq_head);
     c->sq = sq;
     c->sq_head = (u16)q->sq_head;

@@ -120,7 +120,7 @@ static void test_reset(void **state) {
     acpi_reset();
     assert_string_equal(wrote, "cf9.1=6 ");
     assert_int_equal(waited, 100 * NS_PER_MS);
-    /* device 31, function 3, offset 0x4e */
+    /* Device 31, function 3, offset 0x4e. */
     begin((struct acpi_power){ .can_reset = true,
                                .reset_space = ACPI_SPACE_PCI,
                                .reset_address = 31ull << 32 | 3 << 16 | 0x4e,

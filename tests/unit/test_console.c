@@ -96,10 +96,10 @@ const char fault_words[] = "none";
 
 int fault_inject(const char *what) { return -1; }
 
-/* at boot and in a panic; by the shell's terminal */
+/* These are called at boot and in a panic, and by the terminal of the shell. */
 static char on_screen[1 << 16], terminal_text[1 << 16];
 static bool has_screen = true, terminal_began;
-/* what hears of the keyboard; NULL: there is none */
+/* The function that gets what is typed at the keyboard, or NULL if there is no keyboard. */
 static void (*typed)(const char *s, unsigned n);
 static bool has_keyboard;
 
@@ -243,7 +243,7 @@ static void operator_gets_through(u32 vms, u64 limit) {
     lines = count(model.text + from, "chatty-");
     assert_in_range(lines, 20, 1000); /* the guests have their part of the line, too */
     assert_in_range(prompts, 1, lines + 2);
-    /* the log's other lines do not wait until the guests have ended */
+    /* Other lines of the log do not wait until the guests have ended theirs. */
     log_warn("a line of the hypervisor");
     run_until(from, "a line of the hypervisor", limit);
     assert_int_equal(console_dropped(), 0);
@@ -621,19 +621,19 @@ static void panic_after_a_stall(void **state) {
     log_err("PANIC: first");
     console_flush();
     assert_non_null(strstr(model.text + from, "PANIC: first"));
-    /* a line that is dead costs about a second, once */
+    /* A line that is dead costs about a second, once. */
     model_stall(FOREVER);
     began = fake_now;
     for (int i = 0; i < 30; i++) log_err("PANIC: unheard");
     console_flush();
     assert_in_range(fake_now - began, NS_PER_S, 2 * NS_PER_S);
-    /* and is tried again */
+    /* Then it is tried again. */
     model_stall(0);
     model.sent_at = fake_now;
     log_err("PANIC: after");
     console_flush();
     assert_non_null(strstr(model.text + from, "PANIC: after"));
-    /* with all patience, once it has moved */
+    /* It gets all patience once it has moved. */
     model_stall(300 * NS_PER_MS);
     log_err("PANIC: again");
     console_flush();

@@ -97,7 +97,7 @@ static void test_send(void **state) {
     assert_true(raised.other);
     assert_true(pending(1, b));
     assert_false(pending(0, a));
-    /* pending already: nothing more to say */
+    /* It is pending already, so there is nothing more to tell. */
     assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 15);
@@ -255,7 +255,7 @@ static void test_quota(void **state) {
     assert_int_equal(evtchn_close(&dom[0], 700), 0);
     assert_int_equal(evtchn_alloc(&dom[0], 2), 700);
     dom_fini(0);
-    /* dom[1]'s */
+    /* These ports belong to dom[1]. */
     assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port));
 }
 

@@ -120,7 +120,7 @@ static void test_mmio(void **state) {
     real_code("\x8b\x03", 2); /* mov eax, [ebx] */
     gpr[REG_RAX] = ~0ull;
     npf(0xfee00030, false);
-    /* and the upper half is clear */
+    /* The upper half is clear. */
     assert_int_equal(gpr[REG_RAX], vlapic_read(&v->lapic, 0x30, 0));
     assert_int_equal(v->virt.regs.rip, CODE + 2);
     real_code("\x89\x03", 2);
@@ -229,7 +229,7 @@ static void test_hc_pointers(void **state) {
         assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
         if (bad[i] != 0x1ff800) assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
     }
-    /* and nothing was written */
+    /* Nothing was written. */
     assert_int_equal(ring_get(&vm->console.out, (char[8]){ 0 }, 8), 0);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, BIT(32), 0), -EINVAL);
@@ -418,7 +418,7 @@ static void test_poll_traced(void **state) {
     fake_clock(2000);
     trace_mask = TRACE_CLASS_EVENT;
     assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 0, 0), 0);
-    /* still pending, but told already */
+    /* They are still pending, but the vCPU was told already. */
     assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 0, 0), 0);
     vm->events.shared->pending[0] = 0;
     evtchn_send(&vm->events, (u32)from[1], 1500);
@@ -685,7 +685,7 @@ static void test_unknown(void **state) {
     }
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HIDDEN }), EXC_UD);
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_RDPMC }), EXC_GP);
-    /* length 0: it was not to be read */
+    /* The length was 0, so it was not to be read. */
     vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_CPUID });
     assert_int_equal(vm->state, VM_CRASHED);
 }

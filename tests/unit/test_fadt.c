@@ -181,7 +181,7 @@ static void test_s5(void **state) {
         u8 a, b, n, bytes[16];
     } cases[] = {
         { true, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } }, /* as QEMU */
-        /* with its root */
+        /* A name with its root. */
         { true, 7, 7, 13, { 8, '\\', '_', 'S', '5', '_', 0x12, 6, 2, 10, 7, 10, 7 } },
         { true,
           5,
@@ -189,19 +189,19 @@ static void test_s5(void **state) {
           13,
           { 8, '_', 'S', '5', '_', 0x12, 0x40, 0, 4, 10, 5, 0, 0 } }, /* a length of 2 bytes */
         { true, 1, 1, 10, { 8, '_', 'S', '5', '_', 0x12, 4, 2, 1, 1 } },
-        /* another state */
+        /* The name of another state. */
         { false, 0, 0, 12, { 8, '_', 'S', '4', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
-        /* not its definition */
+        /* It is no definition of the name. */
         { false, 0, 0, 12, { 9, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
-        /* not a package */
+        /* What is defined is no package. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x11, 6, 4, 0, 0, 0, 0 } },
-        /* of one element */
+        /* The package has one element. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 3, 1, 0, 0, 0, 0 } },
         /* 8 has four bits */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 8, 0, 0 } },
-        /* an expression */
+        /* An element is an expression. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0xff, 0, 0 } },
-        /* cut, ever later */
+        /* The table is cut off, later each time. */
         { false, 0, 0, 5, { 8, '_', 'S', '5', '_' } },
         { false, 0, 0, 6, { 8, '_', 'S', '5', '_', 0x12 } },
         { false, 0, 0, 7, { 8, '_', 'S', '5', '_', 0x12, 6 } },

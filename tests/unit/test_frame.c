@@ -31,7 +31,8 @@ static void test_all_of_it(void **state) {
     while (n < ARRAY_SIZE(got) && (got[n] = frame_alloc(0)) != HPA_NONE) {
         assert_true(got[n] >= 0x100000 && got[n] + PAGE_SIZE <= ARENA + 0x100000);
         assert_false(got[n] >= 0x1000000 && got[n] < 0x1101000);
-        /* a frame given twice, or the bits, would show */
+        /* If a frame were given out twice, or the bits of the allocator were, it would show
+         * here. */
         memset(hpa_to_va(got[n]), 0x11, PAGE_SIZE);
         *(u64 *)hpa_to_va(got[n]) = n;
         n++;
@@ -67,7 +68,7 @@ static void test_below(void **state) {
         assert_true(got[n] + PAGE_SIZE <= 0x1000000);
         n++;
     }
-    /* all below 16 MiB, but what the ranges need for themselves */
+    /* All of what is below 16 MiB is free, but for what the ranges need for themselves. */
     assert_true(n > 3500 && n < 3840);
     assert_int_equal(frame_alloc_below(3, 0x1000000), HPA_NONE);
     high = frame_alloc(3);
@@ -76,7 +77,7 @@ static void test_below(void **state) {
     while (n) frame_free(got[--n], 0);
     assert_int_equal(frame_free_count(), before);
     assert_int_equal(frame_alloc_below(0, 0x100000), HPA_NONE);
-    /* a block that reaches over the limit serves, if its first part does not */
+    /* A block that reaches over the limit is used if its first part is not enough. */
     got[0] = frame_alloc_below(9, 0x1400000);
     assert_true(got[0] != HPA_NONE && got[0] + (2 << 20) <= 0x1400000);
     frame_free(got[0], 9);
@@ -179,7 +180,7 @@ static void test_nodes(void **state) {
     frame_set_nodes(nodes, 2);
     assert_int_equal(frame_free_count(), before);
     there = frame_node_free(1);
-    /* less the bytes of its range */
+    /* Its range needs some bytes of it. */
     assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3);
     assert_int_equal(frame_node_free(0) + there, before);
     while (frame_node_free(1)) {

@@ -183,7 +183,7 @@ static void test_parts(void **state) {
     for (u32 i = 0; i < 3; i++) fake_pci_bar(big, 2 * i, first + i * BIT(30), BIT(30), 4);
     fake_pci_cap(big, 0x60, PCI_CAP_MSIX);
     fake_set(big, 0x62, 2, 2047);
-    /* its table is in two of the 2 MiB pages of the second BAR */
+    /* The table of the device is in two of the 2 MiB pages of its second BAR. */
     fake_set(big, 0x64, 4, 0x3fff000 | 2);
     config.pci[config.nr_pci++] = PCI_BDF(0, 4, 0);
     init();
@@ -255,7 +255,7 @@ static void test_what_it_gets(void **state) {
     assert_int_equal(info.bar[1].io, 0xc040);
     assert_int_equal(info.bar[1].io_size, 0x40);
     assert_true(info.port > 0);
-    /* all of its RAM in one piece: what a device gets as an address */
+    /* All of the RAM is in one piece, because the device gets its address. */
     for (u64 at = 0; at < config.memory; at += PAGE_SIZE)
         assert_int_equal(npt_lookup(&vm->virt.npt, at, NULL), at + info.dma_offset);
     assert_int_equal(give_info(vm, 0, config.memory), -EFAULT);

@@ -243,7 +243,7 @@ static void test_msix(void **state) {
         for (u32 k = 0; k < PCI_MAX_VECTORS; k++)
             assert_int_equal(take(vm, a->entry[k].port), k == n);
     }
-    /* not ours */
+    /* The table ends here: what is behind it is not ours. */
     assert_int_equal(*(volatile u32 *)(a->pci->msix_table + 16 * PCI_MAX_VECTORS), ~0u);
     table_write(vm, TABLE + 2 * 16 + 12, 4, 0);
     assert_int_equal(entry_word(vm, 2, 12), 0);

@@ -166,7 +166,7 @@ static void test_hot(void **state) {
         assert_int_equal(give_eoi(vm, 1), -ENOENT);
         assert_int_equal(give_read(vm, 1, 0, 4), -ENOENT);
         assert_int_equal(give_write(vm, 1, 4, 2, 6), -ENOENT);
-        /* who had it at hand */
+        /* A handler that found the function before it was taken away is refused, too. */
         assert_int_equal(mediate_write(a, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER),
                          -EPERM);
         says(vm, 1, "");
@@ -246,7 +246,7 @@ static void test_card_reset_under_a_vm(void **state) {
     says(vm, 0, "01:10.2 reset");
     assert_false(a->pci->msix_table[12] == 0);
     assert_int_equal(mediate_write(a, 4, 2, PCI_COMMAND_MASTER), -EPERM);
-    /* not even before it was reset */
+    /* Not even before the function was reset. */
     assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     fake_interrupt(a->entry[0].vector);
     fake_work();

@@ -170,7 +170,7 @@ static void test_tables_in_mapped_pages(void **state) {
     v.regs.rip = VA;
     put64(0x300000, 0xf4);
     assert_int_equal(guest_fetch(&v, (u8[1]){ 0 }, 1), 1); /* instructions are found, too */
-    /* but not remembered: what is mapped there may change */
+    /* The walk must not be remembered: what is mapped there may change. */
     assert_null(insn_bytes(&v, 0x1000, VA));
     assert_int_equal(npt_unmap(&vm.npt, TAKT_SHARED_GPA, PAGE_SIZE), 0);
     frame_free(page, 0);
@@ -380,11 +380,11 @@ static void test_skip(void **state) {
     skip_over(0xfffffffe, 2);
     assert_int_equal(v.regs.rip, 0x100000000);
     assert_int_equal(v.pending.type, EVENT_NONE);
-    /* it has been executed: the next fetch is what faults, by the CPU */
+    /* The instruction has been executed. To fetch the next one is what faults, in the CPU. */
     skip_over(0x7ffffffffffe, 2);
     assert_int_equal(v.pending.type, EVENT_NONE);
     assert_int_equal(v.regs.rip, 0x800000000000);
-    /* as IRET of a fault's handler left it: it is used up */
+    /* As the IRET of the handler of a fault left it: RF is used up. */
     v.regs.rflags = RFLAGS_ONE | RFLAGS_RF;
     skip_over(0x1000, 2);
     assert_int_equal(v.regs.rflags, RFLAGS_ONE);
@@ -421,7 +421,7 @@ static void test_double_faults(void **state) {
         v.pending = (struct virt_event){ .type = EVENT_EXCEPTION, .vector = EXC_DF };
         assert_int_equal(guest_raise(&v, vec[j], true, 0), vec[j] == EXC_DB || vec[j] == EXC_AC);
     }
-    /* a vector is no exception */
+    /* A pending interrupt is no exception. */
     v.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = EXC_GP };
     assert_true(guest_raise(&v, EXC_GP, true, 0));
     assert_int_equal(v.pending.vector, EXC_GP);

@@ -34,7 +34,7 @@ static void model_write(volatile u8 *p, u32 v) {
     if (at == 0xd8) poke(0xd0, peek(0xd0) & ~v);
     if (at == 0x1528) poke(0x1524, peek(0x1524) & ~v);
     if (at == 0 && v & 1u << 26) in_reset = stuck ? ~0u : 10;
-    /* a tail for a queue that is off */
+    /* The driver must not move the tail of a queue that is off. */
     if (at == RX + 0x18) assert_true(!v || peek(RX + 0x28) & 1u << 25);
     if (at == 0x20) {
         assert_int_equal(v >> 21 & 31, 1); /* the address of its PHY */
@@ -157,7 +157,7 @@ static void test_interrupts(void **state) {
     begin();
     igb_interrupts(&nic, 8000);
     assert_int_equal(peek(0x1680), 125 << 2); /* us */
-    /* of queue 7: what comes, by vector 0, and not what is sent */
+    /* Queue 7 raises vector 0 for frames that come, and not for those that are sent. */
     assert_int_equal(peek(0x171c), 0x80);
     assert_int_equal(peek(0x1740), 0x8000);
     assert_int_equal(peek(0x1514) & 0x11, 0x11);

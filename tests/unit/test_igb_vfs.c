@@ -150,7 +150,7 @@ static void test_vlan(void **state) {
     assert_int_equal(answer_to(1, 4 | 1 << 16, 100, 0), YES | 4); /* once more changes nothing */
     assert_int_equal(pools_of_vlan(100), 0x83);
     assert_int_equal(pf_peek(0x5600 + 4 * 3), 1 << 4);
-    /* who is not of it cannot take it from others */
+    /* A function that is not in the VLAN cannot take it away from others. */
     assert_int_equal(answer_to(2, 4, 100, 0), YES | 4);
     assert_int_equal(pools_of_vlan(100), 0x83);
     assert_int_equal(answer_to(0, 4, 100, 0), YES | 4);
@@ -386,7 +386,7 @@ static void test_behind(void **state) {
     assert_true(igb_vfs_sends(&vfs, station(77), now += NS_PER_MS));
     assert_address(8, station_address(0), 0x80);
     assert_address(9, station_address(77), 0x80);
-    /* that of a group */
+    /* The address of a group. */
     assert_true(igb_vfs_sends(&vfs, (const u8 *)"\xff\xff\xff\xff\xff\xff", now));
     assert_address(10, station_address(2), 0x80);
     igb_vfs_mac(&vfs, 2, its);

@@ -228,7 +228,8 @@ static void test_shutdown(void **state) {
 
     vm_shutdown(vm, TAKT_SHUTDOWN_REBOOT, 3);
     assert_int_equal(vm->exit_code, 3);
-    /* not before it is a second old: else it could do that for ever, and fill the log */
+    /* It does not restart before it is a second old: otherwise it could do so for ever, and fill
+     * the log. */
     fake_work_due();
     again = vm_find("ends");
     assert_ptr_equal(again, vm);

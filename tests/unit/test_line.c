@@ -88,7 +88,7 @@ static void editing(void **state) {
     assert_string_equal(edit(&l, "lst\x01\x1b[C\x1bOC\x1b[Di\r"), "list"); /* right */
     assert_string_equal(edit(&l, "\x1b[A\r"), "list");                     /* history */
     assert_string_equal(edit(&l, "new\x1b[A\x1b[A\x1b[B\x1b[B\r"), "");
-    /* not understood: nothing */
+    /* Keys that the editor does not know do nothing. */
     assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab");
 }
 
@@ -141,7 +141,7 @@ static void completion(void **state) {
     assert_string_equal(edit(&l, "pa\t\r"), "pa");
     assert_non_null(strstr(screen, "pause  param"));
     assert_string_equal(edit(&l, "zzz\t\r"), "zzz");
-    /* completes what is left of the cursor */
+    /* It completes the word that is left of the cursor. */
     assert_string_equal(edit(&l, "st\x01li\t\r"), "list st");
 }
 

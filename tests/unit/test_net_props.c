@@ -245,7 +245,7 @@ static void run(u64 seed) {
         case 9:
             if (rnd(20) == 0) net_set_early_ack(early = !early);
             if (rnd(10) == 0) wire_pass(rnd(300));
-            /* what the thread has sent is sent again */
+            /* What the thread has sent is sent again. */
             if (t.owned && rnd(20) == 0) wire_pass(5000);
             if (!t.n || rnd(30) == 0) send_again();
             break;

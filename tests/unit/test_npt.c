@@ -93,7 +93,7 @@ static void test_ends(void **state) {
     assert_int_equal(npt_init(&t, &npt_format_ept), 0);
     assert_int_equal(npt_lookup(&t, NPT_LIMIT, NULL), HPA_NONE);
     assert_int_equal(npt_lookup(&t, ~0ull, NULL), HPA_NONE);
-    /* of nothing: makes no tables, and is quick */
+    /* A call for no pages at all makes no tables, and is quick. */
     assert_int_equal(npt_unmap(&t, 0, NPT_LIMIT), 0);
     assert_int_equal(model_in_use, 1);
     npt_fini(&t);

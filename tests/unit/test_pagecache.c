@@ -353,7 +353,7 @@ static void sync_tells_once(void **state) {
     disk.bad[6] = true;
     assert_int_equal(pagecache_sync(&cache), -EIO);
     assert_int_equal(pagecache_sync(&cache), -EIO); /* tried again, and refused again */
-    /* its neighbours are written */
+    /* Its neighbours are written. */
     assert_true(on_disk(disk.stable, 5, 1) && on_disk(disk.stable, 7, 1));
     assert_int_equal(pagecache_dirty(&cache), 1);
     disk.bad[6] = false;
@@ -415,7 +415,7 @@ static void device_refuses(void **state) {
     disk_pass(10 * NS_PER_S + 20 * MS);
     assert_int_equal(pagecache_dirty(&cache), 0);
     write_pages(100, 20, 3);
-    /* what was refused has been told, and written since */
+    /* The error was told, and the data has been written since. */
     assert_int_equal(pagecache_sync(&cache), 0);
     for (u32 i = 0; i < 40; i++) assert_true(on_disk(disk.stable, i, 3));
 }
@@ -438,7 +438,7 @@ static void unreadable(void **state) {
     assert_memory_equal(buf, disk.cached + 10 * PAGE_SIZE, 2 * PAGE_SIZE);
     assert_int_equal(pagecache_read(&cache, NULL, 13 * PAGE_SIZE, buf, 5 * PAGE_SIZE), 0);
     assert_memory_equal(buf, disk.cached + 13 * PAGE_SIZE, 5 * PAGE_SIZE);
-    /* the rest is not known */
+    /* The rest is not known. */
     assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE + 1, buf, 1), -EIO);
     assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE, buf, PAGE_SIZE), 0);
     assert_int_equal(read_page(12), 0);

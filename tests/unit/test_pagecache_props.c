@@ -64,7 +64,7 @@ static void crash(void) {
     restart();
 }
 
-/* units of a read or write that waits, while another thread does its own */
+/* The units of a read or write that waits, while another thread reads or writes. */
 static u32 busy_first, busy_end;
 
 /* Some units that nobody else is at; the bad blocks among them may cost it -EIO. */

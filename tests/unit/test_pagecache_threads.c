@@ -16,7 +16,8 @@
 #include <takt/errno.h>
 
 #define THREADS 4
-/* in the second half pages belong to one thread each, in the first half units do */
+/* In the second half of the disk each page belongs to one thread, in the first half each unit
+ * does. */
 #define BLOCKS    256
 #define DISK_SIZE (BLOCKS * PAGE_SIZE)
 #define UNIT      64

@@ -57,7 +57,7 @@ static void test_bars(void **state) {
     assert_int_equal(d->bar[3].size, 0);
     assert_int_equal(d->bar[4].addr, 0xfe000000);
     assert_int_equal(d->bar[5].size, 0);
-    /* as it was before, and never decoding at an address that sizing made */
+    /* The BAR is as it was before, and the device never decoded the address that sizing writes. */
     assert_int_equal(fake_get(f, PCI_BAR0, 4), 0xfebc0000);
     assert_int_equal(fake_get(f, PCI_BAR0 + 12, 4), 0x3800);
     assert_int_equal(fake_get(f, PCI_COMMAND, 2) & 7, 7);
@@ -169,7 +169,7 @@ static void test_capabilities_lie(void **state) {
         assert_int_equal(pci_count(), 1);
         assert_true(pci_at(0)->msix == 0 || (pci_at(0)->msix >= 0x40 && pci_at(0)->msix <= 0xec));
     }
-    /* the MSI-X table beyond its BAR, in no BAR, in one of ports */
+    /* The MSI-X table is behind the end of its BAR, in no BAR, or in one of ports. */
     for (u32 i = 0; i < 3; i++) {
         static const u32 table[] = { 0x1ff8, 7, 1 };
 
@@ -214,7 +214,7 @@ static void test_functions(void **state) {
     f->space[PCI_HEADER] = 0x80; /* several functions, not all of them there */
     fake_pci_add(PCI_BDF(2, 0, 3), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 0, 7), 0x12345678, 0)->space[PCI_HEADER] = 0x80;
-    /* this one has but one: the next does not count */
+    /* This device has only one, so the next one does not count. */
     fake_pci_add(PCI_BDF(2, 1, 0), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 1, 1), 0x12345678, 0);
     fake_pci_add(PCI_BDF(255, 31, 0), 0x12345678, 0);

@@ -37,7 +37,7 @@ static void places(void **state) {
 
 static void numbered_by_place(void **state) {
     static const u32 from_0[] = { 0, 1, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21 };
-    /* the boot CPU is number 0, and its neighbours come next */
+    /* The boot CPU is number 0, and its neighbours come next. */
     static const u32 from_19[] = { 19, 18, 16, 17, 20, 21, 0, 1, 2, 3, 4, 5 };
 
     check_order(0, from_0, 12, true);

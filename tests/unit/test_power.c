@@ -100,7 +100,7 @@ static void crash(void) { tested_panic("an assertion does not hold"); }
 static void test_what_the_next_boot_is_told(void **state) {
     assert_int_equal(told_after(platform_poweroff), CRASH_ORDERLY);
     assert_int_equal(told_after(platform_reboot), CRASH_ORDERLY);
-    /* the self test and the probe end so */
+    /* The self test and the probe end the machine in this way. */
     assert_int_equal(told_after(platform_halt), CRASH_ORDERLY);
     assert_int_equal(told_after(stop), CRASH_STOPPED);
     assert_int_equal(told_after(crash), CRASH_STOPPED);

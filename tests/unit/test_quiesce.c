@@ -87,7 +87,7 @@ static void test_ohci(void **state) {
     assert_true(stays());
     add(0x0c031000);
     registers()[1] = 0x180;
-    /* nobody can reach its registers, so firmware does not use it */
+    /* Its registers cannot be reached, so firmware does not use it. */
     fake_set(device, PCI_COMMAND, 2, 5);
     assert_false(stays());
 }

@@ -1,5 +1,5 @@
-/* labs/lottery.c, and with it the random numbers that policies are given: they depend on the seed
- * of the simulation alone, and a replay draws them again. */
+/* The policy labs/lottery.c, and with it the random numbers that policies get: they depend on
+ * the seed of the simulation alone, and a replay draws the same ones. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus, u64 seed) {

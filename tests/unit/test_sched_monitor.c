@@ -5,7 +5,8 @@
 
 static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
 
-/* n events at once, half-way to the end of the present window of `ms`; the label afterwards. */
+/* Raises n events at once, half-way to the end of the present window of `ms`. Returns the label
+ * afterwards. */
 static bool window(struct sim_dom *d, u64 ms, u32 n) {
     u64 end = (sim.now / (ms * MS) + 1) * ms * MS;
 

@@ -282,7 +282,7 @@ static void test_parameter_words(void **state) {
     sim_stop();
 }
 
-/* hardened is what a new pool has. */
+/* A new pool has the preset hardened. */
 static void test_default_is_hardened(void **state) {
     struct sched_pool *p = start(1, 1);
     struct credit_knobs before = credit_pool(p)->knob;

@@ -409,7 +409,7 @@ static void test_administration(void **state) {
     assert_int_equal(sched_pool_create("third", "credit", &third), 0);
     assert_int_equal(sched_pool_create("null", "null", &null), 0);
     assert_int_equal(sched_pool_pair(null, third), -EINVAL); /* a policy that cannot */
-    /* created before what it is to serve */
+    /* It was created before the pool that it is to serve. */
     assert_int_equal(sched_pool_pair(regular, third), -EINVAL);
     assert_int_equal(sched_pool_pair(third, regular), -EBUSY); /* it has one */
     assert_int_equal(sched_pool_pair(third, turbo), -EBUSY);
@@ -419,7 +419,7 @@ static void test_administration(void **state) {
     assert_int_equal(sched_pool_move_dom(third, &vm[0]->d), -EBUSY);
     struct sim_dom *alone = sim_vm(turbo, "alone", 1, sim_cpus(0, 63), IDLE);
 
-    /* its pool has no turbo pool */
+    /* Its pool has no turbo pool. */
     assert_int_equal(sched_dom_init_turbo(&t, &alone->d, slot), -EINVAL);
     sim_vm_destroy(alone);
     sim_vm_destroy(tvm[0]);

@@ -144,7 +144,7 @@ static void lists(void **state) {
     answers("dmesg", "[    0.000003] third\ntakt> ");
     answers("help", "cpupool-migrate");
     answers("help pause", "pause VM\n");
-    /* the last line of its help, too */
+    /* The last line of its help is there, too. */
     answers("help -j top", "-j          measures one interval");
     answers("trace status -j", "{\"mask\": 0, \"streaming\": false");
     answers("counters -j", "\"error\": 0, \"result\": [");
@@ -262,7 +262,7 @@ static void weights_and_slices(void **state) {
         sprintf(line, "sched-credit -j -d two %s \"%s\"", cases[i].option, cases[i].value);
         answers(line, cases[i].good ? "\"error\": 0" : "\"error\": -22");
     }
-    /* the pair is set, or nothing is */
+    /* Both are set, or none is. */
     answers("sched-credit -d two -w 300 -c 99999999", "sched-credit: ");
     answers("sched-credit -j -d two", "\"weight\": 65535");
     answers("sched-credit -j -s -t 0", "\"error\": -22");
@@ -438,7 +438,7 @@ static void turbo(void **state) {
     answers("cpupool-turbo t", "pool t has VMs\n");
     answers("cpupool-turbo other t", "other or t is in a pair already\n");
     answers("destroy -j fast", "\"error\": 0");
-    /* the number of turbo cores changes at run time */
+    /* The number of turbo cores changes at run time. */
     answers("cpupool-cpu-remove -j t 1", "\"error\": 0");
     answers("cpupool-cpu-add -j t 1", "\"error\": 0");
     answers("cpupool-turbo -j t", "\"error\": 0");
@@ -497,7 +497,7 @@ static void guest_log(void **state) {
         rig_run(NS_PER_MS);
     }
     assert_in_range(fake_log_lines - lines, 90, 110);
-    /* what did not find room is counted */
+    /* What found no room is counted. */
     assert_in_range(console_bytes_dropped.value[0], 1, 6000);
     rig_run(10 * NS_PER_S);
     vm_put(two);

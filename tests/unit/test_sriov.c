@@ -191,7 +191,7 @@ static void test_after_reset(void **state) {
     for (u32 i = 0; i < 7; i++)
         assert_int_equal(pci_read(CARD + 0x80 + 2 * i, PCI_COMMAND, 2) & PCI_COMMAND_MEMORY,
                          PCI_COMMAND_MEMORY);
-    /* one alone: the others do not notice */
+    /* Only one function is reset, and the others do not notice. */
     assert_int_equal(pci_reset(pci_at(2), 0), 100 * NS_PER_MS);
     assert_int_equal(pci_reset(pci_at(2), 1), 0);
     assert_int_equal(pci_read(CARD + 0x80, PCI_COMMAND, 2) & 7, PCI_COMMAND_MEMORY);

@@ -55,7 +55,7 @@ static void test_paths(void **state) {
     path[XS_ABS_PATH_MAX] = 0;
     assert_int_equal(store_mkdir(&rig_client[0], 0, path), 0);
     rig_settle();
-    /* relative ones are shorter */
+    /* Relative paths must be shorter. */
     assert_int_equal(store_mkdir(&rig_client[2], 0, path + 1), -EINVAL);
     path[XS_REL_PATH_MAX + 1] = 0;
     assert_int_equal(store_mkdir(&rig_client[2], 0, path + 1), 0);
@@ -79,11 +79,11 @@ static void test_permissions(void **state) {
         { 2, READ, 0, "/a|", "EACCES|" }, { 2, WRITE, 0, "/a|2", "OK|" },
         { 3, READ, 0, "/a|", "2" }, { 3, WRITE, 0, "/a|3", "OK|" },
         { 3, SET, 0, "/a|n3|", "EACCES|" },
-        /* the first entry is for all that have none of their own */
+        /* The first entry is for all clients that have none of their own. */
         { 0, SET, 0, "/a|r0|n2|", "OK|" }, { 1, READ, 0, "/a|", "3" },
         { 2, READ, 0, "/a|", "EACCES|" }, { 0, SET, 0, "/a|b0|", "OK|" },
         { 1, WRITE, 0, "/a|4", "OK|" },
-        /* who makes a node owns it, and what it inherits is its parent's */
+        /* A client that makes a node owns it. The node inherits the permissions of its parent. */
         { 1, WRITE, 0, "/a/x/y|5", "OK|" }, { 0, PERMS, 0, "/a/x|", "b1|" },
         { 0, PERMS, 0, "/a/x/y|", "b1|" }, { 0, WRITE, 0, "/a/x/z|6", "OK|" },
         { 0, PERMS, 0, "/a/x/z|", "b1|" }, /* the administrator does not */
@@ -127,7 +127,7 @@ static void test_hidden(void **state) {
         { 2, SET, 0, "/local/domain/1/secret|n2|", "EACCES|" },
         { 2, XS_IS_DOMAIN_INTRODUCED, 0, "1|", "EACCES|" },
         { 2, XS_IS_DOMAIN_INTRODUCED, 0, "9|", "EACCES|" },
-        /* nor does a watch tell, nor the end of a transaction */
+        /* Neither does a watch tell it, nor the end of a transaction. */
         { 2, WATCH, 0, "/local/domain/1|t|", "OK|" }, { 2, WATCH, 0, "@releaseDomain|t|", "OK|" },
         { 2, EVENTS, 0, "", "/local/domain/1|t|@releaseDomain|t|" }, { 2, START, 1, "|", "ID|" },
         { 2, READ, 1, "/local/domain/1/secret|", "EACCES|" },
@@ -135,7 +135,7 @@ static void test_hidden(void **state) {
         { 0, WRITE, 0, "/local/domain/1/secret|2", "OK|" },
         { 0, WRITE, 0, "/local/domain/1/none|2", "OK|" }, { 0, RM, 0, "/local/domain/1|", "OK|" },
         { 2, END, 1, "T|", "OK|" }, { 2, EVENTS, 0, "", "" },
-        /* where it may read the directory, it sees the name anyway */
+        /* Where it may read the directory, it sees the name anyway. */
         { 0, SET, 0, "/local/domain|r0|", "OK|" }, { 0, MKDIR, 0, "/local/domain/5|", "OK|" },
         { 0, SET, 0, "/local/domain/5|n0|", "OK|" }, { 2, DIR, 0, "/local/domain|", "5|" },
         { 2, READ, 0, "/local/domain/5|", "EACCES|" },
@@ -156,10 +156,10 @@ static void test_watches(void **state) {
         { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, RM, 0, "/a/b|", "OK|" },
         { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, MKDIR, 0, "/a/b|", "OK|" },
         { 0, EVENTS, 0, "", "/a/b|t|" }, { 0, MKDIR, 0, "/a/b|", "OK|" }, { 0, EVENTS, 0, "", "" },
-        /* the same event waits but once */
+        /* The same event waits only once. */
         { 0, WRITE, 0, "/a/b|3", "OK|" }, { 0, WRITE, 0, "/a/b|4", "OK|" },
         { 0, EVENTS, 0, "", "/a/b|t|" },
-        /* a removal tells those who watch below, each its own path */
+        /* A removal tells those who watch below it, each with its own path. */
         { 0, WATCH, 0, "/a/c/d|v|", "OK|" }, { 0, WATCH, 0, "/a/c/none|w|", "OK|" },
         { 0, WATCH, 0, "/|x|", "OK|" }, { 0, EVENTS, 0, "", "/a/c/d|v|/a/c/none|w|/|x|" },
         { 0, RM, 0, "/a|", "OK|" }, { 0, EVENTS, 0, "", "/a/c/d|v|/a|t|/a|x|" },
@@ -177,12 +177,12 @@ static void test_watch_rights(void **state) {
         { 1, WATCH, 0, "/|t|", "OK|" }, { 2, WATCH, 0, "/a|t|", "OK|" },
         { 1, EVENTS, 0, "", "/|t|" }, { 2, EVENTS, 0, "", "/a|t|" }, { 0, WRITE, 0, "/a|2", "OK|" },
         { 0, WRITE, 0, "/b|2", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" }, { 2, EVENTS, 0, "", "" },
-        /* whoever loses or gains the right hears of that */
+        /* A client that loses or gains the right is told. */
         { 0, SET, 0, "/a|n0|r2|", "OK|" }, { 1, EVENTS, 0, "", "/a|t|" },
         { 2, EVENTS, 0, "", "/a|t|" }, { 0, WRITE, 0, "/a|3", "OK|" }, { 1, EVENTS, 0, "", "" },
         { 2, EVENTS, 0, "", "/a|t|" }, { 0, RM, 0, "/a|", "OK|" }, { 2, EVENTS, 0, "", "/a|t|" },
         { 1, EVENTS, 0, "", "" },
-        /* relative paths come back relative */
+        /* Relative paths come back as relative ones. */
         { 0, MKDIR, 0, "/local/domain/1|", "OK|" }, { 0, SET, 0, "/local/domain/1|b1|", "OK|" },
         { 1, XS_RESET_WATCHES, 0, "|", "OK|" }, { 1, WATCH, 0, "x|t|", "OK|" },
         { 1, WATCH, 0, "x/y|u|", "OK|" }, { 1, WATCH, 0, "/local/domain/1/x|v|", "OK|" },
@@ -204,21 +204,21 @@ static void test_transactions(void **state) {
         { 0, READ, 0, "/a|", "2" }, { 0, READ, 0, "/b/c|", "3" }, { 0, READ, 0, "/d|", "ENOENT|" },
         { 0, PERMS, 0, "/a|", "n0|r1|" }, { 0, END, 1, "T|", "ENOENT|" },
         { 0, READ, 1, "/a|", "ENOENT|" },
-        /* given up */
+        /* The transaction is given up. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/a|9", "OK|" }, { 0, WRITE, 1, "/z|9", "OK|" },
         { 0, END, 1, "X|", "EINVAL|" }, { 0, END, 1, "F|", "OK|" }, { 0, READ, 0, "/a|", "2" },
         { 0, EVENTS, 0, "", "" }, { 0, END, 0, "T|", "ENOENT|" },
-        /* made, removed, made again in one */
+        /* Made, removed and made again in one transaction. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/b/n|1", "OK|" }, { 0, RM, 1, "/b|", "OK|" },
         { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, WRITE, 1, "/b/m|2", "OK|" },
         { 0, DIR, 1, "/b|", "m|" }, { 0, READ, 1, "/b/c|", "ENOENT|" },
         { 0, READ, 1, "/b/n|", "ENOENT|" }, { 0, WRITE, 1, "/b/c|7", "OK|" },
         { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" }, { 0, READ, 0, "/b/c|", "7" },
-        /* what comes again as the way to another node is empty, whatever it was */
+        /* A node that comes again as the way to another one is empty, whatever it was before. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|old", "OK|" }, { 0, RM, 1, "/v|", "OK|" },
         { 0, WRITE, 1, "/v/w|1", "OK|" }, { 0, READ, 1, "/v|", "" }, { 0, END, 1, "T|", "OK|" },
         { 0, READ, 0, "/v|", "" }, { 0, READ, 0, "/v/w|", "1" },
-        /* a reset ends it, be it asked for in its name */
+        /* A reset ends it, even if the request has its number. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|2", "OK|" },
         { 0, XS_RESET_WATCHES, 1, "|", "OK|" }, { 0, END, 1, "T|", "ENOENT|" },
         { 0, READ, 0, "/v|", "" });
@@ -242,33 +242,33 @@ static void test_nested_transaction(void **state) {
 static void test_conflicts(void **state) {
     RUN({ 0, WRITE, 0, "/a|1", "OK|" }, { 0, WRITE, 0, "/b|1", "OK|" },
         { 0, WRITE, 0, "/d/x|1", "OK|" },
-        /* what was read has changed */
+        /* A value that was read has changed. */
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/a|", "1" }, { 0, WRITE, 1, "/b|2", "OK|" },
         { 0, WRITE, 0, "/a|2", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/b|", "1" },
         { 0, END, 1, "T|", "ENOENT|" },
-        /* what was written */
+        /* A value that was written has changed. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/a|3", "OK|" }, { 0, WRITE, 0, "/a|4", "OK|" },
         { 0, END, 1, "T|", "EAGAIN|" }, { 0, READ, 0, "/a|", "4" },
-        /* nothing that it has seen */
+        /* Nothing that it has seen has changed. */
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/a|", "4" }, { 0, WRITE, 0, "/b|5", "OK|" },
         { 0, WRITE, 0, "/d/y|1", "OK|" }, { 0, WRITE, 0, "/a/sub|1", "OK|" },
         { 0, END, 1, "T|", "OK|" },
-        /* a name that was not there is; one that was there is gone */
+        /* A name that was not there is there now, and one that was there is gone. */
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "ENOENT|" },
         { 0, WRITE, 0, "/d/z|1", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" },
         { 0, START, 1, "|", "ID|" }, { 0, READ, 1, "/d/z|", "1" }, { 0, RM, 0, "/d|", "OK|" },
         { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" },
         { 0, READ, 1, "/q/r|", "ENOENT|" }, { 0, MKDIR, 0, "/q|", "OK|" },
         { 0, END, 1, "T|", "EAGAIN|" },
-        /* a list that was looked at */
+        /* A list that it looked at has changed. */
         { 0, START, 1, "|", "ID|" }, { 0, DIR, 1, "/q|", "" }, { 0, MKDIR, 0, "/q/n|", "OK|" },
         { 0, END, 1, "T|", "EAGAIN|" }, { 0, START, 1, "|", "ID|" }, { 0, DIR, 1, "/q|", "n|" },
         { 0, RM, 0, "/q/n|", "OK|" }, { 0, END, 1, "T|", "EAGAIN|" },
-        /* two transactions: the second sees what the first has done */
+        /* Two transactions: the second sees what the first has done. */
         { 0, START, 1, "|", "ID|" }, { 0, START, 2, "|", "ID|" }, { 0, READ, 1, "/a|", "4" },
         { 0, WRITE, 1, "/b|6", "OK|" }, { 0, READ, 2, "/b|", "5" }, { 0, WRITE, 2, "/a|6", "OK|" },
         { 0, END, 1, "T|", "OK|" }, { 0, END, 2, "T|", "EAGAIN|" }, { 0, READ, 0, "/a|", "4" },
-        /* one that is lost goes on until its end, with what there is */
+        /* A transaction that cannot succeed any more goes on until its end, with what there is. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/q/mine|1", "OK|" },
         { 0, RM, 0, "/q|", "OK|" }, { 0, READ, 1, "/q/mine|", "ENOENT|" },
         { 0, WRITE, 1, "/q/mine/more|2", "OK|" }, { 0, RM, 1, "/q|", "OK|" },
@@ -296,7 +296,7 @@ static void test_domains(void **state) {
     RUN({ 0, EVENTS, 0, "", "@releaseDomain|r|" }, { 2, EVENTS, 0, "", "" });
     rig_open(3);
     RUN({ 0, EVENTS, 0, "", "@introduceDomain|i|" });
-    /* a VM that is on its way out is gone */
+    /* A VM that is being destroyed is gone. */
     assert_true(store_close(&rig_client[3]));
     rig_settle();
     RUN({ 0, EVENTS, 0, "", "@releaseDomain|r|" }, { 0, XS_IS_DOMAIN_INTRODUCED, 0, "3|", "F|" });
@@ -351,7 +351,7 @@ static void test_quotas(void **state) {
     u32 memory;
 
     RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" });
-    /* the 1001st node, also by a path with several */
+    /* The 1001st node, also by a path with several new ones. */
     assert_int_equal(fill(c, "/s/%u", 999), 999);
     assert_int_equal(store_mkdir(c, 0, "/s/a/b"), -ENOSPC);
     assert_int_equal(store_read(c, 0, "/s/a", value, 1), -ENOENT);
@@ -365,11 +365,11 @@ static void test_quotas(void **state) {
     rig_settle();
     assert_int_equal(store_mkdir(c, 0, "/s/b"), 0);
     rig_settle();
-    /* values */
+    /* Large values. */
     assert_int_equal(store_write(c, 0, "/s/1", value, 2049), -ENOSPC);
     assert_int_equal(store_write(c, 0, "/s/1", value, 2048), 0);
     rig_settle();
-    /* the 129th watch */
+    /* The 129th watch. */
     for (u32 i = 0; i < 128; i++) {
         snprintf(token, sizeof(token), "%u", i);
         assert_int_equal(store_watch(c, "/s/1", token), 0);
@@ -380,7 +380,7 @@ static void test_quotas(void **state) {
     assert_int_equal(store_watch(other, "/s/1", value), -E2BIG);
     value[STORE_TOKEN_MAX] = 0;
     assert_int_equal(store_watch(other, "/s/1", value), 0);
-    /* the 11th transaction */
+    /* The 11th transaction. */
     for (u32 i = 0; i < 10; i++) assert_true(store_begin(c) > 0);
     assert_int_equal(store_begin(c), -ENOSPC);
     assert_true(store_begin(other) > 0);
@@ -401,12 +401,12 @@ static void test_quotas(void **state) {
     assert_int_equal(store_watch(c, "/s/1/2/3/4/5/6/7/8/9/0/1/2", "t"), -ENOSPC);
     assert_int_equal(store_write(other, 0, "/s/other", value, 2048), 0);
     rig_settle();
-    /* another setting */
+    /* With another quota. */
     c->quota.nodes = 1100;
     c->quota.memory = 4u << 20;
     assert_int_equal(store_mkdir(c, 0, "/s/c"), 0);
     rig_settle();
-    /* the administrator has none */
+    /* The administrator has no quotas. */
     assert_int_equal(fill(&rig_client[0], "/n/%u", 2000), 2000);
     assert_int_equal(store_write(&rig_client[0], 0, "/n/1", value, 4096), 0);
 }
@@ -460,7 +460,8 @@ static void test_unread_events(void **state) {
     assert_string_equal(buf, "/s"); /* "look at all below" */
     while (store_event(c, buf)) n++;
     assert_int_equal(n, 64);
-    /* without memory as well */
+    /* After that an event is told as before, and one for which there is no memory becomes such a
+     * general event. */
     RUN({ 0, WRITE, 0, "/s/0|1", "OK|" });
     assert_true(store_event(c, buf) > 0);
     assert_string_equal(buf, "/s/0");
@@ -556,14 +557,14 @@ static void test_bound(void **state) {
         { 0, WRITE, 1, "/ok|1", "OK|" }, { 0, END, 1, "T|", "OK|" }, { 0, START, 1, "|", "ID|" },
         { 0, READ, 1, "/local/domain/1/sched/weight|", "512" });
     assert_int_equal(bound_writes, 1);
-    /* changed by another road */
+    /* It was changed in another way. */
     strcpy(bound_value, "7");
     assert_int_equal(store_touch(path), 0);
     rig_settle();
     assert_int_equal(store_touch("/none"), -ENOENT);
     RUN({ 1, EVENTS, 0, "", "sched/weight|t|" }, { 1, READ, 0, "sched/weight|", "7" },
         { 0, END, 1, "T|", "EAGAIN|" },
-        /* in a transaction that removes it with all around it, it is a node like any other */
+        /* In a transaction that removes it with all around it, it is a node like any other. */
         { 0, START, 1, "|", "ID|" }, { 0, RM, 1, "/local|", "OK|" },
         { 0, READ, 1, "/local/domain/1/sched/weight|", "ENOENT|" }, { 0, END, 1, "F|", "OK|" },
         { 0, READ, 0, "/local/domain/1/sched/weight|", "7" });
@@ -645,7 +646,7 @@ static void test_no_memory(void **state) {
     assert_true(sites > 25);
     assert_int_equal(store_bind("/s/bind/this", NULL, NULL, NULL), 0);
     rig_settle();
-    /* committing and events need none */
+    /* To commit and to send events needs no memory. */
     RUN({ 1, WATCH, 0, "/s|w|", "OK|" }, { 1, START, 1, "|", "ID|" },
         { 1, WRITE, 1, "/s/k/l|1", "OK|" }, { 1, RM, 1, "/s/x|", "OK|" });
     model_fail_at = model_allocations + 1;

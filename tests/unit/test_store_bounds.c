@@ -97,7 +97,7 @@ static void test_list(void **state) {
         }
     }
     assert_int_equal(store_rm(&rig_client[1], tx, "/d/ba"), 0);
-    /* such a transaction gets it in parts */
+    /* A transaction like that gets it in parts. */
     assert_int_equal(store_list(&rig_client[1], tx, path, buf, sizeof(buf), NULL, NULL), -E2BIG);
     n = (u32)store_list(&rig_client[1], tx, path, buf, sizeof(buf), &from, &(u64){ 0 });
     assert_in_range(n, 3000, 4095);
@@ -127,7 +127,7 @@ static void test_long_list(void **state) {
         calls++;
     assert_in_range(calls, 1, 4);
     assert_string_equal(buf, "4222"); /* 10 of 2 bytes, 90 of 3, 900 of 4, the others of 5 */
-    /* and the next part at once, as long as nothing changes there */
+    /* The next part comes at once, as long as nothing changes there. */
     assert_in_range(instructions(call_list_on), 5000, BOUND);
     assert_int_equal(store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 }), 100);
     assert_string_equal(buf, "4242");
@@ -135,7 +135,7 @@ static void test_long_list(void **state) {
     while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
         ;
     assert_string_equal(buf, "4263");
-    /* all of it, while another client lists something else and changes that */
+    /* All of it comes, while another client lists something else and changes that. */
     for (from = 0; !n || from;) {
         len = store_list(&rig_client[1], 0, path, names + n, 1000, &from, &(u64){ 0 });
         assert_true(len > 0);
@@ -143,7 +143,7 @@ static void test_long_list(void **state) {
         RUN({ 0, DIR, 0, "/s|", "x|" }, { 0, WRITE, 0, "/s/x|1", "OK|" });
     }
     assert_int_equal(n, 10 * 2 + 90 * 3 + 900 * 4 + 5000 * 5 - 5);
-    /* at the end and beyond it there is nothing */
+    /* At the end and behind it there is nothing. */
     for (u32 i = 0; i < 3; i++) {
         from = n + i;
         while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
@@ -213,11 +213,11 @@ static void test_piled_up(void **state) {
     assert_in_range(instructions(call_admin_write), 100, BOUND);
     assert_in_range(instructions(call_rm), 100, BOUND);
     assert_in_range(instructions(call_reset), 100, BOUND);
-    /* nobody else pays for it or waits for it */
+    /* No other client pays for it or waits for it. */
     assert_int_equal(rig_client[2].memory, others);
     RUN({ 2, WRITE, 0, "/s/two|1", "OK|" }, { 2, START, 1, "|", "ID|" },
         { 2, WRITE, 1, "/s/x|2", "OK|" }, { 2, END, 1, "T|", "OK|" });
-    /* and it goes with the connection */
+    /* It ends with the connection. */
     assert_int_equal(store_reset(c), 0);
     rig_settle();
     assert_in_range(c->memory, 0, held - 100000);
@@ -429,7 +429,7 @@ static void test_parts(void **state) {
         if (parts % 100 == 1) assert_in_range(instructions(call_work), 10, BOUND);
         if (!store_work()) break;
         assert_in_range(store_spent, 1, 25000);
-        /* nobody sees half of it */
+        /* No client sees half of it. */
         assert_int_equal(store_read(&rig_client[2], 0, "/d", buf, 1), -EBUSY);
     }
     assert_true(parts > 50);

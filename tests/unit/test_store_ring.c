@@ -132,7 +132,7 @@ static void broken(u32 error) {
     assert_int_equal(serve(1), 0); /* whatever it does now */
     assert_int_equal(page[1].rsp_prod, prod);
     assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
-    /* until it asks for another beginning */
+    /* The connection stays broken until the guest asks for a new one. */
     page[1].connection = XS_RECONNECT;
     assert_int_equal(serve(1) & STORE_TELL, STORE_TELL);
     assert_int_equal(page[1].connection, XS_CONNECTED);
@@ -161,7 +161,7 @@ static void test_ring_bad(void **state) {
     broken(XS_RING_ERROR_PROTOCOL);
     ring_put(1, &lie, 16);
     broken(XS_RING_ERROR_PROTOCOL);
-    /* the store's own indexes are not the guest's to set */
+    /* The guest cannot set the indexes that the store itself keeps. */
     page[1].req_cons = 12345;
     page[1].rsp_prod = 54321;
     page[1].req_prod = rig_client[1].req_cons;
@@ -191,7 +191,7 @@ static void test_ring_turns(void **state) {
     assert_int_equal(page[1].rsp_prod, n);
     assert_true(serve(1) & STORE_TELL);
     assert_int_equal(page[1].rsp_prod, XS_RING_SIZE);
-    /* a VM that is on its way out */
+    /* A VM that is being destroyed. */
     assert_true(store_close(&rig_client[1]));
     rig_settle();
     assert_int_equal(store_pump(&rig_client[1], true), 0);
@@ -243,7 +243,7 @@ static void test_ring_waits(void **state) {
              9);
     ring_put(1, &(struct xs_header){ .type = XS_GET_DOMAIN_PATH, .req_id = 2, .len = 2 }, 16);
     ring_put(1, "7", 2);
-    /* it is told each time that there is more, and then comes to its end */
+    /* The caller is told each time that there is more, and then that all is done. */
     for (u32 n = 0; n < 2; n++) {
         assert_true(store_pump(&rig_client[1], true) & STORE_MORE);
         assert_int_equal(page[1].rsp_prod, 0);
@@ -254,7 +254,7 @@ static void test_ring_waits(void **state) {
     for (u32 n = 0; n < 5; n++) got.head.len -= ring_get(1, got.data, got.head.len), serve(1);
     assert_int_equal(ring_get(1, &got, 32), 32);
     assert_string_equal(rig_string(&got), "/local/domain/7");
-    /* byte by byte, as the host's */
+    /* Byte by byte, as the host has it. */
     assert_int_equal(store_rm(&rig_client[0], 0, "/d"), 0);
     h = (struct xs_header){ .type = XS_GET_DOMAIN_PATH, .len = 2 };
     assert_int_equal(store_feed(host, &h, 16), 16);

@@ -21,7 +21,7 @@ static struct percpu cpus[2];
 static struct cpu_timers queues[2];
 u32 nr_cpus = 2;
 struct percpu *percpu_of[TAKT_MAX_CPUS] = { &cpus[0], &cpus[1] };
-/* a tick is 1 ns */
+/* A tick is 1 ns. */
 u64 tsc_khz = 1000000, tsc_boot, tsc_to_ns_mul = 1ull << 32, ns_to_tsc_mul = 1ull << 32;
 bool apic_tsc_deadline;
 u64 apic_timer_khz;

@@ -33,7 +33,7 @@ struct model_vm {
 struct model_cpu {
     struct tlb_tags tags;
     struct cached by_tag[TAGS][PAGES]; /* as ASIDs, and Intel's combined mappings */
-    /* as Intel's guest-physical mappings, which no VPID separates */
+    /* As with Intel's guest-physical mappings, which no VPID separates. */
     struct cached by_root[VMS][PAGES];
     int vm, vcpu;  /* loaded; -1 */
     bool in_guest; /* between an entry and an exit: no check happens */

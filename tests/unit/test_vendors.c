@@ -1,5 +1,6 @@
-/* vmx.c, svm.c and virt.c over a model of the CPU, which checks each entry by the rules of the
- * manuals and of KVM (fake_hw.h): what they write at creation, inject, decode, flush and switch. */
+/* The files vmx.c, svm.c and virt.c run over a model of the CPU, which checks each entry by the
+ * rules of the manuals and of KVM (fake_hw.h). The tests look at what they write at creation,
+ * inject, decode, flush and switch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -365,7 +365,7 @@ static void test_config(void **s) {
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 4), 0x64636261);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 4, 2), 0x6665);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 5, 1), 0x66);
-    /* zeros behind its end */
+    /* Behind its end it reads as zeros. */
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 4, 4), 0x6665);
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG + 6, 4), 0);
     assert_int_equal(virtio_mmio_read(&dev, 0xffc, 4), 0);

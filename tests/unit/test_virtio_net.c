@@ -376,7 +376,7 @@ static void own_buffers(void **state) {
         assert_true(virtio_net_receive(&nic[1].net, &f));
         assert_true(f.nr == 1 && f.part[0].buffer == mine + i % 8 * 2048);
         assert_memory_equal(f.part[0].data, frame, 1514);
-        /* the one that was kept so far */
+        /* The frame that was kept so far. */
         virtio_net_recycle(&nic[1].net, mine + (i + 7) % 8 * 2048);
         virtio_net_flush(&nic[1].net);
     }

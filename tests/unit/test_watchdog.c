@@ -242,7 +242,7 @@ static void test_wdat_that_lies(void **state) {
         case 5:
             u32_at(52, 1);
             break; /* the most is less than the least */
-        /* a register in PCI's configuration space */
+        /* A register in PCI's configuration space. */
         case 6: table[68 + 4] = 2; break;
         case 7: table[68 + 7] = table[68 + 5] = 0; break; /* of no size */
         case 8: table[68] = 2; break;                     /* no way to give a sign of life */

@@ -29,7 +29,7 @@ static void model_out(u16 port, u8 v);
 static struct {
     u8 reg[8], divisor[2], fcr;
     bool absent;
-    /* transmitter */
+    /* The transmitter. */
     u32 sending; /* bytes in FIFO and shift register */
     u8 fifo[MODEL_FIFO + 1];
     u64 sent_at;     /* when the first of them has left */
@@ -38,7 +38,7 @@ static struct {
     char text[MODEL_KEEPS];
     u32 len;
     u32 overwritten; /* bytes that the driver wrote to a full FIFO */
-    /* receiver */
+    /* The receiver. */
     const char *typed; /* what comes in, without pauses */
     u32 left;
     u64 next_at; /* when its next byte has come */

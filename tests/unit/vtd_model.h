@@ -32,7 +32,7 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #define MODEL_UNITS 3u
 #define MODEL_BASE  0xfed90000ull
 #define MODEL_RAM   (2ull << 20) /* fake_machine()'s begins here */
-/* a fault record at 0x220 */
+/* One fault record, at 0x220. */
 #define MODEL_CAP  (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6)
 #define MODEL_ECAP (ECAP_QUEUE | ECAP_REMAPS | ECAP_X2APIC)
 
@@ -45,7 +45,7 @@ struct model_page {
 static struct model_unit {
     u64 cap, ecap;
     bool silent, stuck; /* its queue; its command register */
-    /* a flush of contexts was asked for, and no wait has told that it is over */
+    /* A flush of contexts was asked for, and no wait has told that it is over. */
     bool contexts_pending;
     u32 entry_flushes; /* how many flushes of interrupt entries it has had */
     u32 status, protected, faults, fault_control, queue_head, queue_tail;
@@ -134,7 +134,7 @@ static void model_run_queue(struct model_unit *m) {
 
 static void model_command(struct model_unit *m, u32 v) {
     if (m->stuck) return;
-    /* another's tables would be left half way */
+    /* While the unit translates, a new root would leave it half way between two drivers' tables. */
     if (v & SET_ROOT) assert_false(m->status & TRANSLATE);
     if (v & SET_ROOT) m->root_now = m->root_asked;
     if (v & SET_INTERRUPTS) m->table_now = m->table_asked;
