@@ -204,7 +204,8 @@ int disk_open(struct disk *d, u32 index) {
                                        .expire_ns = cmdline_u64("expire_ms", 0) * NS_PER_MS,
                                        .interval_ns = cmdline_u64("interval_ms", 0) * NS_PER_MS,
                                        .ahead = (u32)cmdline_u64("ahead", 32),
-                                       .no_ahead = cmdline_u64("ahead", 32) == 0 };
+                                       .no_ahead = cmdline_u64("ahead", 32) == 0,
+                                       .no_avoid = cmdline_u64("avoid", 1) == 0 };
     u64 f;
     int error;
 

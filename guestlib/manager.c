@@ -4,6 +4,7 @@
 #include <guest/store.h>
 #include <guest/string.h>
 #include <guest/thread.h>
+#include "drivers/collab/congest.h"
 #include "drivers/collab/flush.h"
 
 #define KEY_MAX  80  /* bytes of a path, with its terminator */
@@ -22,6 +23,8 @@ struct device {
     u64 bytes;                /* begun until the last period ended */
     u64 used;                 /* bytes a second in the last period */
     bool quiet;               /* the last news said that nothing was done */
+    bool crowded;             /* congest_crowded(), as of the loop's last turn */
+    struct congest congest;   /* disks that wait for it to be relieved; used by the thread alone */
     struct monitor monitor;
     struct news news;
 };
@@ -32,8 +35,10 @@ struct disk {
     u32 state; /* atomic: the loop makes it NEW from FREE, and LEAVING; the thread the rest */
     u32 vm, number;
     struct device *device;
-    u32 look;               /* atomic: its watch has fired */
+    u32 look;               /* atomic: keys that have changed, bits by key_names */
     struct flush_disk seen; /* used by the thread alone */
+    bool congested;         /* what the key says; used by the thread alone */
+    bool conflict;          /* the log says that two functions wanted something else of it */
     struct monitor monitor; /* used by the loop alone */
     struct news news;
 };
@@ -50,7 +55,7 @@ static bool running;
 static struct function {
     const char *name;
     bool on;
-} flush = { "flush", false };
+} flush = { "flush", false }, congestion = { "congestion", false };
 static u32 switched; /* atomic: the watch of io/collab has fired */
 
 /* ---- keys; the rest of the thread ---- */
@@ -73,9 +78,23 @@ static u64 read_key(const struct disk *d, const char *name) {
     return value;
 }
 
-/* In the interrupt handler. */
+/* Keys that change. Only those that have are read, as a read costs 10,000 instructions. */
+enum { KEY_NR, KEY_DIRTY, KEY_FLUSH, KEY_CONGESTED, KEYS };
+static const char *const key_names[KEYS] = { "nr", "has_dirty_pages", "flush_now", "congested" };
+#define ALL_KEYS (BIT(KEYS) - 1)
+
+/* In the interrupt handler. A path that is none of a key may be that of the disk: a watch fires at
+ * its start, and when all keys below it have gone. */
 static void on_change(void *ctx, const char *path) {
-    __atomic_store_n(&((struct disk *)ctx)->look, 1, __ATOMIC_RELEASE);
+    const char *name = path;
+    u32 what = (u32)ALL_KEYS;
+
+    for (const char *p = path; *p; p++)
+        if (*p == '/') name = p + 1;
+    for (u32 i = 0; i < KEYS; i++)
+        if (strcmp(name, key_names[i]) == 0) what = (u32)BIT(i);
+    if (strcmp(name, "release_request") == 0) return; /* read by the guest alone */
+    __atomic_fetch_or(&((struct disk *)ctx)->look, what, __ATOMIC_ACQ_REL);
     sem_up(&wanted);
 }
 
@@ -92,24 +111,47 @@ static void follow(struct disk *d) {
     key_of(d, "", path);
     if (state == DISK_NEW) {
         d->seen = (struct flush_disk){ 0 };
+        d->congested = d->conflict = false;
         if (store_watch(path, on_change, d) < 0) printf("manager: %s cannot be watched\n", path);
         __atomic_compare_exchange_n(&d->state, &expected, DISK_WATCHED, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_RELAXED);
     } else if (state == DISK_LEAVING) {
         store_unwatch(path, on_change, d);
+        congest_forget(&d->device->congest, (u32)(d - disks));
         news_path(d, path);
         store_rm(0, path);
         __atomic_store_n(&d->state, DISK_FREE, __ATOMIC_RELEASE);
     }
 }
 
+/* Sets release_request: the queue of that disk may go on. */
+static void release(const struct disk *d) {
+    char path[KEY_MAX];
+
+    key_of(d, "release_request", path);
+    if (store_write_u64(0, path, 1) < 0) printf("manager: %s cannot be written\n", path);
+}
+
+/* The guest has set or cleared `congested`. */
+static void congestion_look(struct disk *d) {
+    struct device *dev = d->device;
+    u32 i = (u32)(d - disks);
+
+    d->congested = read_key(d, "congested") == 1;
+    if (!d->congested || !congestion.on)
+        congest_forget(&dev->congest, i);
+    else if (congest_ask(&dev->congest, i, dev->crowded) == CONGEST_RELEASE)
+        release(d);
+}
+
 static void look_at(struct disk *d) {
+    u32 what = __atomic_exchange_n(&d->look, 0, __ATOMIC_ACQ_REL);
     bool asked = d->seen.flush_now;
 
-    if (!__atomic_exchange_n(&d->look, 0, __ATOMIC_ACQ_REL)) return;
-    d->seen.nr = read_key(d, "nr");
-    d->seen.has_dirty_pages = read_key(d, "has_dirty_pages") == 1;
-    d->seen.flush_now = read_key(d, "flush_now") == 1;
+    if (what & BIT(KEY_CONGESTED)) congestion_look(d); /* first: the guest waits for the answer */
+    if (what & BIT(KEY_NR)) d->seen.nr = read_key(d, key_names[KEY_NR]);
+    if (what & BIT(KEY_DIRTY)) d->seen.has_dirty_pages = read_key(d, key_names[KEY_DIRTY]) == 1;
+    if (what & BIT(KEY_FLUSH)) d->seen.flush_now = read_key(d, key_names[KEY_FLUSH]) == 1;
     if (d->seen.flush_now && !asked) d->seen.asked = time_ns();
 }
 
@@ -142,13 +184,52 @@ static void switch_look(struct function *f) {
 
 static void switches_begin(void) {
     char path[KEY_MAX];
+    i64 error;
 
     switch_path(&flush, path);
-    if (store_write_u64(0, path, flush.on) < 0 || store_watch("io/collab", on_switch, NULL) < 0)
-        printf("manager: io/collab cannot be used, so nothing can be switched\n");
+    error = store_write_u64(0, path, flush.on);
+    switch_path(&congestion, path);
+    if (error >= 0) error = store_write_u64(0, path, congestion.on);
+    if (error >= 0) error = store_watch("io/collab", on_switch, NULL);
+    if (error < 0) printf("manager: io/collab cannot be used, so nothing can be switched\n");
+}
+
+/* A function that was switched on has all keys to look at: it did not look while it was off. */
+static void switches_look(void) {
+    bool was = congestion.on;
+
+    switch_look(&flush);
+    switch_look(&congestion);
+    if (was == congestion.on) return;
+    for (u32 i = 0; i < MANAGER_DISKS; i++)
+        __atomic_fetch_or(&disks[i].look, (u32)BIT(KEY_CONGESTED), __ATOMIC_ACQ_REL);
+}
+
+/* ---- congestion ---- */
+
+/* Releases those that wait for the device, one after the other, when it is crowded no more. Returns
+ * when the next one is due, ns. */
+static u64 congestion_relieve(struct device *dev) {
+    u32 who;
+
+    for (;;) {
+        who = congest_relieve(&dev->congest, dev->crowded, time_ns());
+        if (who == CONGEST_NOBODY) return dev->congest.next;
+        release(&disks[who]);
+    }
 }
 
 /* ---- flush ---- */
+
+/* Two functions want something else of a disk: congestion has it wait or go on, and flush would
+ * have it write more. Congestion goes first, because what is in the queue has to be written before
+ * anything else can be. Told once for each disk. */
+static void conflict(struct disk *d) {
+    if (!d->conflict)
+        printf("manager: VM %u, disk %u: congested, so it is not asked to flush\n", d->vm,
+               d->number);
+    d->conflict = true;
+}
 
 /* Has one VM of that device flush, if it is idle. Returns whether other disks have dirty pages as
  * well, and wait for their turn. */
@@ -163,6 +244,10 @@ static bool flush_decide(const struct device *dev) {
         const struct flush_disk *s = &disks[i].seen;
 
         if (disk_state(&disks[i]) != DISK_WATCHED || disks[i].device != dev) continue;
+        if (disks[i].congested && congestion.on) { /* its queue is full already */
+            conflict(&disks[i]);
+            continue;
+        }
         /* Once a period is enough for a guest that does as it is told, and it is all that one gets
          * which clears flush_now and writes nothing. */
         if (s->has_dirty_pages && !s->flush_now && s->asked && now - s->asked < config.period_ns) {
@@ -229,23 +314,25 @@ static void tell_all(void) {
 
 static void manage(void *arg) {
     bool waiting = false;
+    u64 next = FOREVER;
 
     switches_begin();
     for (;;) {
-        u64 until = FOREVER;
-
-        if (waiting) until = time_ns() + config.period_ns;
-        sem_down_until(&wanted, until);
+        if (waiting) next = MIN(next, time_ns() + config.period_ns);
+        sem_down_until(&wanted, next);
         while (sem_try(&wanted)) { /* one look is enough for all that happened until now */
         }
-        if (__atomic_exchange_n(&switched, 0, __ATOMIC_ACQ_REL)) switch_look(&flush);
+        if (__atomic_exchange_n(&switched, 0, __ATOMIC_ACQ_REL)) switches_look();
         for (u32 i = 0; i < MANAGER_DISKS; i++) {
             follow(&disks[i]);
             if (disk_state(&disks[i]) == DISK_WATCHED) look_at(&disks[i]);
         }
         waiting = false;
-        for (u32 i = 0; i < MANAGER_DEVICES; i++)
-            if (devices[i].model && flush.on) waiting |= flush_decide(&devices[i]);
+        next = FOREVER;
+        for (u32 i = 0; i < MANAGER_DEVICES && devices[i].model; i++) {
+            next = MIN(next, congestion_relieve(&devices[i]));
+            if (flush.on) waiting |= flush_decide(&devices[i]);
+        }
         tell_all();
     }
 }
@@ -256,6 +343,7 @@ int manager_start(const struct manager_config *c) {
     if (error) return error;
     config = *c;
     flush.on = c->flush;
+    congestion.on = c->congestion;
     if (!thread_start(0, "manager", manage, NULL)) return -ENOMEM;
     running = true;
     return 0;
@@ -269,6 +357,7 @@ static struct device *device_for(struct disk_model *model, const char *name) {
         if (d->model) continue;
         *d = (struct device){ .name = name, .bytes = model->bytes, .quiet = true };
         monitor_init(&d->monitor, NULL, time_ns());
+        d->congest = congest_begin(config.seed);
         __atomic_store_n(&d->model, model, __ATOMIC_RELEASE);
         return d;
     }
@@ -341,7 +430,22 @@ static bool is_active(void) {
     return false;
 }
 
+/* Whether each device is crowded at the moment. If that has changed, the thread hears of it when
+ * disks wait for it. */
+static void look_for_crowds(void) {
+    for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->model; d++) {
+        struct congest_limits limits = { d->model->queue, config.busy_pct };
+        u32 used_pct = 0;
+        bool was = d->crowded;
+
+        if (d->model->bandwidth) used_pct = (u32)(d->used * 100 / d->model->bandwidth);
+        d->crowded = congest_crowded(&limits, d->model->in_queue, used_pct, was);
+        if (d->crowded != was && d->congest.nr) sem_up(&wanted);
+    }
+}
+
 u64 manager_run(u64 now) {
+    look_for_crowds();
     if (!running || !is_active()) {
         period_end = 0;
         return ~0ull;

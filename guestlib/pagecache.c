@@ -417,6 +417,16 @@ int pagecache_sync(struct pagecache *c) {
     return me.result;
 }
 
+void pagecache_on_congestion(struct pagecache *c, void (*fn)(void *arg), void *arg) {
+    c->on_congestion_arg = arg;
+    __atomic_store_n(&c->on_congestion, fn, __ATOMIC_RELEASE);
+}
+
+void pagecache_release(struct pagecache *c) {
+    __atomic_store_n(&c->release_wanted, 1, __ATOMIC_SEQ_CST);
+    c->host.kick(c->host.arg);
+}
+
 u32 pagecache_drop(struct pagecache *c) {
     u32 n = 0;
 
@@ -438,14 +448,32 @@ void pagecache_flush_now(struct pagecache *c) {
 
 /* ---- the bottom half: requests ---- */
 
+static void set_congested(struct pagecache *c, bool on) {
+    void (*fn)(void *arg) = __atomic_load_n(&c->on_congestion, __ATOMIC_ACQUIRE);
+
+    __atomic_store_n(&c->congested, on, __ATOMIC_RELAXED);
+    if (fn) fn(c->on_congestion_arg);
+}
+
 static void count_request(struct pagecache *c, int change) {
+    bool may_avoid = !c->released && !c->config.no_avoid;
+
     c->in_use += (u32)change;
-    if (!c->congested && c->in_use > c->congested_on) {
-        __atomic_store_n(&c->congested, true, __ATOMIC_RELAXED);
+    if (!c->congested && c->in_use > c->congested_on && may_avoid) {
         c->stats.congestions++;
-    } else if (c->congested && c->in_use < c->congested_off) {
-        __atomic_store_n(&c->congested, false, __ATOMIC_RELAXED);
+        set_congested(c, true);
+    } else if (c->in_use < c->congested_off) {
+        c->released = false;
+        if (c->congested) set_congested(c, false);
     }
+}
+
+/* Does what pagecache_release() asks for. */
+static void release_queue(struct pagecache *c) {
+    if (!__atomic_exchange_n(&c->release_wanted, 0, __ATOMIC_SEQ_CST) || !c->congested) return;
+    c->released = true;
+    c->stats.released++;
+    set_congested(c, false);
 }
 
 static void read_done(struct pagecache *c, struct pagecache_frame *f, int error) {
@@ -653,6 +681,7 @@ static void write_more(struct pagecache *c) {
 }
 
 void pagecache_run(struct pagecache *c) {
+    release_queue(c);
     read_more(c);
     write_more(c);
     if (c->wakes) c->host.wake(c->host.arg, c->wakes);

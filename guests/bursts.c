@@ -79,7 +79,7 @@ static void worker(void *arg) {
     check_burst(bursts - 1, pages);
     printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
            "pages_written=%lu wrong=%u mean_us=%lu p999_us=%lu\n",
-           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_flushes(),
+           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_stats()->flushes,
            c->pages_written, wrong, latency.sum / latency.count / 1000,
            hist_percentile(&latency, 999) / 1000);
 }

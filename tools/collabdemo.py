@@ -36,7 +36,7 @@ PCPUS, SEEDS = 3, 3
 LOSS = 0.02  # of the throughput: more than that no function may cost
 COLLAB = " collab collab_ms=20"
 # {set-up: (words for the driver domain, words for the guests)}
-SETUPS = {"plain": ("", ""), "flush": (COLLAB + " flush=1", " collab")}
+SETUPS = {"plain": ("", ""), "flush": (COLLAB + " flush=1 congestion=0", " collab")}
 SCRIPT = "".join(f"@1s wait {vm} 60s\n" for vm in VMS) + \
     "+0ms store -j=cpu_ms read /local/domain/1/cpu_ms\n+1200ms poweroff\n"
 WROTE = re.compile(r"\[ *(?P<ended_s>[\d.]+)\] (?P<vm>\w+): bursts: wrote (?P<kib>\d+) KiB in "

@@ -49,4 +49,4 @@ def test_what_does_not_hold_is_told(change, what):
 def test_vm_files():
     plain, flush = (collabdemo.vm_file(setup, 7) for setup in ("plain", "flush"))
     assert "collab collab_ms" not in plain and flush.count(" collab\n") == 3
-    assert "collab collab_ms=20 flush=1\n" in flush and "seed = 7\n" in flush
+    assert "collab collab_ms=20 flush=1 congestion=0\n" in flush and "seed = 7\n" in flush

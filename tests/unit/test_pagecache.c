@@ -330,6 +330,58 @@ static void congestion(void **state) {
     assert_false(pagecache_congested(&cache));
 }
 
+/* A release lets the queue fill up to its limit, once: until it has been below 13/16 again. */
+static void released(void **state) {
+    config.dirty = 90;
+    start();
+    told = 0;
+    pagecache_release(&cache); /* nothing is congested: this releases nothing, now or later */
+    pagecache_run(&cache);
+    pagecache_on_congestion(&cache, count_told, &told);
+    for (u32 i = 0; i < 60; i++) write_pages(2 * i, 1, 1);
+    flusher_wanted = false;
+    pagecache_flusher(&cache);
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 29);
+    assert_int_equal(told, 1);
+    pagecache_release(&cache);
+    run_wanted = false;
+    pagecache_run(&cache);
+    assert_false(pagecache_congested(&cache));
+    assert_int_equal(disk.nr, 32);
+    assert_int_equal(told, 2);
+    assert_int_equal(cache.stats.released, 1);
+    for (u32 i = 0; i < 6; i++) {
+        disk_end(0); /* 26 are left, which is not below 13/16 */
+        assert_false(pagecache_congested(&cache));
+    }
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 32);
+    for (u32 i = 0; i < 7; i++) disk_end(0);
+    pagecache_run(&cache);
+    assert_true(
+        pagecache_congested(&cache)); /* the queue has been below it: the rule holds again */
+    assert_int_equal(disk.nr, 29);
+    assert_int_equal(told, 3);
+    disk_settle();
+    assert_false(pagecache_congested(&cache));
+}
+
+/* Without avoidance there is no congestion, only the limit. */
+static void without_avoidance(void **state) {
+    config.dirty = 90;
+    config.no_avoid = true;
+    start();
+    for (u32 i = 0; i < 45; i++) write_pages(2 * i, 1, 1);
+    flusher_wanted = false;
+    pagecache_flusher(&cache);
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 32);
+    assert_false(pagecache_congested(&cache));
+    disk_settle();
+    assert_int_equal(cache.stats.congestions, 0);
+}
+
 /* Somebody waits for a sync: that takes all of the queue. */
 static void sync_through_congestion(void **state) {
     config.dirty = 90;
@@ -469,6 +521,8 @@ int main(void) {
         cmocka_unit_test_setup(clock_keeps_what_is_used, set_up),
         cmocka_unit_test_setup(drop, set_up),
         cmocka_unit_test_setup(congestion, set_up),
+        cmocka_unit_test_setup(released, set_up),
+        cmocka_unit_test_setup(without_avoidance, set_up),
         cmocka_unit_test_setup(sync_through_congestion, set_up),
         cmocka_unit_test_setup(sync_tells_once, set_up),
         cmocka_unit_test_setup(sync_tells_all, set_up),

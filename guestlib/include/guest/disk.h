@@ -9,6 +9,7 @@
  *   expire_ms=T    a page is written after it has been dirty for so long (30000)
  *   interval_ms=T  how often the flusher looks for such pages (5000)
  *   ahead=N        the most pages that are read ahead (32); 0: none
+ *   avoid=0        the queue is never congested (pagecache_congested()), however full it is
  *
  * A device that loses its back end refuses all requests until it has another one. Dirty pages are
  * then written to the new one.

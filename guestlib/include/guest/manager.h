@@ -1,6 +1,7 @@
 /* The manager of IOrchestra in a driver domain (docs/collab.md): learns from the store which disks
- * have dirty pages, and has them flushed while their device is idle. It also publishes what each
- * device and each disk on it does.
+ * have dirty pages, and has them flushed while their device is idle; and which
+ * queues are congested, and has them released when their device is not crowded. It also publishes
+ * what each device and each disk on it does.
  *
  * It is a thread of vCPU 0, because calls of the store may have to wait, and the loop that serves
  * the devices must not. All functions are called from that loop, on vCPU 0. */
@@ -14,9 +15,11 @@
 #define MANAGER_DEVICES 4
 
 struct manager_config {
-    u64 period_ns;  /* a device is judged by what it did in the last period */
-    u64 monitor_ns; /* what devices and disks did is published so often; whole periods */
-    bool flush;     /* functions that are on at the start; keys switch them later */
+    u64 period_ns;          /* a device is judged by what it did in the last period */
+    u64 monitor_ns;         /* what devices and disks did is published so often; whole periods */
+    bool flush, congestion; /* functions that are on at the start; keys switch them later */
+    u32 busy_pct;           /* a device is crowded with so much of its bandwidth in use; 0: never */
+    u64 seed;               /* of the gaps between two releases */
 };
 
 /* Connects to the store and starts the thread. Returns 0, or a negative errno. */

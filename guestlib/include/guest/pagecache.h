@@ -78,6 +78,7 @@ struct pagecache_config {
     u64 interval_ns; /* how often the flusher looks for such pages; 0: 5 s */
     u32 ahead;       /* the most pages that are read ahead; 0: 32 */
     bool no_ahead;   /* no pages are read ahead */
+    bool no_avoid;   /* the queue is never congested, however full it is */
 };
 
 /* Counters. Each is written in one context only; they may be read at any time. */
@@ -94,6 +95,7 @@ struct pagecache_stats {
     u64 throttled, throttled_ns; /* times that writers waited, and for how long */
     u64 short_of;                /* times that there was no page to evict */
     u64 congestions;             /* times that the queue became congested */
+    u64 released;                /* times that pagecache_release() ended that */
     u64 flush_now;               /* calls of pagecache_flush_now() */
 };
 
@@ -135,6 +137,8 @@ struct pagecache {
     struct pagecache_frame *frame;
     void (*on_dirty)(void *arg); /* set before tell_at, as is its argument */
     void *on_dirty_arg;
+    void (*on_congestion)(void *arg); /* set after its argument; NULL: nobody wants to know */
+    void *on_congestion_arg;
     /* under the lock */
     u32 *bucket; /* by hash of the block: the first frame of a chain */
     u32 hand;    /* the frame that the clock looks at next */
@@ -146,6 +150,7 @@ struct pagecache {
     u32 progress;                 /* changes when a frame may have become free */
     u32 starved;                  /* threads that wait for a frame */
     u32 wanted;                   /* pagecache_flush_now() was called */
+    u32 release_wanted;           /* pagecache_release() was called */
     u32 tell_at;                  /* on_dirty is called with so many dirty frames; 0: it is not */
     bool stuck;                   /* the device has refused all that could be written */
     bool congested;               /* see pagecache_congested() */
@@ -158,6 +163,7 @@ struct pagecache {
     /* used by the flusher alone */
     u64 look; /* when to look for old pages, ns */
     /* used by the bottom half alone */
+    bool released; /* not congested until fewer than congested_off requests are in use */
     struct pagecache_request *free;
     u32 in_use, reading;    /* requests that are under way; those of them that read */
     u32 failures, reported; /* writes that failed; how many of them a sync has reported */
@@ -205,6 +211,14 @@ int pagecache_sync(struct pagecache *c);
 /* Drops all pages that are clean and not in use, so that they are read anew. Returns how many there
  * were. */
 u32 pagecache_drop(struct pagecache *c);
+
+/* Calls fn(arg) whenever pagecache_congested() has changed, in the bottom half. Once, from a
+ * thread. */
+void pagecache_on_congestion(struct pagecache *c, void (*fn)(void *arg), void *arg);
+/* The queue is congested no more, and may be filled up to its limit, until it has been below 13/16
+ * once (IOrchestra, section 3.2: release_request). Nothing happens if it is not congested. From a
+ * thread. */
+void pagecache_release(struct pagecache *c);
 
 /* ---- for any context ---- */
 
