@@ -4,6 +4,7 @@
 #include <guest/store.h>
 #include <guest/string.h>
 #include <guest/thread.h>
+#include "drivers/collab/claims.h"
 #include "drivers/collab/congest.h"
 #include "drivers/collab/flush.h"
 
@@ -34,10 +35,14 @@ enum { DISK_FREE, DISK_NEW, DISK_WATCHED, DISK_LEAVING };
 struct disk {
     u32 state; /* atomic: the loop makes it NEW from FREE, and LEAVING; the thread the rest */
     u32 vm, number;
+    u64 pages;
     struct device *device;
     u32 look;               /* atomic: keys that have changed, bits by key_names */
     struct flush_disk seen; /* used by the thread alone */
     bool congested;         /* what the key says; used by the thread alone */
+    struct claims claims;   /* used by the thread alone, but for the changes that it counts */
+    bool flood;             /* atomic: its keys change too often, and the log has yet to say so */
+    bool deaf;              /* its keys are not watched until claims.deaf_until */
     bool conflict;          /* the log says that two functions wanted something else of it */
     struct monitor monitor; /* used by the loop alone */
     struct news news;
@@ -86,6 +91,7 @@ static const char *const key_names[KEYS] = { "nr", "has_dirty_pages", "flush_now
 /* In the interrupt handler. A path that is none of a key may be that of the disk: a watch fires at
  * its start, and when all keys below it have gone. */
 static void on_change(void *ctx, const char *path) {
+    struct disk *d = ctx;
     const char *name = path;
     u32 what = (u32)ALL_KEYS;
 
@@ -93,8 +99,9 @@ static void on_change(void *ctx, const char *path) {
         if (*p == '/') name = p + 1;
     for (u32 i = 0; i < KEYS; i++)
         if (strcmp(name, key_names[i]) == 0) what = (u32)BIT(i);
+    if (claims_change(&d->claims, time_ns())) __atomic_store_n(&d->flood, true, __ATOMIC_RELEASE);
     if (strcmp(name, "release_request") == 0) return; /* read by the guest alone */
-    __atomic_fetch_or(&((struct disk *)ctx)->look, what, __ATOMIC_ACQ_REL);
+    __atomic_fetch_or(&d->look, what, __ATOMIC_ACQ_REL);
     sem_up(&wanted);
 }
 
@@ -111,7 +118,8 @@ static void follow(struct disk *d) {
     key_of(d, "", path);
     if (state == DISK_NEW) {
         d->seen = (struct flush_disk){ 0 };
-        d->congested = d->conflict = false;
+        d->congested = d->conflict = d->flood = d->deaf = false;
+        d->claims = (struct claims){ 0 };
         if (store_watch(path, on_change, d) < 0) printf("manager: %s cannot be watched\n", path);
         __atomic_compare_exchange_n(&d->state, &expected, DISK_WATCHED, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_RELAXED);
@@ -144,15 +152,55 @@ static void congestion_look(struct disk *d) {
         release(d);
 }
 
+/* What the keys of a disk change to is not read for a second, if they change too often. The watch
+ * goes, so that the changes do not interrupt either. */
+static void go_deaf(struct disk *d) {
+    char path[KEY_MAX];
+
+    key_of(d, "", path);
+    store_unwatch(path, on_change, d);
+    congest_forget(&d->device->congest, (u32)(d - disks));
+    d->congested = d->seen.has_dirty_pages = false;
+    d->deaf = true;
+    __atomic_store_n(&d->flood, false, __ATOMIC_RELEASE);
+    printf("manager: VM %u, disk %u: more than %u changes of its keys in a second, so they are not "
+           "looked at for a second\n",
+           d->vm, d->number, CLAIMS_CHANGES);
+}
+
+/* Watches the keys of a disk again when it is time. A watch fires at once, so all are read. Returns
+ * when it will be time, ns. */
+static u64 listen(struct disk *d) {
+    char path[KEY_MAX];
+
+    if (__atomic_load_n(&d->flood, __ATOMIC_ACQUIRE)) go_deaf(d);
+    if (!d->deaf) return FOREVER;
+    if (time_ns() < d->claims.deaf_until) return d->claims.deaf_until;
+    d->deaf = false;
+    key_of(d, "", path);
+    if (store_watch(path, on_change, d) < 0) printf("manager: %s cannot be watched\n", path);
+    return FOREVER;
+}
+
+/* The disk says that it has flushed. */
+static void flushed(struct disk *d) {
+    if (!claims_flushed(&d->claims, d->monitor.written, time_ns())) return;
+    printf(
+        "manager: VM %u, disk %u: claims dirty pages and does not write them, so it is not asked "
+        "to flush for 10 seconds\n",
+        d->vm, d->number);
+}
+
 static void look_at(struct disk *d) {
     u32 what = __atomic_exchange_n(&d->look, 0, __ATOMIC_ACQ_REL);
     bool asked = d->seen.flush_now;
 
     if (what & BIT(KEY_CONGESTED)) congestion_look(d); /* first: the guest waits for the answer */
-    if (what & BIT(KEY_NR)) d->seen.nr = read_key(d, key_names[KEY_NR]);
+    if (what & BIT(KEY_NR)) d->seen.nr = claims_pages(read_key(d, key_names[KEY_NR]), d->pages);
     if (what & BIT(KEY_DIRTY)) d->seen.has_dirty_pages = read_key(d, key_names[KEY_DIRTY]) == 1;
     if (what & BIT(KEY_FLUSH)) d->seen.flush_now = read_key(d, key_names[KEY_FLUSH]) == 1;
     if (d->seen.flush_now && !asked) d->seen.asked = time_ns();
+    if (!d->seen.flush_now && asked) flushed(d);
 }
 
 /* ---- switches ---- */
@@ -248,6 +296,7 @@ static bool flush_decide(const struct device *dev) {
             conflict(&disks[i]);
             continue;
         }
+        if (disks[i].deaf || now < disks[i].claims.doubt_until) continue;
         /* Once a period is enough for a guest that does as it is told, and it is all that one gets
          * which clears flush_now and writes nothing. */
         if (s->has_dirty_pages && !s->flush_now && s->asked && now - s->asked < config.period_ns) {
@@ -264,6 +313,8 @@ static bool flush_decide(const struct device *dev) {
     key_of(&disks[which[chosen]], "flush_now", path);
     disks[which[chosen]].seen.flush_now = true;
     disks[which[chosen]].seen.asked = time_ns();
+    claims_asked(&disks[which[chosen]].claims, seen[chosen].nr,
+                 disks[which[chosen]].monitor.written);
     if (store_write_u64(0, path, 1) < 0) disks[which[chosen]].seen.flush_now = false;
     return waiting;
 }
@@ -323,12 +374,14 @@ static void manage(void *arg) {
         while (sem_try(&wanted)) { /* one look is enough for all that happened until now */
         }
         if (__atomic_exchange_n(&switched, 0, __ATOMIC_ACQ_REL)) switches_look();
+        next = FOREVER;
         for (u32 i = 0; i < MANAGER_DISKS; i++) {
             follow(&disks[i]);
-            if (disk_state(&disks[i]) == DISK_WATCHED) look_at(&disks[i]);
+            if (disk_state(&disks[i]) != DISK_WATCHED) continue;
+            next = MIN(next, listen(&disks[i]));
+            look_at(&disks[i]);
         }
         waiting = false;
-        next = FOREVER;
         for (u32 i = 0; i < MANAGER_DEVICES && devices[i].model; i++) {
             next = MIN(next, congestion_relieve(&devices[i]));
             if (flush.on) waiting |= flush_decide(&devices[i]);
@@ -364,7 +417,8 @@ static struct device *device_for(struct disk_model *model, const char *name) {
     return NULL;
 }
 
-struct monitor *manager_add(u32 vm, u32 number, struct disk_model *model, const char *name) {
+struct monitor *manager_add(u32 vm, u32 number, u64 pages, struct disk_model *model,
+                            const char *name) {
     struct device *device = NULL;
     struct disk *d = disks;
 
@@ -373,6 +427,7 @@ struct monitor *manager_add(u32 vm, u32 number, struct disk_model *model, const 
     if (!device || d == disks + MANAGER_DISKS) return NULL;
     d->vm = vm;
     d->number = number;
+    d->pages = pages;
     d->device = device;
     d->news.fresh = false;
     monitor_init(&d->monitor, &device->monitor, time_ns());

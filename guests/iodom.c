@@ -319,7 +319,10 @@ static void add(struct served **slot, const struct takt_back *info) {
     }
     s->port = (u32)error;
     *slot = s;
-    if (s->on) s->blk.monitor = manager_add(info->vm, info->number, &s->on->model, s->on->name);
+    if (s->on)
+        s->blk.monitor = manager_add(info->vm, info->number,
+                                     s->blk.disk->sectors * VIRTIO_BLK_SECTOR / PAGE_SIZE,
+                                     &s->on->model, s->on->name);
     printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
            is_net(s) ? "network" : "disk", info->options);
 }

@@ -26,6 +26,7 @@ void monitor_end(struct monitor *m, enum monitor_kind kind, u64 bytes, u64 begun
         m->under_way--;
         m->requests[kind]++;
         m->bytes[kind] += bytes;
+        if (kind == MONITOR_WRITE) m->written += bytes;
         hist_add(&m->latency, now - begun);
     }
 }
@@ -50,6 +51,7 @@ void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p) {
     };
 
     count_time(m, now);
+    next.written = m->written;
     *p = (struct monitor_period){ .ns = ns };
     for (u32 k = 0; k < MONITOR_KINDS; k++) {
         p->requests[k] = m->requests[k];

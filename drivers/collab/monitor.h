@@ -22,6 +22,7 @@ struct monitor {
     u64 queue; /* the integral of `under_way` over time, in requests * ns */
     u64 requests[MONITOR_KINDS], bytes[MONITOR_KINDS];
     struct hist latency;
+    u64 written; /* bytes, since the beginning */
 };
 
 /* The numbers of one period. */

@@ -18,6 +18,9 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("plain", "bursts", "8M", vcpus=2, cmdline=BURSTS, disk="alone on=ssd0 size=1M", start="no"),
     vm("flush", "bursts", "8M", vcpus=2, cmdline=BURSTS + " collab",
        disk="manager on=ssd0 size=1M", start="no"),
+    vm("liar", "liar", "4M", cmdline="run_ms=1500", disk="manager on=ssd0 size=1M", start="no"),
+    vm("calm", "liar", "4M", cmdline="run_ms=800 calm", disk="manager on=ssd0 size=1M",
+       start="no"),
 ])
 SCRIPT = """\
 @400ms list
@@ -32,6 +35,13 @@ SCRIPT = """\
 +0ms store -j=off write /local/domain/3/io/collab/flush 0
 +0ms create flush
 +0ms wait flush 20s
++0ms store -j=on write /local/domain/3/io/collab/flush 1
++0ms create liar
++0ms create flush
++0ms wait flush 20s
++0ms wait liar 20s
++0ms create calm
++0ms wait calm 20s
 +300ms poweroff
 """
 
@@ -89,3 +99,16 @@ def test_flush_can_be_switched_off(boot):
     assert boot.said(r"manager: manager: flush is off")
     off = bursts(boot, "flush", 1)
     assert off["flush_asked"] == 0 and off["throttled"] > 0 and off["wrong"] == 0, off
+
+
+def test_lies(boot, platform):
+    """One VM sets `congested` all the time and claims 2^63 dirty pages. The log names it, and the
+    VM beside it is asked to flush as before. One that only says that it has flushed is named, too,
+    and then asked no more."""
+    beside = bursts(boot, "flush", 2)
+    assert beside["wrong"] == 0 and beside["flush_asked"] >= 3, beside
+    assert boot.said(r"manager: VM 6, disk 0: more than 200 changes of its keys in a second")
+    assert boot.said(r"manager: VM 8, disk 0: claims dirty pages and does not write them")
+    assert [int(n) for n in boot.said(r"calm: liar: asked=(\d+)")] == [3]
+    if platform == "bochs":
+        assert beside["p999_us"] < bursts(boot, "flush")["p999_us"] * 1.05, beside

@@ -25,10 +25,12 @@ struct manager_config {
 /* Connects to the store and starts the thread. Returns 0, or a negative errno. */
 int manager_start(const struct manager_config *c);
 
-/* Disk `number` of VM `vm` is on `device`, called `name`; both stay until the end. Returns the
+/* Disk `number` of VM `vm`, of `pages` pages, is on `device`, called `name`; the latter two stay
+ * until the end. Returns the
  * monitor that is to be told of the disk's requests. NULL: there is no manager, or the disk is one
  * too many and is left alone. */
-struct monitor *manager_add(u32 vm, u32 number, struct disk_model *device, const char *name);
+struct monitor *manager_add(u32 vm, u32 number, u64 pages, struct disk_model *device,
+                            const char *name);
 /* The disk is gone. Its monitor has no requests under way, and must not be told of any later. */
 void manager_remove(u32 vm, u32 number);
 
