@@ -8,6 +8,7 @@
 
 #define CONFIG_NAME       32
 #define CONFIG_VALUE      256
+#define CONFIG_CMDLINE    2048 /* of a VM's command line, as long as Linux reads it */
 #define CONFIG_MAX_VMS    64
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
@@ -66,8 +67,10 @@ enum on_dma_fault { ON_DMA_FAULT_STOP, ON_DMA_FAULT_LOG };
 
 struct config_vm {
     struct config_head head;
-    char image[CONFIG_VALUE]; /* name of a boot module */
-    char cmdline[CONFIG_VALUE];
+    char image[CONFIG_VALUE];   /* name of a boot module, or "" */
+    char kernel[CONFIG_VALUE];  /* instead of `image`: the VM is a PC for an operating system */
+    char ramdisk[CONFIG_VALUE]; /* name of a boot module that a kernel finds in its RAM, or "" */
+    char cmdline[CONFIG_CMDLINE];
     u64 memory; /* bytes */
     u32 vcpus;
     /* one vCPU more, number 0, which runs in the turbo pool of the VM's pool */
@@ -145,6 +148,12 @@ typedef void (*config_report)(void *ctx, bool fatal, const char *text);
  * not know; NULL after the last. *scope becomes 'p' if pools have it, 'v' if VMs have it. A name
  * may come more than once. */
 typedef const char *(*config_param_at)(u32 i, char *scope);
+
+/* The name of the boot module that the VM starts from. "": its section names none. */
+static inline const char *config_vm_image(const struct config_vm *v) {
+    if (*v->kernel) return v->kernel;
+    return v->image;
+}
 
 /* Fills in the values of a file that says nothing: Pool-0 alone, and no VM. */
 void config_defaults(struct config *c);

@@ -92,8 +92,15 @@ static const char *cpus_or_pool(const struct config_vm *v) {
 static void check_config_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 
-    if (!*v->image)
-        ERROR(k, &v->head, NULL, "VM %s has no image: expected image = NAME of a boot module",
+    if (!*config_vm_image(v))
+        ERROR(k, &v->head, NULL,
+              "VM %s has no image: expected image = NAME or kernel = NAME of a boot module",
+              v->head.name);
+    if (*v->image && *v->kernel)
+        ERROR(k, &v->head, "kernel", "VM %s has both an image and a kernel: expected one of them",
+              v->head.name);
+    if (*v->ramdisk && !*v->kernel)
+        ERROR(k, &v->head, "ramdisk", "VM %s has a ramdisk without a kernel that could use it",
               v->head.name);
     for (const struct config_device *d = v->device; d < v->device + v->nr_devices; d++) {
         if (strcmp(d->back, v->head.name) == 0)

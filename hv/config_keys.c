@@ -101,6 +101,8 @@ static const struct config_key keys[] = {
     KEY(POOL, config_pool, "cpus", CPUS, cpus),
     KEY(POOL, config_pool, "turbo_of", NAME, turbo_of),
     KEY(VM, config_vm, "image", TEXT, image),
+    KEY(VM, config_vm, "kernel", TEXT, kernel),
+    KEY(VM, config_vm, "ramdisk", TEXT, ramdisk),
     KEY(VM, config_vm, "cmdline", TEXT, cmdline),
     KEY(VM, config_vm, "memory", MEMORY, memory),
     KEY(VM, config_vm, "vcpus", COUNT, vcpus),

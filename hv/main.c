@@ -191,6 +191,7 @@ static const struct vm_part *const vm_parts[] = {
     &vcpus_part,     /* hv/vcpu */
     &events_part,    /* hv/vcpu: event channels, and how they reach vCPUs */
     &board_part,     /* hv/vcpu: LAPIC page, UART, debug ports */
+    &pc_part,        /* hv/vcpu: what a VM has for an operating system: IOAPIC, ACPI tables */
     &devices_part,   /* hv/devices: virtio devices that other VMs serve */
     &params_part,    /* hv/vm: scheduling parameters of the VM file */
     &nodes_part,     /* hv/nodes: its home in the store */

@@ -260,7 +260,7 @@ TSAN_OBJ := $(TSAN_C:%.c=$(B)/tsan/obj/%.o)
 $(B)/tsan/obj/%.o: %.c $(B)/host/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(HOST_CFLAGS) -fsanitize=thread -Wno-tsan -c $< -o $@
+	$(Q)$(CC) $(HOST_CFLAGS) -fsanitize=thread -Wno-tsan $(MORE) -c $< -o $@
 $(B)/tsan/objects: FORCE
 	@tools/stamp.sh $@ '$(TSAN_OBJ)'
 $(B)/tsan/libhv.a: $(TSAN_OBJ) $(B)/tsan/objects

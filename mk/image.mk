@@ -21,7 +21,7 @@ $(B)/image/flags: FORCE
 $(B)/image/%.o: %.c $(B)/image/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(HV_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(HV_CFLAGS) $(MORE) -c $< -o $@
 
 # The commit that the image is built from. The file is written only when that changes, so that a
 # build of which nothing has changed does not link the image again.
@@ -37,6 +37,15 @@ $(B)/image/version.o: $(B)/version.c $(B)/image/flags
 $(B)/layout.inc: boot/layout.h
 	@mkdir -p $(@D)
 	$(Q)sed -n 's/^#define *\([A-Z0-9_]*\) *\([0-9][0-9a-fx]*\).*/%define \1 \2/p' $< > $@
+
+# The table of a PC's devices, for the operating system of a VM.
+$(B)/dsdt.hex: hv/image/dsdt.asl
+	@mkdir -p $(@D)
+	$(Q)$(CC) -E -P -x c $< -o $(B)/dsdt.asl
+	$(Q)iasl -vs -tc -p $(B)/dsdt $(B)/dsdt.asl > $(B)/dsdt.log || { cat $(B)/dsdt.log; exit 1; }
+FIRMWARE_O := $(addsuffix /hv/image/firmware.o,$(addprefix $(B)/,image host fuzz/obj tsan/obj))
+$(FIRMWARE_O): $(B)/dsdt.hex
+$(FIRMWARE_O): MORE := -I$(B)
 
 NASM_FLAGS := -f elf64 -I$(B)/ -Iboot/
 # NASM gives debuggers wrong lines for a file that goes to and fro between sections, so boot.asm

@@ -157,6 +157,8 @@ static void dump_vm(const struct config_vm *v) {
     printf("{");
     string("name", v->head.name);
     string("image", v->image);
+    string("kernel", v->kernel);
+    string("ramdisk", v->ramdisk);
     string("cmdline", v->cmdline);
     printf("\"memory\": %llu, \"vcpus\": %u, ", (unsigned long long)v->memory, v->vcpus);
     boolean("turbo", v->turbo);
@@ -291,18 +293,26 @@ static void *contents(const char *path, size_t *size) {
     return data;
 }
 
-/* Looks at the image of VM `v` as the hypervisor will before it copies it into the VM's memory. */
-static int check_image(const struct config_vm *v, const char *path) {
+#define BZIMAGE_MAGIC 0x202 /* where it is in the file */
+
+/* Looks at the image of VM `v`, which `key` names, as the hypervisor will before it copies it into the VM's memory. */
+static int check_image(const struct config_vm *v, const char *key, const char *path) {
     struct guestmem mem = { .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
     struct module m = { .name = v->image };
     struct loader l;
     const char *why;
 
     m.data = contents(path, &m.size);
-    if (!m.data) return complain(&v->head, "image", path, strerror(errno));
-    why = load_start(&l, &mem, v->cmdline, &m);
+    if (!m.data) return complain(&v->head, key, path, strerror(errno));
+    /* A Linux kernel as distributions ship it: tools/mkiso.sh takes the ELF file out of it. */
+    if (m.size > BZIMAGE_MAGIC + 4 && !memcmp((const char *)m.data + BZIMAGE_MAGIC, "HdrS", 4)) {
+        free((void *)m.data);
+        return 0;
+    }
+    why = load_start(&l, &(struct load_order){
+                             .mem = &mem, .image = &m, .cmdline = v->cmdline, .pc = *v->kernel });
     free((void *)m.data);
-    if (why) return complain(&v->head, "image", path, why);
+    if (why) return complain(&v->head, key, path, why);
     return 0;
 }
 
@@ -372,7 +382,8 @@ static int need_file(const char *file, const struct config_head *h, const char *
             printf("%s %s\n", name, path);
             printed[nr_printed++] = name;
         }
-        if (v) return check_image(v, path);
+        if (v && strcmp(key, "ramdisk") == 0) return 0;
+        if (v) return check_image(v, key, path);
         return check_script(path);
     }
     if (v) guess = like(name);
@@ -383,12 +394,21 @@ static int need_file(const char *file, const struct config_head *h, const char *
         name, images, question);
 }
 
+static int need_vm_files(const char *file, const struct config_vm *v) {
+    int error = 0;
+
+    if (need_file(file, &v->head, "image", v->image, v)) error = -1;
+    if (need_file(file, &v->head, "kernel", v->kernel, v)) error = -1;
+    if (need_file(file, &v->head, "ramdisk", v->ramdisk, v)) error = -1;
+    return error;
+}
+
 static int need_files(const char *file) {
     int error = 0;
 
     if (*cfg.script) error = need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++)
-        if (need_file(file, &cfg.vm[i].head, "image", cfg.vm[i].image, &cfg.vm[i])) error = -1;
+        if (need_vm_files(file, &cfg.vm[i])) error = -1;
     if (cfg.nr_vms == 0 && !cfg.selftest && !cfg.probe)
         fprintf(stderr, "%s: there is no [vm NAME] in this file: Takt will run no VM (warning)\n",
                 file);

@@ -20,6 +20,7 @@ build|libc6-dev|/usr/include/stdio.h|host side of the build: configuration dump,
 build|binutils|ld|links the image
 build|nasm|nasm|assembles the entry code
 build|make|make|drives the build
+build|acpica-tools|iasl|compiles the ACPI table of VMs that run an operating system
 build|python3|python3|launches the machine, computes entitlements
 build|grub-common|grub-mkrescue|makes the boot image
 build|grub-pc-bin|/usr/lib/grub/i386-pc/moddep.lst|boot image: BIOS

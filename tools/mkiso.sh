@@ -78,9 +78,15 @@ objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
 # The copy for UEFI asks for a frame buffer: see the header in boot/boot.asm.
 LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
 cp "$config" "$tree/boot/takt.cfg"
+# A Linux kernel as distributions ship it: the ELF file in it is what Takt loads.
+is_bzimage() { [ "$(dd if="$1" bs=1 skip=514 count=4 2>/dev/null | tr -d '\0')" = HdrS ]; }
 modules=$(
+    set -e
     for name in "${!module[@]}"; do
         cp "${module[$name]}" "$tree/boot/$name"
+        if is_bzimage "$tree/boot/$name"; then
+            tools/vmlinux.py "${module[$name]}" "$tree/boot/$name" || exit 1
+        fi
         case $name in
         *.elf) objcopy --strip-debug "$tree/boot/$name" 2>/dev/null || true ;;
         esac

@@ -158,6 +158,7 @@ static i64 hc_back_irq(struct vcpu *v, const u64 *a) {
 
     if (!d) return error;
     if (virtio_mmio_used(&d->regs)) port = d->back_port;
+    device_line(d);
     spin_unlock(&backend_lock);
     if (port) vcpu_send(v, port);
     return 0;

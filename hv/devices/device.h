@@ -25,6 +25,8 @@ static inline struct vm *vm_of_backend(struct backend *b) {
     return container_of(b, struct vm, back);
 }
 
+/* Brings d's pin of the IOAPIC, if its VM has one, up to date with its interrupt status. */
+void device_line(struct device *d);
 /* Sends what a change of the registers of `d` asks for. `whom` consists of VIRTIO_TELL_*. */
 void device_tell(struct device *d, unsigned whom);
 

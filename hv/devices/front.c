@@ -2,6 +2,7 @@
 #include <takt/errno.h>
 #include "devices/device.h"
 #include "common/string.h"
+#include "image/firmware.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
 
@@ -14,8 +15,15 @@ static void tell_back_end(struct vm *vm) {
     if (vm->back.port) evtchn_raise(&vm->events, vm->back.port, now_ns());
 }
 
+void device_line(struct device *d) {
+    vm_line(d->vm, PC_VIRTIO_PIN + d->number, &d->regs.interrupt);
+}
+
 void device_tell(struct device *d, unsigned whom) {
-    if (whom & VIRTIO_TELL_FRONT) evtchn_raise(&d->vm->events, d->regs.config_port, now_ns());
+    if (whom & VIRTIO_TELL_FRONT) {
+        evtchn_raise(&d->vm->events, d->regs.config_port, now_ns());
+        device_line(d);
+    }
     if (whom & VIRTIO_TELL_BACK && d->back) {
         evtchn_send(&d->vm->events, d->regs.port, now_ns());
         tell_back_end(d->back);
@@ -40,10 +48,12 @@ static void tell_named(const struct vm *vm) {
 
 static void device_register(struct device *d, u32 offset, const struct bus_access *a, u64 *value) {
     spin_lock(&backend_lock);
-    if (a->write)
+    if (a->write) {
         device_tell(d, virtio_mmio_write(&d->regs, offset, a->size, (u32)*value));
-    else
+        device_line(d); /* it may have acknowledged an interrupt */
+    } else {
         *value = virtio_mmio_read(&d->regs, offset, a->size);
+    }
     spin_unlock(&backend_lock);
 }
 

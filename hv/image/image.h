@@ -33,8 +33,22 @@ const struct module *module_find(const char *name);
 
 struct load_segment {
     gpa_t gpa;
-    u64 offset, filesz, memsz; /* bytes; the part beyond filesz is zero */
+    const u8 *data;
+    u64 filesz, memsz; /* bytes; the part beyond filesz is zero */
 };
+
+/* What is to be loaded. All that it points at must stay until the last load_step(). */
+struct load_order {
+    const struct guestmem *mem; /* where it goes: all zeros before */
+    const struct module *image;
+    const struct module *ramdisk; /* a file that the guest finds at the end of its RAM, or NULL */
+    const char *cmdline;          /* for the guest: an array of CONFIG_CMDLINE bytes */
+    /* Is it a PC? Then the guest is told that its ACPI tables begin at LOAD_FIRMWARE, and the
+     * memory from there up to 1 MiB is kept free for them. */
+    bool pc;
+};
+
+#define LOAD_FIRMWARE 0xe0000ull /* where PCs have their firmware */
 
 /* How vCPU 0 begins: in 32-bit protected mode, flat, without paging. */
 struct image_start {
@@ -42,23 +56,22 @@ struct image_start {
 };
 
 struct loader {
-    const struct guestmem *mem; /* where the image goes: all zeros before */
-    const char *cmdline;        /* for the guest: an array of CONFIG_VALUE bytes */
-    const u8 *image;            /* the file */
+    struct load_order order;
+    const u8 *image; /* the file */
     u64 size;
     struct load_segment segment[LOAD_SEGMENTS];
     u32 nr;   /* segments */
     u32 at;   /* the segment that is being copied */
     u64 done; /* bytes of it that were copied */
     u64 entry;
+    gpa_t ramdisk; /* where it goes; 0: there is none */
     bool multiboot;
     struct image_start start; /* valid when load_step() has returned false */
 };
 
-/* Checks the whole image `m` and prepares *l. `mem` and `cmdline` must stay until the last
- * load_step(). Returns NULL, or one sentence that says why the image is refused. */
-const char *load_start(struct loader *l, const struct guestmem *mem, const char *cmdline,
-                       const struct module *m);
+/* Checks the whole image, and prepares *l. Returns NULL, or one sentence that says why the image,
+ * or the ramdisk, is refused. */
+const char *load_start(struct loader *l, const struct load_order *order);
 
 /* Copies at most 64 KiB. Returns true if it has to be called again. The last call writes the page
  * that tells the guest its memory map and command line, and fills in l->start. */

@@ -10,7 +10,7 @@
 #define NOTES_MAX  4096u   /* bytes of notes that are searched */
 #define START_LOW  0x6000u /* the start page goes here, or above it where the image leaves room */
 #define START_HIGH 0x90000u
-#define RAM_FROM   0x100000u /* where multiboot's "upper memory" begins */
+#define RAM_FROM   0x100000u /* where multiboot's "upper memory" begins, and PCs' firmware ends */
 
 /* ELF: System V gABI, chapters 4 and 5. From 32 to 64 bits only the width of a word changes, and
  * with it where the members are. */
@@ -55,14 +55,17 @@
 
 enum { E820_RAM = 1, E820_RESERVED = 2 };
 
+#define MAP_MAX 8 /* entries of the memory map */
+
 /* What a guest finds at its start, in a page that its memory map calls reserved. */
 struct start_page {
     struct hvm_start_info info;
     struct mb_info mb;
-    struct hvm_memmap_entry map[6];
-    struct mb_mmap mb_map[6];
+    struct hvm_modlist_entry ramdisk;
+    struct hvm_memmap_entry map[MAP_MAX];
+    struct mb_mmap mb_map[MAP_MAX];
     char loader[8];
-    char cmdline[CONFIG_VALUE];
+    char cmdline[CONFIG_CMDLINE];
 };
 
 /* ---- segments ---- */
@@ -82,10 +85,29 @@ static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 file
     if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
     if (!image_has(l, offset, filesz)) return "a segment of the image lies outside the file";
     if (memsz < filesz) return "a segment of the image is larger in the file than in memory";
-    if (!guestmem_has(l->mem, gpa, memsz))
+    if (!guestmem_has(l->order.mem, gpa, memsz))
         return "a segment of the image lies outside the VM's memory";
     if (load_overlaps(l, gpa, memsz)) return "segments of the image overlap";
-    l->segment[l->nr++] = (struct load_segment){ gpa, offset, filesz, memsz };
+    l->segment[l->nr++] = (struct load_segment){ gpa, l->image + offset, filesz, memsz };
+    return NULL;
+}
+
+/* The ramdisk goes to the end of the RAM below TAKT_LOW_RAM_MAX, where no kernel puts anything
+ * before it has read the ramdisk. */
+static const char *add_ramdisk(struct loader *l) {
+    const struct module *m = l->order.ramdisk;
+    u64 room = l->order.mem->low_size - MIN(RAM_FROM, l->order.mem->low_size), size;
+    gpa_t gpa;
+
+    if (!m) return NULL;
+    size = ALIGN_UP(m->size, PAGE_SIZE);
+    if (size > room) return "the ramdisk is larger than the VM's memory";
+    gpa = l->order.mem->low_size - size;
+    if (load_overlaps(l, gpa, size))
+        return "the VM's memory is too small for both the image and the ramdisk";
+    if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
+    l->ramdisk = gpa;
+    l->segment[l->nr++] = (struct load_segment){ gpa, m->data, m->size, m->size };
     return NULL;
 }
 
@@ -239,13 +261,13 @@ static gpa_t start_page_at(const struct loader *l) {
     return gpa + sizeof(struct start_page) <= START_HIGH ? gpa : 0;
 }
 
-const char *load_start(struct loader *l, const struct guestmem *mem, const char *cmdline,
-                       const struct module *m) {
+const char *load_start(struct loader *l, const struct load_order *order) {
+    const struct module *m = order->image;
     const char *why;
     bool multiboot;
     u64 at, flags = 0;
 
-    *l = (struct loader){ .mem = mem, .cmdline = cmdline, .image = m->data, .size = m->size };
+    *l = (struct loader){ .order = *order, .image = m->data, .size = m->size };
     multiboot = mb_find(l, &at);
     if (multiboot) flags = image_number(l, at + MB_FLAGS, 4);
     if (flags & MB_UNKNOWN) return "the image's multiboot header asks for more than there is";
@@ -260,20 +282,50 @@ const char *load_start(struct loader *l, const struct guestmem *mem, const char 
         return "the image's entry lies outside what is loaded";
     if (!start_page_at(l))
         return "the image leaves no room in low memory for what it is to find at its start";
-    return NULL;
+    if (order->pc && load_overlaps(l, LOAD_FIRMWARE, RAM_FROM - LOAD_FIRMWARE))
+        return "the image lies where a PC has its firmware, from 0xe0000 to 1 MiB";
+    return add_ramdisk(l);
+}
+
+/* Adds a range to the guest's memory map, unless it is empty. */
+static void map_add(struct start_page *page, gpa_t from, gpa_t to, u32 type) {
+    u32 n = page->info.memmap_entries;
+
+    if (from >= to) return;
+    page->map[n] = (struct hvm_memmap_entry){ from, to - from, type, 0 };
+    page->mb_map[n] = (struct mb_mmap){
+        .size = sizeof(struct mb_mmap) - sizeof(u32), .addr = from, .len = to - from, .type = type
+    };
+    page->info.memmap_entries = n + 1;
+}
+
+/* The start page itself is at [at, end). A guest without firmware may use all the rest of RAM. */
+static void map_fill(const struct loader *l, struct start_page *page, gpa_t at, gpa_t end) {
+    const struct guestmem *m = l->order.mem;
+
+    map_add(page, 0, at, E820_RAM);
+    map_add(page, at, end, E820_RESERVED);
+    if (l->order.pc) {
+        map_add(page, end, LOAD_FIRMWARE, E820_RAM);
+        map_add(page, LOAD_FIRMWARE, RAM_FROM, E820_RESERVED);
+        end = RAM_FROM;
+    }
+    map_add(page, end, m->low_size, E820_RAM);
+    map_add(page, TAKT_IOAPIC_GPA, TAKT_HIGH_RAM, E820_RESERVED);
+    map_add(page, TAKT_HIGH_RAM, TAKT_HIGH_RAM + m->size - m->low_size, E820_RAM);
 }
 
 /* Writes the start page, in the form of PVH and in that of multiboot1, and says how vCPU 0
  * begins. */
 static void finish(struct loader *l) {
-    const struct guestmem *m = l->mem;
-    u32 at = (u32)start_page_at(l), end = at + (u32)ALIGN_UP(sizeof(struct start_page), PAGE_SIZE);
+    const struct guestmem *m = l->order.mem;
+    u32 at = (u32)start_page_at(l);
     struct start_page page = {
         .info = { .magic = HVM_START_MAGIC,
                   .version = 1,
                   .cmdline_paddr = at + offsetof(struct start_page, cmdline),
-                  .memmap_paddr = at + offsetof(struct start_page, map),
-                  .memmap_entries = 4 },
+                  .rsdp_paddr = l->order.pc * LOAD_FIRMWARE,
+                  .memmap_paddr = at + offsetof(struct start_page, map) },
         .mb = { .flags = MB_INFO_MEMORY | MB_INFO_CMDLINE | MB_INFO_MODULES | MB_INFO_MMAP |
                          MB_INFO_LOADER,
                 .mem_lower = 640,
@@ -281,22 +333,18 @@ static void finish(struct loader *l) {
                 .cmdline = at + offsetof(struct start_page, cmdline),
                 .mmap_addr = at + offsetof(struct start_page, mb_map),
                 .loader_name = at + offsetof(struct start_page, loader) },
-        .map = { { 0, at, E820_RAM, 0 },
-                 { at, end - at, E820_RESERVED, 0 },
-                 { end, m->low_size - end, E820_RAM, 0 },
-                 { TAKT_IOAPIC_GPA, TAKT_HIGH_RAM - TAKT_IOAPIC_GPA, E820_RESERVED, 0 },
-                 { TAKT_HIGH_RAM, m->size - m->low_size, E820_RAM, 0 } },
         .loader = "Takt",
     };
 
-    if (m->size > m->low_size) page.info.memmap_entries++; /* there is RAM above 4 GiB */
-    for (u32 i = 0; i < page.info.memmap_entries; i++)
-        page.mb_map[i] = (struct mb_mmap){ .size = sizeof(struct mb_mmap) - sizeof(u32),
-                                           .addr = page.map[i].addr,
-                                           .len = page.map[i].size,
-                                           .type = page.map[i].type };
+    if (l->ramdisk) {
+        page.ramdisk =
+            (struct hvm_modlist_entry){ .paddr = l->ramdisk, .size = l->order.ramdisk->size };
+        page.info.nr_modules = 1;
+        page.info.modlist_paddr = at + offsetof(struct start_page, ramdisk);
+    }
+    map_fill(l, &page, at, at + ALIGN_UP(sizeof(struct start_page), PAGE_SIZE));
     page.mb.mmap_length = page.info.memmap_entries * sizeof(struct mb_mmap);
-    memcpy(page.cmdline, l->cmdline, sizeof(page.cmdline));
+    memcpy(page.cmdline, l->order.cmdline, sizeof(page.cmdline));
     guestmem_write(m, at, &page, sizeof(page));
     l->start = (struct image_start){ .entry = (u32)l->entry, .ebx = at };
     if (l->multiboot) {
@@ -314,7 +362,7 @@ bool load_step(struct loader *l) {
         return false;
     }
     n = MIN(s->filesz - l->done, COPY_STEP);
-    guestmem_write(l->mem, s->gpa + l->done, l->image + s->offset + l->done, n);
+    guestmem_write(l->order.mem, s->gpa + l->done, s->data + l->done, n);
     l->done += n;
     if (l->done == s->filesz) {
         l->at++;

@@ -5,7 +5,7 @@
 #include <takt/errno.h>
 #include "platform/console.h"
 #include "shell/shell.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 
 #define LEAVE      0x1d /* ^], as xl */
 #define ROUND_NS   (10 * NS_PER_MS)
@@ -103,6 +103,7 @@ int cmd_console(struct shell_call *c) {
     for (int key; (key = shell_key()) >= 0;) {
         if (key == LEAVE) return 0;
         ring_put(&attached->in, (char[]){ (char)key }, 1);
+        if (c->vm->ioapic) vm_uart_changed(c->vm);
     }
     if (c->vm->state == VM_DYING) return 0;
     n = ring_get(&attached->out, raw, sizeof(raw));

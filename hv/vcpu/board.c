@@ -1,5 +1,6 @@
 /* What every VM has at fixed addresses: the page of its vCPUs' LAPICs, a UART, and, if its section
  * says so, the ports of debugcon and debug-exit. */
+#include "image/firmware.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
 
@@ -15,6 +16,18 @@ static void lapic_access(void *dev, const struct bus_access *a, u64 *value) {
     }
     vlapic_write(l, offset, (u32)*value, now_ns());
     vcpu_lapic_written(v);
+}
+
+void vm_uart_changed(struct vm *vm) {
+    vuart_update(&vm->uart);
+    vm_line(vm, PC_UART_PIN, &vm->uart.irq);
+}
+
+static void uart_access(void *dev, const struct bus_access *a, u64 *value) {
+    struct vm *vm = dev;
+
+    vuart_access(&vm->uart, a, value);
+    if (vm->ioapic) vm_uart_changed(vm);
 }
 
 static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
@@ -33,7 +46,7 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
 /* The LAPIC comes first on its bus, as it is used most. */
 static int board_make(struct vm *vm) {
     vm->uart.console = &vm->console;
-    bus_add(&vm->ports, TAKT_UART_PORT, 8, vuart_access, &vm->uart);
+    bus_add(&vm->ports, TAKT_UART_PORT, 8, uart_access, vm);
     if (vm->config.debugcon)
         bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
     if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);

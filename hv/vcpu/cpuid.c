@@ -9,6 +9,7 @@
 
 /* Leaves */
 #define LEAF_FEATURES  0x1u
+#define LEAF_POWER     0x6u
 #define LEAF_FEATURES7 0x7u
 #define LEAF_TOPOLOGY  0xbu
 #define LEAF_XSAVE     0xdu
@@ -36,6 +37,9 @@
 #define F1D_HTT        BIT(28)
 #define F1B_CORES      16 /* EBX: where the number of APIC ids begins */
 #define F1B_APIC_ID    24 /* and the initial APIC id */
+
+/* LEAF_POWER, EAX: the LAPIC's timer never stops. Without it Linux keeps a periodic tick. */
+#define F6A_ARAT BIT(2)
 
 /* LEAF_TOPOLOGY: what a level is made of, ECX bits 15 to 8 */
 #define LEVEL_THREADS (1u << 8)
@@ -123,6 +127,7 @@ void cpuid_policy_init(void) {
     /* These are emulated, whatever the host has. */
     basic[LEAF_FEATURES].ecx |= F1C_X2APIC | F1C_DEADLINE | F1C_HYPERVISOR;
     basic[LEAF_FEATURES].edx |= F1D_APIC;
+    basic[LEAF_POWER].eax = F6A_ARAT;
     ext[EXT_CAPACITY].eax =
         MIN(ext[EXT_CAPACITY].eax & 0xff, ADDRESS_BITS) | ADDRESS_BITS << F88A_LINEAR_BITS;
 }
@@ -243,6 +248,10 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     case TAKT_CPUID_INFO:
         return (struct cpuid){ (u32)TAKT_SHARED_GPA, (u32)TAKT_INFO_GPA, v->vm->nr_vcpus, 0 };
     case TAKT_CPUID_SEED: return leaf_seed(v);
+    case KVMCLOCK_CPUID:
+    case KVMCLOCK_CPUID + 1:
+        if (!v->vm->ioapic) return r;
+        return kvmclock_cpuid(leaf);
     default: return r; /* nothing is there */
     }
 }

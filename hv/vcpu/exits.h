@@ -4,6 +4,7 @@
 #define HV_VCPU_EXITS_H
 
 #include "vcpu/vcpu.h"
+#include "x86/insn.h"
 
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e);     /* cpuid.c */
 void exit_rdmsr(struct vcpu *v, const struct vm_exit *e);     /* msr.c */
@@ -26,6 +27,17 @@ u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value);
 /* Translates an address that v's instruction uses in `seg`. Returns false if the access faults: the
  * fault is raised then. `access` is of GA_*, without GA_USER. */
 bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access, gpa_t *gpa);
+
+/* KVM's clock, of VMs that are PCs (kvmclock.c). Leaves from KVMCLOCK_CPUID on; 0 where there is
+ * none. */
+#define KVMCLOCK_CPUID 0x40000100u
+struct cpuid kvmclock_cpuid(u32 leaf);
+/* Its MSRs. They return false if the access is #GP. */
+bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value);
+bool kvmclock_write(struct vcpu *v, u32 msr, u64 value);
+/* Writes how long the vCPU has waited for a pCPU, and whether it waits now, where its guest reads
+ * it. One caller at a time. */
+void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted);
 
 /* The hypercalls of this room (calls.c), for vcpu_init(). */
 void calls_init(void);

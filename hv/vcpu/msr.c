@@ -109,7 +109,7 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
         return vlapic_rdmsr(vcpu_lapic(v), msr, value, now) == 0;
     }
     r = msr_find(msr);
-    if (!r) return false;
+    if (!r) return kvmclock_read(v, msr, value);
     switch (r->kind) {
     case KIND_FIXED:
     case KIND_DROP: *value = r->value; return true;
@@ -123,7 +123,7 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     const struct msr_rule *r = msr_find(msr);
     bool ok;
 
-    if (!r) return false;
+    if (!r) return kvmclock_write(v, msr, value);
     switch (r->kind) {
     case KIND_FIXED: return value == r->value;
     case KIND_DROP:

@@ -2,19 +2,28 @@
 #include <takt/errno.h>
 #include "vcpu/vcpu.h"
 
-static int image_begin(struct vm *vm) {
-    const struct module *m = module_find(vm->config.image);
-    const char *why;
+/* The VM cannot be made as a boot module is not there. The name comes last: if it is very long its
+ * end is lost, and the sentence is still whole. */
+static int module_missing(struct vm *vm, const char *what, const char *name) {
+    hv_snprintf(vm->why, sizeof(vm->why), "its %s is not among the boot modules: %s", what, name);
+    return vm_part_failed(vm, -ENOENT, vm->why);
+}
 
-    if (!m) {
-        hv_snprintf(vm->why, sizeof(vm->why), "its image is not among the boot modules: %s",
-                    vm->config.image);
-        return vm_part_failed(vm, -ENOENT, vm->why);
+static int image_begin(struct vm *vm) {
+    const char *image = config_vm_image(&vm->config), *why;
+    struct load_order order = { .mem = &vm->mem,
+                                .image = module_find(image),
+                                .cmdline = vm->config.cmdline };
+
+    if (!order.image) return module_missing(vm, "image", image);
+    if (*vm->config.ramdisk) {
+        order.ramdisk = module_find(vm->config.ramdisk);
+        if (!order.ramdisk) return module_missing(vm, "ramdisk", vm->config.ramdisk);
     }
-    why = load_start(&vm->job.loader, &vm->mem, vm->config.cmdline, m);
+    order.pc = *vm->config.kernel;
+    why = load_start(&vm->job.loader, &order);
     if (!why) return 1;
-    /* The name comes last: if it is very long its end is lost, and the sentence is still whole. */
-    hv_snprintf(vm->why, sizeof(vm->why), "%s: %s", why, m->name);
+    hv_snprintf(vm->why, sizeof(vm->why), "%s: %s", why, image);
     return vm_part_failed(vm, -EINVAL, vm->why);
 }
 

@@ -61,9 +61,15 @@ static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
     return tsc_to_ns(ticks);
 }
 
-static const struct vlapic_ops lapic_ops = {
-    .peer = lapic_peer, .notify = lapic_notify, .arm = lapic_arm, .tsc_to_ns = lapic_tsc_to_ns
-};
+static void lapic_eoi(struct vlapic *l, u8 vector) {
+    vioapic_eoi(container_of(l, struct vcpu, lapic)->vm->ioapic, vector);
+}
+
+static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
+                                             .notify = lapic_notify,
+                                             .arm = lapic_arm,
+                                             .tsc_to_ns = lapic_tsc_to_ns,
+                                             .eoi = lapic_eoi };
 
 void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
@@ -157,6 +163,7 @@ void vcpu_publish(struct sched_vcpu *s, u64 now) {
     struct takt_vcpu_info *i = v->info;
 
     if (!i) return;
+    if (v->steal) kvmclock_steal(v->steal, s->state_ns[RS_RUNNABLE], s->state == RS_RUNNABLE);
     __atomic_store_n(&i->seq, i->seq + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     i->state = s->state;

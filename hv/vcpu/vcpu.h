@@ -25,6 +25,8 @@ struct vcpu {
     struct sched_vcpu sched;
     struct vlapic lapic;
     struct takt_vcpu_info *info; /* the page that the guest reads; vcpu_publish() writes it */
+    struct kvm_steal *steal;     /* the same for a guest of a PC, in its RAM; NULL: it has none */
+    u64 kvmclock[4];             /* its MSRs, as the guest wrote them (kvmclock.c) */
     /* The rest belongs to its own pCPU. */
     bool waiting_sipi; /* since INIT */
     bool halted;       /* in HLT */
@@ -68,8 +70,15 @@ extern const struct vm_part vcpus_part;  /* its vCPUs */
 extern const struct vm_part events_part; /* event channels, and how they reach vCPUs */
 /* LAPIC page, UART, the ports of debugcon and debug-exit */
 extern const struct vm_part board_part;
+/* of a VM that is a PC: IOAPIC, ACPI tables, and the ports that switch it off */
+extern const struct vm_part pc_part;
 extern const struct vm_part image_part; /* its image in RAM, and the registers of vCPU 0 */
 extern const struct vm_part run_part;   /* vCPU 0 runs; undone when no vCPU runs any more */
+
+/* A pin of the VM's IOAPIC, if it has one, is asserted if *cause is not 0 (vdev/vioapic.h). */
+void vm_line(struct vm *vm, u32 pin, const u32 *cause);
+/* Somebody has typed on the VM's console. */
+void vm_uart_changed(struct vm *vm);
 
 /* ---- the loop of a pCPU (run.c) ---- */
 

@@ -258,8 +258,11 @@ void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none) {
 }
 
 static void end_of_interrupt(struct vlapic *l) {
-    l->reg[R_ISR + (l->isr_top >> 5)] &= ~(1u << (l->isr_top & 31)); /* bit 0 is never set */
+    u32 vector = l->isr_top, word = vector >> 5, bit = 1u << (vector & 31);
+
+    l->reg[R_ISR + word] &= ~bit; /* bit 0 of the first word is never set */
     l->isr_top = highest(l, R_ISR);
+    if (__atomic_load_n(&l->reg[R_TMR + word], __ATOMIC_RELAXED) & bit) l->ops->eoi(l, (u8)vector);
 }
 
 /* ---- interrupts out (11.6) ---- */
@@ -304,6 +307,25 @@ static void ipi_to(struct vlapic *l, struct vlapic *to, enum delivery_mode kind,
 static bool ipi_exists(enum delivery_mode kind, enum shorthand shorthand) {
     if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT) return false;
     return kind == DM_FIXED || (shorthand != SH_SELF && shorthand != SH_ALL);
+}
+
+/* 11.8.4: TMR tells of each vector that IRR accepts whether its EOI is for the IOAPIC, too. */
+void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
+    enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
+    bool logical = icr & ICR_LOGICAL;
+    u32 bit = 1u << (icr & 31), word = (u8)icr >> 5;
+    struct vlapic *to;
+
+    if (dest == XAPIC_BROADCAST) dest = BROADCAST;
+    for (u32 id = 0; (to = l->ops->peer(l, id)); id++) {
+        if (!is_dest(to, dest, logical)) continue;
+        if (level)
+            __atomic_fetch_or(&to->reg[R_TMR + word], bit, __ATOMIC_SEQ_CST);
+        else
+            __atomic_fetch_and(&to->reg[R_TMR + word], ~bit, __ATOMIC_SEQ_CST);
+        ipi_to(l, to, kind, (u8)icr);
+        if (kind == DM_LOWEST) return;
+    }
 }
 
 /* Sends an IPI to every LAPIC that shorthand or destination mean. Which one takes "lowest priority"

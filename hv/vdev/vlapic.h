@@ -1,7 +1,7 @@
 /* The virtual local APIC: xAPIC by MMIO, x2APIC by MSR; timer one-shot, periodic, TSC deadline;
  * IPIs, INIT, SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no
- * EOI-broadcast suppression; all interrupts are edge-triggered. The page stays where it is, and
- * bus arbitration, remote read and SMI do not exist. */
+ * EOI-broadcast suppression; only an IOAPIC's interrupts can be level-triggered. The page stays
+ * where it is, and bus arbitration, remote read and SMI do not exist. */
 #ifndef HV_VDEV_VLAPIC_H
 #define HV_VDEV_VLAPIC_H
 
@@ -32,6 +32,8 @@ struct vlapic_ops {
     void (*arm)(struct vlapic *l, u64 when);
     /* The time in ns at which the guest's TSC has this value; ~0 if never. */
     u64 (*tsc_to_ns)(struct vlapic *l, u64 tsc);
+    /* The handler of a level-triggered interrupt has ended. */
+    void (*eoi)(struct vlapic *l, u8 vector);
 };
 
 #define VLAPIC_TIMER_KHZ  1000000u /* the timer counts nanoseconds before the divider */
@@ -52,6 +54,7 @@ enum vlapic_reg {
     R_DFR = 0x0e,
     R_SVR = 0x0f,
     R_ISR = 0x10,
+    R_TMR = 0x18,
     R_IRR = 0x20,
     R_ESR = 0x28,
     R_ICR = 0x30,
@@ -112,6 +115,9 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now);
 bool vlapic_on(const struct vlapic *l);
 /* An interrupt message. From any pCPU. Vectors below 16 set ESR instead. */
 void vlapic_raise(struct vlapic *l, u8 vector);
+/* A message of an IOAPIC to those LAPICs of a VM that it names; `l` is any of the VM's. `icr` is as
+ * the low 12 bits of ICR: vector, delivery mode, destination mode. From any pCPU. */
+void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level);
 /* To be called when the time that arm() asked for has come. One call too many does no harm. */
 void vlapic_tick(struct vlapic *l, u64 now);
 

@@ -76,12 +76,23 @@ static bool typed(const struct vuart *u) {
     return __atomic_load_n(&u->console->in.head, __ATOMIC_RELAXED) != u->console->in.tail;
 }
 
-/* The cause of an interrupt, if there were one. */
-static u8 take_cause(struct vuart *u) {
+/* Why it wants an interrupt: a value of IIR. */
+static u8 cause(const struct vuart *u) {
     if (typed(u) && u->reg[IER] & IER_RDA) return IIR_RDA;
-    if (!u->thr_pending || !(u->reg[IER] & IER_THRE)) return IIR_NONE;
-    u->thr_pending = false;
-    return IIR_THRE;
+    if (u->thr_pending && u->reg[IER] & IER_THRE) return IIR_THRE;
+    return IIR_NONE;
+}
+
+void vuart_update(struct vuart *u) {
+    __atomic_store_n(&u->irq, cause(u) != IIR_NONE, __ATOMIC_SEQ_CST);
+}
+
+/* To read that the transmitter is empty acknowledges it. */
+static u8 take_cause(struct vuart *u) {
+    u8 why = cause(u);
+
+    if (why == IIR_THRE) u->thr_pending = false;
+    return why;
 }
 
 /* The other end is always there and ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as

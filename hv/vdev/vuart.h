@@ -27,15 +27,17 @@ unsigned ring_get_line(struct console_ring *r, char *s, unsigned max);
 /* Puts output of the guest in, and counts what is dropped. */
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len);
 
-/* The registers that drivers of a 16550 look for, without the interrupt line: there is no
- * controller that it could lead to. If vCPUs of a guest race for it they see nonsense, as on
- * hardware. */
+/* The registers that drivers of a 16550 look for. If vCPUs of a guest race for it they see
+ * nonsense, as on hardware. */
 struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
     bool thr_pending; /* the transmitter ran empty, and IIR was not read since */
+    u32 irq;          /* not 0: it wants an interrupt; vuart_update() keeps it */
 };
 
+/* Sets u->irq anew: after each access, and when somebody has typed. From any pCPU. */
+void vuart_update(struct vuart *u);
 /* bus_fn of a struct vuart. a->addr is TAKT_UART_PORT + 0 to 7; a wider access is one of each
  * byte. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value);

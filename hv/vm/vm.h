@@ -14,6 +14,7 @@
 #include "sched/sched.h"
 #include "store/store.h"
 #include "vdev/bus.h"
+#include "vdev/vioapic.h"
 #include "vdev/vuart.h"
 #include "virt/virt.h"
 
@@ -123,6 +124,7 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
+    struct vioapic *ioapic; /* NULL: the VM is no PC (hv/vcpu/pc.c) */
     /* Devices of the machine that the VM has; an entry is NULL where one was taken. */
     u32 nr_pci;
     /* For hv/passthrough: what these devices reach, if an IOMMU confines them. */

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         memcpy(file + at, &value, MIN(8, m.size - at));
     }
-    if (!load_start(&l, &v->vm->mem, v->vm->config.cmdline, &m)) {
+    if (!load_start(&l, &(struct load_order){
+                            .mem = &v->vm->mem, .image = &m, .cmdline = v->vm->config.cmdline })) {
         unsigned steps = 0;
 
         while (load_step(&l)) check(++steps < 100);

@@ -346,11 +346,23 @@ void fake_current(struct vcpu *v) {
 static const struct vm_part no_pci = { "none", NULL, NULL };
 
 /* As main.c has them. */
-enum { PART_CLAIM = 0, PART_PCI = 10 };
+enum { PART_CLAIM = 0, PART_PCI = 11 };
 static const struct vm_part *parts[] = {
-    [PART_CLAIM] = &no_pci, &memory_part, &ram_part,     &sched_part,  &vcpus_part,
-    &events_part,           &board_part,  &devices_part, &params_part, &nodes_part,
-    [PART_PCI] = &no_pci,   &image_part,  &run_part,     NULL,
+    [PART_CLAIM] = &no_pci,
+    &memory_part,
+    &ram_part,
+    &sched_part,
+    &vcpus_part,
+    &events_part,
+    &board_part,
+    &pc_part,
+    &devices_part,
+    &params_part,
+    &nodes_part,
+    [PART_PCI] = &no_pci,
+    &image_part,
+    &run_part,
+    NULL,
 };
 
 void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci) {

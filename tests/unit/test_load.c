@@ -70,7 +70,9 @@ static int teardown(void **state) {
 
 static const char *refused(void) {
     struct module m = { "test", file, file_size };
-    const char *why = load_start(&loader, &vm->mem, vm->config.cmdline, &m);
+    const char *why = load_start(
+        &loader,
+        &(struct load_order){ .mem = &vm->mem, .image = &m, .cmdline = vm->config.cmdline });
 
     return why ? why : "loads";
 }
@@ -454,9 +456,46 @@ static void test_too_many_symbols(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* ---- a ramdisk, and a PC's firmware ---- */
+
+static const char *refused_with(const struct module *ramdisk, bool pc) {
+    struct module m = { "test", file, file_size };
+    const char *why = load_start(&loader, &(struct load_order){ .mem = &vm->mem,
+                                                                .image = &m,
+                                                                .ramdisk = ramdisk,
+                                                                .cmdline = vm->config.cmdline,
+                                                                .pc = pc });
+
+    return why ? why : "loads";
+}
+
+static void test_ramdisk(void **state) {
+    static const u8 data[3 * PAGE_SIZE + 1] = { [3 * PAGE_SIZE] = 0x33 };
+    struct module disk = { "disk", data, sizeof(data) };
+    u64 end = vm->mem.low_size;
+
+    assert_string_equal(refused_with(&disk, true), "loads");
+    while (load_step(&loader))
+        ;
+    assert_int_equal(ram(end - PAGE_SIZE), 0x33);
+    disk.size = end;
+    assert_string_equal(refused_with(&disk, true), "the ramdisk is larger than the VM's memory");
+    disk.size = end - 0x108000;
+    assert_string_equal(refused_with(&disk, true),
+                        "the VM's memory is too small for both the image and the ramdisk");
+}
+
+static void test_image_where_the_firmware_is(void **state) {
+    ph(1)->p_paddr = LOAD_FIRMWARE;
+    assert_string_equal(refused_with(NULL, true),
+                        "the image lies where a PC has its firmware, from 0xe0000 to 1 MiB");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_pvh),
+        TEST(test_ramdisk),
+        TEST(test_image_where_the_firmware_is),
         TEST(test_low_image),
         TEST(test_no_room_for_start),
         TEST(test_elf32),

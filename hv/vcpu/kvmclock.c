@@ -1,0 +1,118 @@
+/* The clock of KVM's guests, for VMs that are PCs: what an operating system without drivers for
+ * Takt reads the frequency of its TSC from, and how much time other VMs took from it. The layout
+ * is KVM's (Linux, Documentation/virt/kvm/x86/cpuid.rst and msr.rst). None of KVM's hypercalls is
+ * offered, as their numbers mean something else here. */
+#include <takt/errno.h>
+#include "common/string.h"
+#include "vcpu/exits.h"
+#include "x86/tsc.h"
+
+#define KVM_SIGNATURE        "KVMKVMKVM\0\0"
+#define FEATURE_NO_IO_DELAY  BIT(1)
+#define FEATURE_CLOCK        BIT(3)
+#define FEATURE_STEAL        BIT(5)
+#define FEATURE_CLOCK_STABLE BIT(24)
+
+#define MSR_WALL_CLOCK       0x4b564d00u
+#define MSR_SYSTEM_TIME      0x4b564d01u
+#define MSR_STEAL_TIME       0x4b564d03u
+#define MSR_ENABLE           BIT(0) /* of the last two; the rest is an address */
+#define STEAL_ALIGN          64u
+
+struct kvm_wall_clock {
+    u32 version, seconds, nanoseconds;
+};
+
+/* time = system_time + ((tsc - tsc_timestamp) << shift) * mul >> 32, in ns */
+struct kvm_vcpu_time {
+    u32 version, pad;
+    u64 tsc_timestamp, system_time;
+    u32 mul;
+    signed char shift;
+    u8 flags, pad2[2];
+};
+#define TIME_STABLE 1 /* in flags: all vCPUs' clocks agree */
+
+struct kvm_steal {
+    u64 ns;
+    u32 version, flags;
+    u8 preempted, pad[47];
+};
+
+struct cpuid kvmclock_cpuid(u32 leaf) {
+    struct cpuid r = { 0 };
+
+    if (leaf == KVMCLOCK_CPUID) {
+        r.eax = KVMCLOCK_CPUID + 1;
+        memcpy(&r.ebx, KVM_SIGNATURE, 4);
+        memcpy(&r.ecx, &KVM_SIGNATURE[4], 4);
+        memcpy(&r.edx, &KVM_SIGNATURE[8], 4);
+    } else if (leaf == KVMCLOCK_CPUID + 1) {
+        r.eax = FEATURE_NO_IO_DELAY | FEATURE_CLOCK | FEATURE_STEAL | FEATURE_CLOCK_STABLE;
+    }
+    return r;
+}
+
+/* `mul` and `shift` for a TSC of `khz`, so that `mul` has all of its 32 bits if it can. */
+static void scale(u64 khz, struct kvm_vcpu_time *t) {
+    u64 hz = khz * 1000;
+
+    for (t->shift = 0; hz <= NS_PER_S; t->shift++) hz *= 2;
+    t->mul = (u32)((NS_PER_S << 32) / hz);
+}
+
+/* The VM's TSC began with 0 when the VM was made, and so does its time. */
+static bool write_time(struct vcpu *v, gpa_t gpa) {
+    struct kvm_vcpu_time t = { .version = 2, .flags = TIME_STABLE };
+
+    scale(tsc_khz, &t);
+    return guestmem_write(&v->vm->mem, gpa, &t, sizeof(t)) == 0;
+}
+
+/* Nobody has told the hypervisor the time of day: the VM's begins in 1970. */
+static bool write_wall_clock(struct vcpu *v, gpa_t gpa) {
+    struct kvm_wall_clock w = { .version = 2 };
+
+    return guestmem_write(&v->vm->mem, gpa, &w, sizeof(w)) == 0;
+}
+
+static bool set_steal(struct vcpu *v, u64 value) {
+    gpa_t gpa = value & ~MSR_ENABLE;
+    u64 room = 0;
+    void *at;
+
+    __atomic_store_n(&v->steal, NULL, __ATOMIC_RELEASE);
+    if (!(value & MSR_ENABLE)) return true;
+    at = guestmem_at(&v->vm->mem, gpa, &room);
+    if (!at || gpa % STEAL_ALIGN) return false;
+    memset(at, 0, sizeof(struct kvm_steal));
+    __atomic_store_n(&v->steal, at, __ATOMIC_RELEASE);
+    return true;
+}
+
+void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted) {
+    __atomic_store_n(&s->version, s->version + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    s->ns = ns;
+    s->preempted = preempted;
+    __atomic_store_n(&s->version, s->version + 1, __ATOMIC_RELEASE);
+}
+
+bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value) {
+    if (!v->vm->ioapic || msr < MSR_WALL_CLOCK || msr > MSR_STEAL_TIME) return false;
+    *value = v->kvmclock[msr - MSR_WALL_CLOCK];
+    return true;
+}
+
+bool kvmclock_write(struct vcpu *v, u32 msr, u64 value) {
+    bool ok = false;
+
+    if (!v->vm->ioapic) return false;
+    switch (msr) {
+    case MSR_WALL_CLOCK: ok = write_wall_clock(v, value); break;
+    case MSR_SYSTEM_TIME: ok = !(value & MSR_ENABLE) || write_time(v, value & ~MSR_ENABLE); break;
+    case MSR_STEAL_TIME: ok = set_steal(v, value); break;
+    }
+    if (ok) v->kvmclock[msr - MSR_WALL_CLOCK] = value;
+    return ok;
+}
