@@ -238,8 +238,8 @@ static int make_pool(u32 i) {
     return 0;
 }
 
-/* For config_check_machine(). What is fatal for a VM, such as a CPU that this machine does not have,
- * is only a warning here, because other VMs can still run. */
+/* For config_check_machine(). What is fatal for a VM, such as a CPU that this machine does not
+ * have, is only a warning here, because other VMs can still run. */
 static void warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
 static bool govern_step(struct work *w) {

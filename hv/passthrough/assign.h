@@ -82,8 +82,8 @@ void assign_tell(const struct assignment *a);
 /* From now on the VM cannot make the device master of the bus. If the device is master already, it
  * stays so. Takes a->lock. */
 void assign_forbid(struct assignment *a);
-/* The same, and the device loses bus mastering and INTx at once. If `hold` is set and the device was
- * not off before, interrupt_again() switches it on again later. Takes a->lock. */
+/* The same, and the device loses bus mastering and INTx at once. If `hold` is set and the device
+ * was not off before, interrupt_again() switches it on again later. Takes a->lock. */
 void assign_off(struct assignment *a, bool hold);
 
 #endif

@@ -7,9 +7,9 @@
 
 /* Reads the MP table; once at boot. The pointer `a` is kept. */
 void interrupt_init(const struct acpi_info *a);
-/* Finds out where the device's interrupt pin leads. Sets *gsi, and *flags to IRQ_* bits, and returns
- * the name of the source that says so, for the log. Returns NULL if the device has no pin or no
- * source tells. */
+/* Finds out where the device's interrupt pin leads. Sets *gsi, and *flags to IRQ_* bits, and
+ * returns the name of the source that says so, for the log. Returns NULL if the device has no pin
+ * or no source tells. */
 const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags);
 
 /* All from here on run on the housekeeping pCPU, where nothing else is said.

@@ -14,9 +14,9 @@
 void iommu_read(const struct acpi_info *a, bool relax);
 /* Do the tables say that firmware goes on using this device (RMRR)? */
 bool iommu_firmware_uses(const struct pci_device *d);
-/* Once at boot, after iommu_read() and give_init(). `ram` is all RAM of the machine. Returns NULL if
- * at least one unit confines DMA and interrupts. Otherwise it returns why none does, as the part of
- * a sentence that follows the word "as". */
+/* Once at boot, after iommu_read() and give_init(). `ram` is all RAM of the machine. Returns NULL
+ * if at least one unit confines DMA and interrupts. Otherwise it returns why none does, as the part
+ * of a sentence that follows the word "as". */
 const char *iommu_init(const struct acpi_info *a, const struct memmap *ram);
 /* Returns NULL if a unit confines this device; otherwise why none can, likewise to follow "as". */
 const char *iommu_refused(const struct pci_device *d);

@@ -56,8 +56,8 @@ static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
 static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }
 
 /* Allocates four zeroed pages in a row: VMCS or VMCB, XSAVE area, and two for the vendor. Fills in
- * the XSAVE area as it is after a reset, and sets v->xsave. Returns the first page, or NULL if there
- * is no memory. vcpu_free_pages() frees all four, which it finds by v->xsave. */
+ * the XSAVE area as it is after a reset, and sets v->xsave. Returns the first page, or NULL if
+ * there is no memory. vcpu_free_pages() frees all four, which it finds by v->xsave. */
 u8 *vcpu_pages(struct virt_vcpu *v);
 void vcpu_free_pages(struct virt_vcpu *v);
 /* state_load() writes to the CPU what no VMCS or VMCB holds of the state of `v`, and makes `v` the
@@ -74,10 +74,10 @@ void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 #define FREE_MSRS 10
 extern const u32 free_msrs[FREE_MSRS];
 
-/* gwalk.c. insn_find() returns a pointer to the instruction at `rip`, of which at least 15 bytes can
- * be read, and remembers it in v->insn. Only for a guest in 64-bit mode with 4 levels of tables.
- * Rights are not checked, as the CPU has just fetched the instruction. Returns NULL if it is not
- * there any more, or may cross into the next page. insn_forget() empties v->insn. */
+/* gwalk.c. insn_find() returns a pointer to the instruction at `rip`, of which at least 15 bytes
+ * can be read, and remembers it in v->insn. Only for a guest in 64-bit mode with 4 levels of
+ * tables. Rights are not checked, as the CPU has just fetched the instruction. Returns NULL if it
+ * is not there any more, or may cross into the next page. insn_forget() empties v->insn. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
 void insn_forget(struct virt_vcpu *v);
 
@@ -111,8 +111,8 @@ static inline u8 code_mode(u64 efer, u16 cs_attr) {
     return 16;
 }
 
-/* For EXIT_NPF: fills in the bytes of the instruction, which may have to be emulated. Outside 64-bit
- * mode nr_bytes is 0, and guest_fetch() reads them later. */
+/* For EXIT_NPF: fills in the bytes of the instruction, which may have to be emulated. Outside
+ * 64-bit mode nr_bytes is 0, and guest_fetch() reads them later. */
 static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
     const u8 *p;
 

@@ -23,8 +23,8 @@ enum gpr { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RD
 
 struct guest_seg {
     u16 sel;
-    /* As a VMCB has it (APM2 15.5.1): bits 0 to 7 are bits 40 to 47 of the descriptor, and bits 8 to
-     * 11 are its bits 52 to 55. */
+    /* As a VMCB has it (APM2 15.5.1): bits 0 to 7 are bits 40 to 47 of the descriptor, and bits 8
+     * to 11 are its bits 52 to 55. */
     u16 attr;
     u32 limit;
     u64 base;
@@ -123,10 +123,10 @@ struct vm_exit {
             bool write, exec;
             bool present; /* there is a mapping, but it lacks a right */
             bool in_walk; /* while walking the guest's own page tables */
-            /* The CPU was delivering an event, so the instruction at RIP did not cause the fault. */
+            /* The CPU was delivering an event. The instruction at RIP did not cause the fault. */
             bool in_delivery;
             u8 mode; /* the default operand size of CS: 16, 32, 64 */
-            /* How many bytes of the instruction are in `bytes`. 0: none, guest_fetch() reads them. */
+            /* How many bytes of the instruction are in `bytes`. 0: guest_fetch() reads them. */
             u8 nr_bytes;
             u8 bytes[15];
         } npf;
@@ -253,8 +253,8 @@ struct virt_ops {
     void (*load)(struct virt_vcpu *v); /* makes it the current vCPU of this pCPU */
     void (*save)(struct virt_vcpu *v); /* writes all its state to memory */
     /* Enters the guest, returns after the first exit, and decodes that into *exit. This pCPU is
-     * needed again at `deadline_ns` at the latest (~0: never), so the vendor arms the cheapest timer
-     * that ends the stay in the guest by then. */
+     * needed again at `deadline_ns` at the latest (~0: never), so the vendor arms the cheapest
+     * timer that ends the stay in the guest by then. */
     void (*run)(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *exit);
 
     /* These four only while v is loaded on this pCPU, or before it was ever loaded. */
@@ -336,8 +336,8 @@ static inline bool guest_can_take_nmi(struct virt_vcpu *v) {
 }
 
 /* Queues an exception for the next entry. Together with one that is pending already it may become
- * #DF. For a fault, RF is set in the RFLAGS that will be pushed. Returns false if a #DF was pending,
- * and the two make a triple fault; then nothing is queued. */
+ * #DF. For a fault, RF is set in the RFLAGS that will be pushed. Returns false if a #DF was
+ * pending, and the two make a triple fault; then nothing is queued. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);
 
 #endif
