@@ -27,7 +27,7 @@ static u8 judge_discard(struct back_blk *b, struct disk_request *q) {
 
     if (!b->disk->discards) return VIRTIO_BLK_UNSUPP;
     if (!bytes || bytes % sizeof(q->range[0]) || bytes > sizeof(q->range)) return VIRTIO_BLK_IOERR;
-    disk_take(q->range, q, 0, bytes);
+    if (!disk_take(q->range, b->disk, q, 0, bytes)) return VIRTIO_BLK_IOERR;
     q->nr_ranges = bytes / sizeof(q->range[0]);
     for (u32 i = 0; i < q->nr_ranges; i++) {
         const struct virtio_blk_range *r = &q->range[i];
@@ -184,6 +184,7 @@ int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct
     *b = (struct back_blk){ .dev = { .handle = info->handle, .calls = calls },
                             .env = env,
                             .disk = disk };
+    disk->dev = &b->dev;
     b->pages = (disk->depth * sizeof(*b->requests) + PAGE_SIZE - 1) / PAGE_SIZE;
     b->requests = env->pages(b->pages);
     if (!b->requests) return -ENOMEM;

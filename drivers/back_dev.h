@@ -11,6 +11,9 @@
 struct back_calls {
     void (*irq)(u32 handle);
     void (*broken)(u32 handle);
+    /* Whether the front VM of this device goes or has gone: then what was read from its memory
+     * before the call may be something else than the VM had there. */
+    bool (*gone)(u32 handle);
 };
 
 struct back_dev {

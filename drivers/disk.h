@@ -3,6 +3,7 @@
 #ifndef DRIVERS_DISK_H
 #define DRIVERS_DISK_H
 
+#include "drivers/back_dev.h"
 #include "drivers/virtio.h"
 #include "drivers/vring_back.h"
 
@@ -29,6 +30,7 @@ struct disk {
     u32 depth; /* how many requests may have begun and not ended */
     bool discards;
     char id[VIRTIO_BLK_ID_BYTES];
+    struct back_dev *dev; /* set by the back end, whose requests these are */
 };
 
 struct disk_ops {
@@ -49,8 +51,12 @@ struct disk_ops {
 
 /* ---- copying the data of a request, beginning at its byte `at` ---- */
 
-static inline void disk_take(void *to, const struct disk_request *q, u32 at, u32 bytes) {
+/* False: the VM whose request it is goes, so that `to` may have anything. It must not reach the
+ * disk, where it would destroy what was synced before. */
+static inline bool disk_take(void *to, const struct disk *d, const struct disk_request *q, u32 at,
+                             u32 bytes) {
     vring_copy_out(to, q->c.seg, q->c.nr_out, (u32)sizeof(struct virtio_blk_hdr) + at, bytes);
+    return !d->dev->calls->gone(d->dev->handle);
 }
 
 static inline void disk_give(const struct disk_request *q, u32 at, const void *from, u32 bytes) {

@@ -77,7 +77,10 @@ static void slot_go(struct disk_nvme_slot *s) {
     case VIRTIO_BLK_IN: c->op = NVME_READ; break;
     case VIRTIO_BLK_OUT:
         c->op = NVME_WRITE;
-        disk_take(c->buffer, q, s->at, s->bytes);
+        if (!disk_take(c->buffer, &s->disk->disk, q, s->at, s->bytes)) {
+            slot_end(s, VIRTIO_BLK_IOERR);
+            return;
+        }
         break;
     case VIRTIO_BLK_FLUSH: c->op = NVME_FLUSH; break;
     case VIRTIO_BLK_DISCARD:

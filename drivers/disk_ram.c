@@ -33,12 +33,24 @@ static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     r->nr++;
 }
 
+/* The data goes to the disk only when it is known that it is the VM's. */
+static void ram_write(struct disk_ram *r, const struct disk_request *q) {
+    u8 *to = sector_at(r, q->sector);
+    u32 bytes;
+
+    for (u32 at = 0; at < q->bytes; at += bytes) {
+        bytes = MIN(q->bytes - at, (u32)DISK_RAM_BOUNCE);
+        if (!disk_take(r->bounce, &r->disk, q, at, bytes)) return;
+        __builtin_memcpy(to + at, r->bounce, bytes);
+    }
+}
+
 /* Does what the request asks for. For a flush there is nothing to do, because a write that has
  * ended is on the disk. */
 static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
     switch (q->type) {
     case VIRTIO_BLK_IN: disk_give(q, 0, sector_at(r, q->sector), q->bytes); break;
-    case VIRTIO_BLK_OUT: disk_take(sector_at(r, q->sector), q, 0, q->bytes); break;
+    case VIRTIO_BLK_OUT: ram_write(r, q); break;
     case VIRTIO_BLK_DISCARD:
         for (u32 i = 0; i < q->nr_ranges; i++)
             __builtin_memset(sector_at(r, q->range[i].sector), 0,

@@ -6,9 +6,10 @@
 #include "drivers/disk_model.h"
 #include "drivers/options.h"
 
-#define DISK_RAM_SIZE  (1024 * 1024) /* bytes, without the option `size` */
-#define DISK_RAM_DEPTH 32            /* requests at a time, without the option `depth` */
-#define DISK_RAM_MOST  128           /* the most that `depth` may be */
+#define DISK_RAM_SIZE   (1024 * 1024) /* bytes, without the option `size` */
+#define DISK_RAM_DEPTH  32            /* requests at a time, without the option `depth` */
+#define DISK_RAM_MOST   128           /* the most that `depth` may be */
+#define DISK_RAM_BOUNCE 4096          /* bytes */
 
 struct disk_ram {
     struct disk disk;
@@ -17,6 +18,7 @@ struct disk_ram {
     struct disk_model *device; /* that model, or one that the disk shares */
     struct disk_row begun;     /* requests in the order in which they end */
     u32 nr;
+    u8 bounce[DISK_RAM_BOUNCE]; /* what is written goes through it, so that it can be looked at */
 };
 
 /* The options that may follow the back end's name: `size=16M bw=100M lat=100us depth=32`; bw is in

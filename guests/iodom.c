@@ -73,14 +73,30 @@ static struct takt_pci store_pci; /* id 0: there is no NVMe controller */
 static u32 store_index;           /* of TAKT_HC_PCI_* */
 static bool store_told;           /* that it is broken */
 static struct bridge bridge;
-static u64 offset; /* from time_ns() to the hypervisor's time */
+static u32 back_port; /* of TAKT_HC_BACK_PORT: raised when devices come, go, or change */
+static u64 offset;    /* from time_ns() to the hypervisor's time */
 static u64 report_ns, next_report;
 
 static void call_irq(u32 handle) { hypercall1(TAKT_HC_BACK_IRQ, handle); }
 
 static void call_broken(u32 handle) { hypercall1(TAKT_HC_BACK_BROKEN, handle); }
 
-static const struct back_calls calls = { call_irq, call_broken };
+/* The hypervisor raises our port before it takes anything of a front VM out of our windows, and
+ * then knows the VM's devices no more. */
+static bool call_gone(u32 handle) {
+    static struct takt_front f;
+
+    if (!event_is_pending(back_port)) return false;
+    for (u32 i = 0; i < MAX_SERVED; i++) {
+        const struct served *s = served[i];
+
+        if (s && s->info.handle == handle)
+            return hypercall3(TAKT_HC_BACK_STATE, handle, (u64)&f, s->resets) == -ENOENT;
+    }
+    return true;
+}
+
+static const struct back_calls calls = { call_irq, call_broken, call_gone };
 
 #define BDF       "%02x:%02x.%x"
 #define BDF_OF(p) (p)->bdf >> 8, (p)->bdf >> 3 & 31, (p)->bdf & 7
@@ -559,6 +575,7 @@ int main(void) {
         printf("iodom: only on Takt\n");
         return 1;
     }
+    back_port = (u32)port;
     offset = hypercall0(TAKT_HC_TIME) - time_ns();
     report_ns = cmdline_u64("report_s", 0) * NS_PER_S;
     next_report = time_ns() + report_ns;
@@ -569,7 +586,7 @@ int main(void) {
     for (;;) {
         u64 next, now;
 
-        if (event_take((u32)port)) look_around();
+        if (event_take(back_port)) look_around();
         now = time_ns();
         next = turn(now);
         if (next > now) next = MIN(next, report_due(now));

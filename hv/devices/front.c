@@ -114,13 +114,19 @@ static int devices_make(struct vm *vm) {
     return 0;
 }
 
-/* For the role as a front VM: nobody finds the VM's devices any more. */
+/* For the role as a front VM: nobody finds the VM's devices any more. The back ends are told before
+ * anything of the VM's RAM is taken from them. So when a back end has read from a window, and its
+ * port is not raised after that, it knows that it has read what the VM has there. */
 static void devices_free(struct vm *vm) {
+    bool had_some = false;
+
     for (u32 i = 0; i < vm->config.nr_devices; i++) {
+        had_some |= vm->device[i] != NULL;
         if (vm->device[i]) list_del(&vm->device[i]->link);
         heap_free(vm->device[i]);
         vm->device[i] = NULL;
     }
+    if (had_some) tell_named(vm);
 }
 
 /* For the role as a back end: withdraws one of the devices that the VM serves. Returns 1 if there

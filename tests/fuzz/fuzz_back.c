@@ -43,7 +43,9 @@ static void irq(u32 handle) {
 
 static void on_broken(u32 handle) { broken++; }
 
-static const struct back_calls calls = { irq, on_broken };
+static bool gone(u32 handle) { return false; }
+
+static const struct back_calls calls = { irq, on_broken, gone };
 
 static int hear(struct bridge_port *p, const struct frame *f) {
     static u8 buf[FRAME_MAX];

@@ -73,7 +73,11 @@ static inline void rig_broken(u32 handle) {
     rig_of_handle[handle]->front.status |= VIRTIO_NEEDS_RESET;
 }
 
-static const struct back_calls rig_calls = { rig_irq, rig_broken };
+static bool rig_front_gone;
+
+static inline bool rig_gone(u32 handle) { return rig_front_gone; }
+
+static const struct back_calls rig_calls = { rig_irq, rig_broken, rig_gone };
 
 static inline void rig_init(struct rig_device *r, u32 handle, void (*start)(struct rig_device *),
                             void (*stop)(struct rig_device *)) {

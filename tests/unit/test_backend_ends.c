@@ -22,6 +22,23 @@ static void assert_waste(const struct takt_window *w) {
     }
 }
 
+/* A back end hears that a front end ends before the first of its RAM is taken out of the window. So
+ * it can tell whether what it has read there is the front end's. */
+static void test_told_before_ram_goes(void **s) {
+    struct takt_window w = map(0);
+    u32 bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);
+    hpa_t chunk = npt_lookup(&io->virt.npt, w.base, NULL);
+
+    start(0);
+    take(io, bell);
+    vm_destroy(web, NULL, NULL);
+    vm_put(web);
+    web = NULL;
+    while (npt_lookup(&io->virt.npt, w.base, NULL) == chunk) step();
+    assert_int_equal(npt_lookup(&io->virt.npt, w.base, NULL), io->back.waste);
+    assert_true(take(io, bell));
+}
+
 /* The frames of a front end that ends wait for a pCPU that may still use them. */
 static void test_front_goes(void **s) {
     struct takt_window w = map(0);
@@ -312,6 +329,7 @@ static void test_sleeper(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_told_before_ram_goes, both, none_left),
         cmocka_unit_test_setup_teardown(test_front_goes, both, none_left),
         cmocka_unit_test_setup_teardown(test_unmapped_before, both, none_left),
         cmocka_unit_test_setup_teardown(test_back_goes, both, none_left),

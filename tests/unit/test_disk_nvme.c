@@ -353,6 +353,18 @@ static void errors(void **state) {
     assert_string_equal(store.why, "the NVMe controller is broken");
 }
 
+/* The hypervisor has put other memory in the place of that of a VM that goes. */
+static void waste_is_not_written(void **state) {
+    memset(model_disk, 0x5a, sizeof(model_disk));
+    memset(request(0, VIRTIO_BLK_OUT, 3, 8, 1)->part[0].p, 0, 8 * 512);
+    rig_front_gone = true;
+    submit(0, VIRTIO_BLK_OUT, 3, 8);
+    finish();
+    rig_front_gone = false;
+    assert_int_equal(ended, 1);
+    for (u32 k = 0; k < sizeof(model_disk); k++) assert_int_equal(model_disk[k], 0x5a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(random_requests, count),
@@ -363,6 +375,7 @@ int main(void) {
         cmocka_unit_test_setup(old_writes, count),
         cmocka_unit_test_setup(others_do_not_wait, count),
         cmocka_unit_test_setup(errors, count),
+        cmocka_unit_test_setup(waste_is_not_written, count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
