@@ -172,7 +172,9 @@ def test_flood_of_a_mailbox():
                                      "+0ms wait bridged 20s", "+0ms wait source 20s",
                                      "+0ms list -j=then", "+0ms poweroff"],
                 "qemu", igb=1, iommu=IOMMU)
-    assert int(boot.said(r"flood: asked (\d+) times")[-1]) >= 5000, boot.log[-3000:]
+    # The flood went on while the others worked. How often it asks depends on the host.
+    while_others_worked = boot.log[:boot.log.index("source: load: tcp")]
+    assert "flood: asked 1000 times" in while_others_worked, boot.log[-3000:]
     assert boot.said("bridged: netping: 160 sent, 0 lost, 0 wrong"), boot.log[-3000:]
     assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[
         -3000:
