@@ -32,7 +32,8 @@ void disk_model_init(struct disk_model *m, const char *options) {
 static u64 latency_of(struct disk_model *m) {
     u64 most = MIN(m->latency, BIT(31)) * m->vary >> 32;
 
-    return m->vary ? m->latency - most + seed_next(&m->rng) % (2 * most + 1) : m->latency;
+    if (!m->vary) return m->latency;
+    return m->latency - most + seed_next(&m->rng) % (2 * most + 1);
 }
 
 u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes) {

@@ -103,5 +103,6 @@ void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *d
                             .data = data };
     d->model = (struct disk_model){ .bandwidth = option_number(options, "bw", 0),
                                     .latency = option_ns(options, "lat", 0) };
-    d->device = device ? device : &d->model;
+    d->device = device;
+    if (!device) d->device = &d->model;
 }

@@ -113,7 +113,7 @@ void igb_start(struct igb *n) {
 }
 
 void igb_stop(struct igb *n) {
-    igb_write(n, IGB_IMC, ~0u);
+    igb_write(n, IGB_IMC, ~0u); /* a bit in IMC or EIMC disables a cause of interrupts */
     igb_write(n, IGB_EIMC, ~0u);
     igb_write(n, IGB_RCTL, 0);
     igb_write(n, IGB_TCTL, 0);

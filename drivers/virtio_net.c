@@ -39,6 +39,8 @@ static void release_memory(struct virtio_net *n) {
     n->slots = NULL;
 }
 
+/* Makes both rings, and allocates receive buffers (unless the caller has its own) and send slots.
+ * If it fails, the caller frees what was allocated before that. */
 static int net_make_queues(struct virtio_net *n) {
     const struct driver_env *env = n->dev->env;
     int error = virtio_queue(n->dev, VIRTIO_NET_RX, &n->rx, power_of_two(n->nr_buffers));

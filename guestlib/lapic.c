@@ -37,7 +37,7 @@ u32 lapic_id(void) {
     u32 id = lapic_read(LAPIC_ID);
 
     if (lapic_is_x2()) return id;
-    return id >> 24;
+    return id >> 24; /* in xAPIC mode the id is in bits 24 to 31: SDM 3A 11.4.6 */
 }
 
 void lapic_eoi(void) { lapic_write(LAPIC_EOI, 0); }

@@ -286,6 +286,7 @@ i64 store_write_u64(u32 tx, const char *path, u64 value) {
     return store_write(tx, path, digits, (u32)snprintf(digits, sizeof(digits), "%lu", value));
 }
 
+/* The request has an empty path. The answer is the number of the transaction, in decimal. */
 i64 store_begin(void) {
     char digits[16];
     u64 tx = 0;

@@ -176,6 +176,7 @@ static void on_ip(const u8 *p, u32 len) {
     send_icmp(out, ip + 12, 0, be16(icmp + 4), be16(icmp + 6), total - IP_HEAD - ICMP_HEAD);
 }
 
+/* Takes a received frame. One that needs more than a buffer is longer than any that was sent. */
 static void on_frame(const struct virtio_net_frame *f) {
     const u8 *p = f->part[0].data;
 

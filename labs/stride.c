@@ -44,7 +44,9 @@ static void offer(struct sched_pool *p, struct sched_vcpu *v) {
 }
 
 static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
-    vcpu_of(v)->pass = MAX(vcpu_of(v)->pass, *last_of(p)); /* sleeping saves nothing up */
+    /* A vCPU that slept must not make up for the time that it slept, so it goes on from where the
+     * others are now. */
+    vcpu_of(v)->pass = MAX(vcpu_of(v)->pass, *last_of(p));
     offer(p, v);
 }
 

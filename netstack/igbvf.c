@@ -56,8 +56,8 @@ static void vf_poll(void *arg) {
         tx_full = false;
         tcp_send_again();
     }
-    /* This takes no more than one ring of frames, because the ring is refilled only in vf_done(). So
-     * timers and threads get their turn. */
+    /* This takes no more than one ring of frames, because the ring is refilled only in vf_done().
+     * So timers and threads get their turn. */
     for (; (len = igbvf_receive(&nic, &frame)); n++) {
         vf_take(frame, len);
         nic_receive_next(&nic.ring);

@@ -7,8 +7,8 @@
  *   early_ack=0|1    acknowledge early, by Algorithm 1 (1)
  *   plain            no thread ever owns a socket: NET_PLAIN
  *   ring=N           how many frames a virtio device may hold for the guest, 8 to 1,024 (256)
- *   io_busy=N        with a virtual function: when its driver cleans up its rings N times a second or
- *                    more, it tells the scheduler that the VM is I/O-intensive (500)
+ *   io_busy=N        with a virtual function: when its driver cleans up its rings N times a second
+ *                    or more, it tells the scheduler that the VM is I/O-intensive (500)
  *   itr=N            with a virtual function: the most interrupts a second; 0: no limit (8000)
  *
  * The bottom half is on vCPU 0, which is the turbo vCPU of a VM that has one. If the device loses

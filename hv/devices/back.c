@@ -23,7 +23,8 @@ static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
     d = device_of_handle(handle);
     if (d && (d->back == v->vm || strcmp(d->config->back, v->vm->name) == 0)) return d;
     spin_unlock(&backend_lock);
-    *error = d ? -EPERM : -ENOENT;
+    *error = -ENOENT;
+    if (d) *error = -EPERM;
     return NULL;
 }
 
@@ -147,7 +148,8 @@ static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     w = window_of_id(&v->vm->back, (u32)a[0] / TAKT_MAX_DEVICES);
     if (w && (w->chunks || w->unmapping)) result = window_unmap_step(v->vm, w);
     spin_unlock(&backend_lock);
-    return result > 0 ? HC_AGAIN : result;
+    if (result > 0) return HC_AGAIN;
+    return result;
 }
 
 /* The event is raised without the lock, because this call is frequent. */

@@ -176,7 +176,8 @@ static const char *device_state(const struct device *d) {
     if (!d->back) return "waits";
     if (status & VIRTIO_NEEDS_RESET) return "broken";
     if (virtio_mmio_resetting(&d->regs)) return "resets";
-    return status & VIRTIO_DRIVER_OK ? "runs" : "offered";
+    if (status & VIRTIO_DRIVER_OK) return "runs";
+    return "offered";
 }
 
 static void device_report(const struct device *d, struct device_info *out) {

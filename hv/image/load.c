@@ -172,8 +172,9 @@ static struct elf_segment read_elf_segment(const struct loader *l, unsigned word
 }
 
 static const char *check_elf_header(const struct loader *l, const struct elf_header *h) {
-    u64 phdr_size = h->word == 8 ? PHDR64_SIZE : PHDR32_SIZE;
+    u64 phdr_size = PHDR32_SIZE;
 
+    if (h->word == 8) phdr_size = PHDR64_SIZE;
     if (image_number(l, EH_DATA, 1) != EH_DATA_LSB) return "the image is not for x86";
     if (h->machine != EM_386 && h->machine != EM_X86_64) return "the image is not for x86";
     if (h->phentsize != phdr_size) return "the image's program headers have an odd size";
@@ -184,16 +185,20 @@ static const char *check_elf_header(const struct loader *l, const struct elf_hea
 }
 
 static const char *elf_load(struct loader *l, bool multiboot) {
-    u64 class = image_number(l, ELF_CLASS, 1), entry;
+    u64 class = image_number(l, ELF_CLASS, 1), entry, header_size = EHDR32_SIZE;
+    unsigned word = 4;
     bool pvh = false, entry_is_physical = false;
     struct elf_header h;
     const char *why;
 
     if (class != ELF_CLASS32 && class != ELF_CLASS64)
         return "the image's ELF header is cut off or of an unknown class";
-    if (l->size < (class == ELF_CLASS64 ? EHDR64_SIZE : EHDR32_SIZE))
-        return "the image's ELF header is cut off or of an unknown class";
-    read_elf_header(l, class == ELF_CLASS64 ? 8 : 4, &h);
+    if (class == ELF_CLASS64) {
+        header_size = EHDR64_SIZE;
+        word = 8;
+    }
+    if (l->size < header_size) return "the image's ELF header is cut off or of an unknown class";
+    read_elf_header(l, word, &h);
     why = check_elf_header(l, &h);
     if (why) return why;
     entry = h.entry;
@@ -258,7 +263,8 @@ static gpa_t start_page_at(const struct loader *l) {
     gpa_t gpa = START_LOW;
 
     while (load_overlaps(l, gpa, sizeof(struct start_page))) gpa += PAGE_SIZE;
-    return gpa + sizeof(struct start_page) <= START_HIGH ? gpa : 0;
+    if (gpa + sizeof(struct start_page) > START_HIGH) return 0;
+    return gpa;
 }
 
 const char *load_start(struct loader *l, const struct load_order *order) {

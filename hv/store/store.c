@@ -1,6 +1,6 @@
 /* The operations of the store. Each of them first checks whether it is allowed and possible, and
- * allocates what it needs. Only then it changes anything. So an operation that fails has changed
- * nothing. */
+ * allocates what it needs. Only after that does it change anything. So an operation that fails has
+ * changed nothing. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"

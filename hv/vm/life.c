@@ -109,7 +109,8 @@ static bool vm_change(struct vm *vm, u64 from, enum vm_state to) {
 
 int vm_pause(struct vm *vm) {
     if (vm_change(vm, BIT(VM_RUNNING), VM_PAUSED)) return 0;
-    return vm->state == VM_PAUSED ? 0 : -EINVAL;
+    if (vm->state == VM_PAUSED) return 0;
+    return -EINVAL;
 }
 
 int vm_unpause(struct vm *vm) {
@@ -313,14 +314,19 @@ void vm_gives_up(struct vm *vm, int code, u64 where) {
 
     vm->exit_code = code;
     if (m && where) image_symbol(m, where, symbol);
-    vm_crash(vm, "it says so itself, with code %d%s%s", code, *symbol ? ", in " : "", symbol);
+    if (*symbol)
+        vm_crash(vm, "the guest gave up with code %d, in %s", code, symbol);
+    else
+        vm_crash(vm, "the guest gave up with code %d", code);
 }
 
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
     bool again = how == TAKT_SHUTDOWN_REBOOT;
+    const char *does = "ends";
 
+    if (again) does = "reboots";
     if (!vm_stop(vm, VM_SHUTDOWN)) return;
     vm->exit_code = code;
-    log_info("%s: %s with code %d", vm->name, again ? "reboots" : "ends", code);
+    log_info("%s: %s with code %d", vm->name, does, code);
     queue_destroy(vm, NULL, NULL, again);
 }
