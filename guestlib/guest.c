@@ -180,6 +180,7 @@ void guest_start(const struct hvm_start_info *si) {
     mem_init(si);
     vcpu_init_first();
     event_init();
-    if (!thread_start(0, "main", run_main, NULL)) guest_panic("no memory for the first thread");
+    if (!thread_start(0, "main", run_main, NULL))
+        guest_panic("there is no memory for the first thread");
     thread_idle();
 }

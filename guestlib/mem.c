@@ -255,7 +255,7 @@ void mem_init(const struct hvm_start_info *si) {
     const struct hvm_modlist_entry *mod = (const void *)si->modlist_paddr;
 
     if (si->magic != HVM_START_MAGIC || si->version < 1 || !si->memmap_entries)
-        guest_panic("no memory map at the entry");
+        guest_panic("the loader gave no memory map");
     for (u32 i = 0; i < si->memmap_entries && nr_ranges < MAX_RANGES; i++)
         ranges[nr_ranges++] = (struct mem_range){ m[i].addr, m[i].addr + m[i].size, m[i].type };
     for (unsigned i = 0; i < nr_ranges; i++)
@@ -265,7 +265,7 @@ void mem_init(const struct hvm_start_info *si) {
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {
             if (mem_map(MAX(ranges[i].start, MAPPED), ranges[i].end))
-                guest_panic("no memory to map memory");
+                guest_panic("there is no memory for page tables");
             add_pool(MAX(ranges[i].start, MAPPED), ranges[i].end);
         }
     open_pool();

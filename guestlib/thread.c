@@ -226,7 +226,7 @@ void thread_init_cpu(void *stack) {
     struct vcpu *v = this_vcpu();
     struct thread *t = calloc(1, sizeof(*t));
 
-    if (!t) guest_panic("no memory for the idle thread");
+    if (!t) guest_panic("there is no memory for the idle thread");
     t->name = "idle";
     t->stack = stack;
     t->vcpu = v->id;
@@ -351,7 +351,7 @@ void mutex_unlock(struct mutex *m) {
         const char *owner = "none";
 
         if (m->owner) owner = m->owner->name;
-        guest_panic("mutex of thread %s unlocked by %s", owner, thread_self()->name);
+        guest_panic("the mutex of thread %s was unlocked by thread %s", owner, thread_self()->name);
     }
     m->owner = NULL;
     sem_up(&m->sem);

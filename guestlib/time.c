@@ -79,7 +79,8 @@ void time_init(void) {
         calibrate();
     }
     if (!khz || !lapic_timer_khz())
-        guest_panic("no clock: TSC %lu kHz, LAPIC timer %lu kHz", khz, lapic_timer_khz());
+        guest_panic("the clock does not run: TSC %lu kHz, LAPIC timer %lu kHz", khz,
+                    lapic_timer_khz());
     ns_per_tsc = (1000000ull << 32) / khz;
     tsc_per_ns = (khz << 32) / 1000000;
     lapic_per_ns = (lapic_timer_khz() << 32) / 1000000;

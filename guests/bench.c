@@ -204,7 +204,7 @@ static int bench_notify(void) {
 
     if (device_open(&dev, VIRTIO_ID_NET, 0, 5 * NS_PER_S) || virtio_begin(&dev, 0) ||
         virtio_queue(&dev, 0, &ring, 16))
-        guest_panic("no device");
+        guest_panic("there is no network device");
     virtio_go(&dev);
     port = device_port(&dev);
     for (u32 i = 0; i < iterations; i++) {
@@ -229,7 +229,7 @@ static int bench_irq(void) {
 
     while (hypercall2(TAKT_HC_BACK_LIST, 0, (u64)&is)) sleep_ns(NS_PER_MS);
     port = hypercall2(TAKT_HC_BACK_OFFER, is.handle, (u64)&offer);
-    if (port < 0) guest_panic("no offer: %ld", port);
+    if (port < 0) guest_panic("the device cannot be offered: error %ld", port);
     while (hypercall3(TAKT_HC_BACK_STATE, is.handle, (u64)&front, 0) == 0 &&
            !(front.status & VIRTIO_DRIVER_OK))
         hypercall0(TAKT_HC_YIELD);
@@ -255,9 +255,11 @@ static int bench_msi(void) {
     static struct takt_pci pci;
     volatile u8 *regs;
 
-    if (pci_get(0, &pci) || pci.id != EDU) guest_panic("no device to interrupt");
+    if (pci_get(0, &pci) || pci.id != EDU)
+        guest_panic("this VM has no PCI device that could interrupt");
     regs = (volatile u8 *)pci.bar[0].addr;
-    if (event_set_handler(pci.port, 0, on_event, NULL)) guest_panic("no event");
+    if (event_set_handler(pci.port, 0, on_event, NULL))
+        guest_panic("the event of the device cannot be handled");
     trap_set_entry(VECTOR_EVENT, event_entry);
     for (bool told = false;; told = true) {
         for (u32 i = 0; i < iterations; i++) {

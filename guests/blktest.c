@@ -80,7 +80,9 @@ static void submit(enum virtio_blk_type type, u64 sector) {
     q->arg = q;
     if (type == VIRTIO_BLK_OUT) fill(q);
     error = virtio_blk_submit(&blk, q);
-    if (error) guest_panic("request of type %u at %lu: %d", type, sector, error);
+    if (error)
+        guest_panic("a request of type %u at sector %lu was refused: error %d", type, sector,
+                    error);
 }
 
 /* Makes `n` requests, waits for their end, and returns the time in ns. The same seed leads to the
@@ -109,7 +111,7 @@ static bool mark(bool write) {
     }
     q->sector = blk.capacity - 1;
     q->part[0].len = VIRTIO_BLK_SECTOR;
-    if (virtio_blk_submit(&blk, q)) guest_panic("no mark");
+    if (virtio_blk_submit(&blk, q)) guest_panic("the mark cannot be read or written");
     wait_for(0);
     q->part[0].len = sectors * VIRTIO_BLK_SECTOR;
     return *p == MARK;
@@ -121,17 +123,17 @@ int main(void) {
     int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, 10 * NS_PER_S);
 
     if (!error) error = virtio_blk_start(&blk, &dev, 256);
-    if (error) guest_panic("no block device: %d", error);
+    if (error) guest_panic("there is no block device (error %d)", error);
     depth = MIN(MAX(cmdline_u64("depth", 16), 1ull), (u64)MAX_DEPTH);
     sectors = cmdline_u64("kib", 4) * 1024 / VIRTIO_BLK_SECTOR;
     for (u32 i = 0; i < depth; i++) {
         requests[i] = calloc(1, sizeof(*requests[i]));
-        if (!requests[i]) guest_panic("no memory");
+        if (!requests[i]) guest_panic("there is no memory");
         requests[i]->nr = 1;
         requests[i]->done = blktest_done;
         requests[i]->part[0].p = malloc(sectors * VIRTIO_BLK_SECTOR);
         requests[i]->part[0].len = sectors * VIRTIO_BLK_SECTOR;
-        if (!requests[i]->part[0].p) guest_panic("no memory");
+        if (!requests[i]->part[0].p) guest_panic("there is no memory");
     }
     device_on_used(&dev, 0, on_used, NULL);
     if (mark(false)) {

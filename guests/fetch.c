@@ -179,11 +179,12 @@ int main(void) {
     port = (u16)cmdline_u64("port", 80);
     size = cmdline_u64("size", 10000);
     count = cmdline_u64("count", 10);
-    if (net_start((clients + 8) * net_bufs_for(options.rcvbuf))) guest_panic("fetch: no network");
+    if (net_start((clients + 8) * net_bufs_for(options.rcvbuf)))
+        guest_panic("fetch: there is no network");
     start = time_ns();
     for (u32 i = 0; i < clients; i++)
         if (!(thread[i] = thread_start(net_thread_vcpu(), "client", get_pages, &c[i])))
-            guest_panic("fetch: no memory");
+            guest_panic("fetch: there is no memory");
     if (cmdline_has("rude")) wrong = rude();
     for (u32 i = 0; i < clients; i++) {
         thread_join(thread[i]);

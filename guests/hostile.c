@@ -150,7 +150,7 @@ static struct virtio_net *device(void) {
 
     if (!net.dev &&
         (device_open(&dev, VIRTIO_ID_NET, 0, NS_PER_S) || virtio_net_start(&net, &dev, 256, 2048)))
-        guest_panic("no network device");
+        guest_panic("there is no network device");
     return &net;
 }
 

@@ -331,10 +331,10 @@ int main(void) {
     if (!w || net_start((2 * n + 1) * net_bufs_for(options.rcvbuf)) ||
         sock_open(SOCK_TCP, &options, &listener) ||
         sock_bind(listener, (u16)cmdline_u64("port", 80)) || sock_listen(listener, 2 * n))
-        guest_panic("httpd: no network");
+        guest_panic("httpd: there is no network");
     for (u32 i = 0; i < n; i++)
         if (!(thread[i] = thread_start(net_thread_vcpu(), "worker", work, &w[i])))
-            guest_panic("httpd: no memory");
+            guest_panic("httpd: there is no memory");
     for (u32 i = 0; i < n; i++) {
         thread_join(thread[i]);
         all.connections += w[i].connections;

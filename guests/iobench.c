@@ -30,7 +30,7 @@ static void receive(struct sock *s, void *to, u32 bytes) {
     for (u32 done = 0; done < bytes;) {
         i64 n = sock_recv(s, (u8 *)to + done, bytes - done, NET_FOREVER);
 
-        if (n <= 0) guest_panic("the other end: %ld", n);
+        if (n <= 0) guest_panic("the other end has closed the connection (%ld)", n);
         done += (u32)n;
     }
 }
@@ -43,7 +43,7 @@ static int serve(void) {
 
     if (sock_open(SOCK_TCP, NULL, &listener) || sock_bind(listener, PORT) ||
         sock_listen(listener, 1) || sock_accept(listener, &s, NET_FOREVER))
-        guest_panic("no connection");
+        guest_panic("the connection cannot be made");
     for (;;) {
         receive(s, &segments, sizeof(segments));
         sock_send(s, data, MIN(segments, (u32)BATCH) * SEGMENT, NET_FOREVER);
@@ -105,12 +105,12 @@ static void disk(void) {
     int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, 5 * NS_PER_S);
 
     if (!error) error = virtio_blk_start(&blk, &dev, 4 * BATCH);
-    if (error) guest_panic("no disk: %d", error);
+    if (error) guest_panic("there is no disk (error %d)", error);
     for (u32 k = 0; k < BATCH; k++) {
         struct virtio_blk_request *q = calloc(1, sizeof(*q));
         u8 *p = page_alloc(1);
 
-        if (!q || !p) guest_panic("no memory");
+        if (!q || !p) guest_panic("there is no memory");
         *q = (struct virtio_blk_request){ .sector = k * BLOCK / VIRTIO_BLK_SECTOR,
                                           .nr = 1,
                                           .done = iobench_done };
@@ -131,7 +131,7 @@ int main(void) {
     struct sock *s;
 
     rounds = (u32)cmdline_u64("rounds", 16);
-    if (net_start((u32)bufs)) guest_panic("no network");
+    if (net_start((u32)bufs)) guest_panic("there is no network");
     /* Only the buffers for frames are subtracted. The heap of lwIP counts in full, with the 64
      * bytes for each of these buffers (NET_BUF_HEAP), because a guest cannot choose how large the
      * heap is. */

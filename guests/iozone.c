@@ -69,7 +69,7 @@ static void put_mark(void) {
 
     if (pagecache_write(&disk.cache, base + size, &mark, sizeof(mark)) ||
         pagecache_sync(&disk.cache))
-        guest_panic("iozone: no mark");
+        guest_panic("iozone: the mark cannot be read or written");
 }
 
 /* Compares each record with what belongs there. A machine that died while it wrote may have left a
@@ -79,7 +79,7 @@ static void verify(void) {
     u64 mark;
 
     if (pagecache_read(&disk.cache, NULL, base + size, &mark, sizeof(mark)))
-        guest_panic("iozone: no mark");
+        guest_panic("iozone: the mark cannot be read or written");
     if (mark != word_of(nr, 1, 0)) {
         printf("iozone: nothing to verify\n");
         return;
@@ -125,14 +125,16 @@ static void run(const char *name, bool writes, bool at_random, bool with_sync) {
             error = read_record(&s, which);
         ended = time_ns();
         latency[i] = (u32)MIN(ended - began, 0xffffffffull);
-        if (error) guest_panic("iozone: %s of record %lu: %d", name, which, error);
+        if (error) guest_panic("iozone: %s of record %lu failed: error %d", name, which, error);
         if (writes) continue;
         check(which);
         checking += time_ns() - ended;
     }
-    if (with_sync && pagecache_sync(&disk.cache)) guest_panic("iozone: no sync after %s", name);
+    if (with_sync && pagecache_sync(&disk.cache))
+        guest_panic("iozone: the file cannot be synced after %s", name);
     ns = time_ns() - start - checking;
-    if (writes && pagecache_sync(&disk.cache)) guest_panic("iozone: no sync after %s", name);
+    if (writes && pagecache_sync(&disk.cache))
+        guest_panic("iozone: the file cannot be synced after %s", name);
     report(name, ns);
 }
 
@@ -183,7 +185,7 @@ int main(void) {
     rng = cmdline_u64("seed", 1);
     nr = size / record;
     error = disk_open(&disk, 0);
-    if (error) guest_panic("iozone: no disk: %d", error);
+    if (error) guest_panic("iozone: there is no disk (error %d)", error);
     if (!nr || base + size + PAGE_SIZE > disk.cache.blocks * PAGE_SIZE)
         guest_panic("iozone: the file is not within the disk");
     size = nr * record;
@@ -192,7 +194,7 @@ int main(void) {
     written = calloc(nr, sizeof(*written));
     t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
     if (cmdline_has("busy")) thread_start(disk_thread_vcpu(), "compute", compute, NULL);
-    if (!buffer || !latency || !written || !t) guest_panic("iozone: no memory");
+    if (!buffer || !latency || !written || !t) guest_panic("iozone: there is no memory");
     thread_join(t);
     return wrong != 0;
 }

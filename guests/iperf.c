@@ -118,7 +118,7 @@ static void tcp_server(void *arg) {
 
     if (!buffer || sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) ||
         sock_listen(s, CONNECTIONS))
-        guest_panic("iperf: no TCP socket");
+        guest_panic("iperf: there is no TCP socket");
     while (sock_accept(s, &c, deadline) == 0) {
         serve_connection(c, buffer);
         if (idle) deadline = time_ns() + idle;
@@ -209,7 +209,7 @@ static void udp_server(void *arg) {
     i64 n;
 
     if (sock_open(SOCK_UDP, &options, &s) || sock_bind(s, port))
-        guest_panic("iperf: no UDP socket");
+        guest_panic("iperf: there is no UDP socket");
     while ((n = sock_recv_from(s, p, sizeof(p), &ip, &from, NET_FOREVER)) >= 0)
         if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
@@ -223,7 +223,7 @@ int main(void) {
     struct thread *t;
 
     if (cmdline_has("to")) {
-        if (net_start(2 * net_bufs_for(NET_RCVBUF_MIN))) guest_panic("iperf: no network");
+        if (net_start(2 * net_bufs_for(NET_RCVBUF_MIN))) guest_panic("iperf: there is no network");
         wrong = !iperf_client("iperf");
         sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
         return wrong != 0;
@@ -236,11 +236,11 @@ int main(void) {
     each = cmdline_u64("each", 0);
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;
     if (net_start((CONNECTIONS + 2) * net_bufs_for(options.rcvbuf)))
-        guest_panic("iperf: no network");
+        guest_panic("iperf: there is no network");
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);
     thread_start(net_thread_vcpu(), "udp", udp_server, NULL);
     if (cmdline_has("busy")) thread_start(net_thread_vcpu(), "compute", compute, NULL);
-    if (!t) guest_panic("iperf: no thread on vCPU %u", net_thread_vcpu());
+    if (!t) guest_panic("iperf: no thread can be started on vCPU %u", net_thread_vcpu());
     thread_join(t);
     return wrong != 0;
 }

@@ -46,7 +46,7 @@ static void connect(void) {
     int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, FOREVER / 2);
 
     if (!error) error = virtio_blk_start(&blk, &dev, 64);
-    if (error) guest_panic("no block device: %d", error);
+    if (error) guest_panic("there is no block device (error %d)", error);
     device_on_used(&dev, 0, on_used, NULL);
     device_on_config(&dev, 0, on_config, NULL);
 }
@@ -67,7 +67,7 @@ static bool settle(void) {
         connect();
         return false;
     }
-    if (errors) guest_panic("%u errors of the disk", errors);
+    if (errors) guest_panic("the disk reported %u errors", errors);
     return true;
 }
 
@@ -78,7 +78,9 @@ static void submit(struct virtio_blk_request *q, enum virtio_blk_type type, u64 
     q->sector = record * SECTORS;
     if (type == VIRTIO_BLK_OUT) fill(q->part[0].p, record);
     error = virtio_blk_submit(&blk, q);
-    if (error) guest_panic("request of type %u at record %lu: %d", type, record, error);
+    if (error)
+        guest_panic("a request of type %u at record %lu was refused: error %d", type, record,
+                    error);
 }
 
 /* Reads or writes `n` records at once. Returns false if the device is gone. */
@@ -129,7 +131,8 @@ int main(void) {
 
     for (u32 i = 0; i < MOST; i++) {
         requests[i] = calloc(1, sizeof(*requests[i]));
-        if (!requests[i] || !(requests[i]->part[0].p = malloc(RECORD))) guest_panic("no memory");
+        if (!requests[i] || !(requests[i]->part[0].p = malloc(RECORD)))
+            guest_panic("there is no memory");
         requests[i]->nr = 1;
         requests[i]->part[0].len = RECORD;
         requests[i]->done = journal_done;

@@ -82,7 +82,7 @@ int main(void) {
     bool ok;
 
     to = net_cmdline_ip("to", 0x0a000002);
-    if (net_start(8 * net_bufs_for(NET_RCVBUF_MIN))) guest_panic("load: no network");
+    if (net_start(8 * net_bufs_for(NET_RCVBUF_MIN))) guest_panic("load: there is no network");
     sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS + 1);
     ok = iperf_client("load");
     if (cmdline_has("ping_ms"))

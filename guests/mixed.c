@@ -125,7 +125,7 @@ int main(void) {
                          cmdline_u64("rate", 300), cmdline_u64("start_ms", 1000) * NS_PER_MS);
     port = event_alloc(cmdline_u64("client", 0));
     if (port < 0 || event_set_handler(port, 0, on_event, NULL))
-        guest_panic("no port for client=%lu", cmdline_u64("client", 0));
+        guest_panic("there is no event channel to the VM client=%lu", cmdline_u64("client", 0));
     for (u64 i = 1; i < n; i++) thread_start(i, "compute", other, (void *)i);
     if (n == 1) compute(0, asked);
     /* This vCPU only serves. It wakes once a second, to see whether it is time to report. */

@@ -202,7 +202,7 @@ static void connect(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
     if (!error) error = virtio_net_start(&net, &dev, 256, 2048);
-    if (error) guest_panic("no network device: %d", error);
+    if (error) guest_panic("there is no network device (error %d)", error);
     device_on_used(&dev, 0, on_used, NULL);
     device_on_config(&dev, 0, on_config, NULL);
     printf("netping: %u.%u.%u.%u, %02x:%02x:%02x:%02x:%02x:%02x\n", own_ip[0], own_ip[1], own_ip[2],
@@ -288,7 +288,7 @@ static void put_ip(u8 *ip, u64 address) {
 int main(void) {
     for (; nr_free < BUFFERS; nr_free++)
         if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE)))
-            guest_panic("no memory");
+            guest_panic("there is no memory");
     size = MIN(cmdline_u64("size", 56), (u64)MAX_SIZE);
     id = takt_vm_id();
     put_ip(own_ip, cmdline_u64("ip", id & 0xff));

@@ -131,9 +131,9 @@ int main(void) {
     u16 port = (u16)cmdline_u64("port", 6514);
     u64 period = cmdline_u64("period_s", 10) * NS_PER_S, next = time_ns();
 
-    if (!to) guest_panic("report: to whom? to=A.B.C.D");
-    if (store_start()) guest_panic("report: no store");
-    if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("report: no network");
+    if (!to) guest_panic("report: the command line does not say to whom: to=A.B.C.D is missing");
+    if (store_start()) guest_panic("report: there is no store");
+    if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("report: there is no network");
     for (;; next += period) {
         while (time_ns() < next) sleep_ns(next - time_ns());
         if (!s) s = net_connect(to, port, &options);

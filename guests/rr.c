@@ -98,10 +98,10 @@ static int serve(u32 workers) {
     if (net_start((2 * workers + 1) * net_bufs_for(options.rcvbuf)) ||
         sock_open(SOCK_TCP, &options, &listener) || sock_bind(listener, port) ||
         sock_listen(listener, 2 * workers))
-        guest_panic("rr: no network");
+        guest_panic("rr: there is no network");
     for (u32 i = 0; i < workers; i++)
         t = thread_start(net_thread_vcpu(), "worker", work, buffers[i]);
-    if (!t) guest_panic("rr: no memory");
+    if (!t) guest_panic("rr: there is no memory");
     thread_join(t);
     return 1;
 }
@@ -143,7 +143,7 @@ static int ask(u32 to) {
     struct sock *s;
     u32 wrong = 0;
 
-    if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("rr: no network");
+    if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("rr: there is no network");
     s = net_connect(to, port, &options);
     start = time_ns();
     due = arrivals_begin(cmdline_u64("seed", takt_seed()), rate, start);

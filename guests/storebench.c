@@ -24,7 +24,7 @@ static u32 median(void) {
 }
 
 static void must(const char *what, i64 result) {
-    if (result < 0) guest_panic("storebench: %s: error %ld", what, -result);
+    if (result < 0) guest_panic("storebench: %s failed: error %ld", what, -result);
 }
 
 static void alone(void) {
@@ -90,7 +90,7 @@ int main(void) {
 
     times = (u32)cmdline_u64("n", MAX_N);
     if (times > MAX_N) times = MAX_N;
-    if (error) guest_panic("storebench: no store: error %d", -error);
+    if (error) guest_panic("storebench: there is no store (error %d)", -error);
     if (cmdline_has("watch"))
         watch(cmdline_u64("writer", 0));
     else if (cmdline_has("watcher"))

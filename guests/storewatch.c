@@ -18,7 +18,7 @@ int main(void) {
     char key[64], value[256];
     i64 n = store_start();
 
-    if (n) guest_panic("storewatch: no store: error %ld", -n);
+    if (n) guest_panic("storewatch: there is no store (error %ld)", -n);
     if (!cmdline_str("key", key, sizeof(key))) snprintf(key, sizeof(key), "data/key");
     if (cmdline_has("ask")) {
         n = store_write_u64(0, "request/micro_us", cmdline_u64("ask", 0));

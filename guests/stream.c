@@ -45,12 +45,13 @@ static struct sender {
 static void write_file(void) {
     u64 *buffer = malloc(chunk);
 
-    if (!buffer) guest_panic("stream: no memory");
+    if (!buffer) guest_panic("stream: there is no memory");
     for (u64 at = 0; at < size; at += chunk) {
         for (u64 i = 0; i < chunk; i += 8) buffer[i / 8] = word_of(at + i);
-        if (pagecache_write(&disk.cache, base + at, buffer, chunk)) guest_panic("stream: no file");
+        if (pagecache_write(&disk.cache, base + at, buffer, chunk))
+            guest_panic("stream: the file cannot be written");
     }
-    if (pagecache_sync(&disk.cache)) guest_panic("stream: no file");
+    if (pagecache_sync(&disk.cache)) guest_panic("stream: the file cannot be written");
     pagecache_drop(&disk.cache);
     free(buffer);
 }
@@ -121,7 +122,7 @@ static void serve(u32 viewers) {
     int error;
 
     if (sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) || sock_listen(s, viewers))
-        guest_panic("stream: no socket");
+        guest_panic("stream: there is no socket");
     for (;;) {
         error = sock_accept(s, &v, deadline);
         if (error && !any_busy(viewers)) break;
@@ -145,17 +146,17 @@ static void run_server(u32 viewers) {
     int error = disk_open(&disk, 0);
 
     if (error || base + size > disk.cache.blocks * PAGE_SIZE)
-        guest_panic("stream: no such file: %d", error);
+        guest_panic("stream: the disk has no room for such a file (error %d)", error);
     if (cmdline_has("regular")) vcpu = net_thread_vcpu();
     copies = cmdline_has("copy");
     for (u32 i = 0; i < viewers; i++) {
         sem_init(&senders[i].go, 0);
         senders[i].buffer = malloc(chunk);
         if (!senders[i].buffer || !thread_start(vcpu, "sender", sender, &senders[i]))
-            guest_panic("stream: no memory");
+            guest_panic("stream: there is no memory");
     }
     t = thread_start(net_thread_vcpu(), "server", server, &viewers);
-    if (!t) guest_panic("stream: no memory");
+    if (!t) guest_panic("stream: there is no memory");
     thread_join(t);
 }
 
@@ -205,7 +206,7 @@ static void run_viewer(u32 to) {
     struct sock *s;
 
     sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS + 1);
-    if (!buffer) guest_panic("stream: no memory");
+    if (!buffer) guest_panic("stream: there is no memory");
     s = net_connect(to, port, &options);
     play(s, buffer, cmdline_u64("buffer_ms", 200) * NS_PER_MS);
     sock_close(s);
@@ -227,7 +228,7 @@ int main(void) {
     /* More than are open at a time, because a closed socket lingers. */
     sockets = to ? 2 : viewers + 3;
     error = net_start(sockets * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN)));
-    if (error) guest_panic("stream: no network (error %d)", error);
+    if (error) guest_panic("stream: there is no network (error %d)", error);
     if (!to) {
         run_server(viewers);
         return 0;

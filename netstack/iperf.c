@@ -125,7 +125,7 @@ static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, 
     i64 n = 0;
     bool told;
 
-    if (sock_open(SOCK_UDP, &options, &s)) guest_panic("%s: no socket", who);
+    if (sock_open(SOCK_UDP, &options, &s)) guest_panic("%s: there is no socket", who);
     start = time_ns();
     for (; (u64)n * interval < ns; n++) {
         while (time_ns() < start + (u64)n * interval) sleep_until(start + (u64)n * interval);

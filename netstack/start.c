@@ -24,7 +24,7 @@ struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
     for (;;) {
         int error = sock_open(SOCK_TCP, options, &s);
 
-        if (error) guest_panic("net: no socket: %d", error);
+        if (error) guest_panic("net: there is no socket (error %d)", error);
         if (!sock_connect(s, ip, port, NET_FOREVER)) return s;
         sock_close(s);
         sleep_ns(RETRY);
@@ -59,7 +59,8 @@ static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
     u32 ip;
 
     if (!cmdline_str(key, text, sizeof(text))) return otherwise;
-    if (!parse_ip(text, &ip, bits)) guest_panic("%s=%s is no address", key, text);
+    if (!parse_ip(text, &ip, bits))
+        guest_panic("%s=%s is not an address such as 10.0.0.1", key, text);
     return ip;
 }
 
