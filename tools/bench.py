@@ -47,9 +47,9 @@ IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("wri
       ("read", "32"): 2000}
 # Bytes of an idle VM beyond its RAM: 96 KiB, and 16 pages for its page tables.
 MEMORY_BUDGET = 96 * 1024 + 16 * 4096
-# Bytes of a network device in the hypervisor, the driver domain and the guest, beyond the buffers for
-# frames that the guest asked for. All of lwIP's heap counts, also the 64 bytes in it for each of the
-# 1,536 buffers that this guest has (98,304 bytes in all).
+# Bytes of a network device in the hypervisor, the driver domain and the guest, beyond the buffers
+# for frames that the guest asked for. All of lwIP's heap counts, also the 64 bytes in it for each
+# of the 1,536 buffers that this guest has (98,304 bytes in all).
 NET_BUDGET = 1 << 20
 
 CONFIG = """\

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12 and 13 (and, to build alone, on Ubuntu 24.04), through apt;
-# says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost compare debug
-#                                       picture fresh lab
-# --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
-# --deb-src the one of this release's source packages, --source SUITE the one of another release of the same distribution;
-# the first line is its file format.
+# Installs through apt what is missing on Debian 12 and 13 (and what is needed to build, but not to
+# run, on Ubuntu 24.04). Says first what and why. Does nothing if nothing is missing.
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
+#                                         compare debug picture fresh lab
+#   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
+#   tools/deps.sh --deb-src               prints the apt source of this release's source packages
+#   tools/deps.sh --source SUITE          prints that of another release of the same distribution
+# --print says what it would do and does nothing. The first line of an apt source that is printed is
+# its file format.
 set -eu
 
 QEMU_MIN=8
-PYTHON=/usr/bin/python3                       # apt's own: another one in PATH does not see apt's modules
+# apt's own Python: another one in PATH does not see apt's modules
+PYTHON=/usr/bin/python3
 APT_DIR=${TAKT_APT_DIR:-/etc/apt}             # tests point these two elsewhere
 OS_RELEASE=${TAKT_OS_RELEASE:-/etc/os-release}
 
@@ -68,7 +71,8 @@ there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
 	sanitizers)
-		dir=$(clang -print-resource-dir 2>/dev/null) && find "$dir/lib/" -name 'libclang_rt.fuzzer*.a' | grep -q . ;;
+		dir=$(clang -print-resource-dir 2>/dev/null) &&
+			find "$dir/lib/" -name 'libclang_rt.fuzzer*.a' | grep -q . ;;
 	py:*) "$PYTHON" -c "import ${1#py:}" 2>/dev/null ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
@@ -97,7 +101,8 @@ derived_source() { # CODENAME SUITE TYPE
 		[ -e "$f" ] || continue
 		stanza=$(awk -v code="$code" -v suite="$suite" -v type="$type" '
 			function flush() {
-				if (suites ~ "(^|[ \t])" code "([ \t]|$)" && types ~ /(^|[ \t])deb([ \t]|$)/ && enabled !~ /no/ && !done) {
+				if (suites ~ "(^|[ \t])" code "([ \t]|$)" && types ~ /(^|[ \t])deb([ \t]|$)/ &&
+				    enabled !~ /no/ && !done) {
 					printf "%s", text; done = 1
 				}
 				text = suites = types = enabled = ""
@@ -106,8 +111,16 @@ derived_source() { # CODENAME SUITE TYPE
 			/^#/ { next }
 			/^[^ \t]/ { field = tolower($0); sub(/:.*/, "", field) }
 			{ value = $0; if ($0 ~ /^[^ \t]/) sub(/^[^:]*:/, "", value) }
-			field == "suites" { suites = suites " " value; if ($0 ~ /^[^ \t]/) text = text "Suites: " suite "\n"; next }
-			field == "types" { types = types " " value; if ($0 ~ /^[^ \t]/) text = text "Types: " type "\n"; next }
+			field == "suites" {
+				suites = suites " " value
+				if ($0 ~ /^[^ \t]/) text = text "Suites: " suite "\n"
+				next
+			}
+			field == "types" {
+				types = types " " value
+				if ($0 ~ /^[^ \t]/) text = text "Types: " type "\n"
+				next
+			}
 			field == "enabled" { enabled = value; next }
 			{ text = text $0 "\n" }
 			END { flush() }' "$f")
@@ -127,7 +140,8 @@ derived_source() { # CODENAME SUITE TYPE
 
 # Does apt look at CODENAME-backports already?
 has_backports() {
-	grep -hs -v '^[[:space:]]*#' "$APT_DIR"/sources.list "$APT_DIR"/sources.list.d/*.list "$APT_DIR"/sources.list.d/*.sources |
+	grep -hs -v '^[[:space:]]*#' "$APT_DIR"/sources.list \
+		"$APT_DIR"/sources.list.d/*.list "$APT_DIR"/sources.list.d/*.sources |
 		grep -qE "(^|[[:space:]])$1-backports([[:space:]/]|\$)"
 }
 
@@ -139,7 +153,9 @@ as_root() {
 	fi
 }
 
-install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"; }
+install() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
+}
 
 install_qemu() {
 	have=$(qemu_candidate)
@@ -147,11 +163,13 @@ install_qemu() {
 	code=$(os_field VERSION_CODENAME)
 	if ! has_backports "$code"; then
 		if ! src=$(derived_source "$code" "$code-backports" deb); then
-			echo "deps: QEMU $have is too old (need $QEMU_MIN) and apt has no source of '$code' to derive its backports from" >&2
+			echo "deps: QEMU $have is too old (need $QEMU_MIN) and apt has no source of '$code'" \
+				"to derive its backports from" >&2
 			exit 1
 		fi
 		file=$APT_DIR/sources.list.d/takt-backports.${src%%$'\n'*}
-		echo "deps: the QEMU of $code is version $have, Takt needs $QEMU_MIN: adding $code-backports as $file"
+		echo "deps: the QEMU of $code is version $have, Takt needs $QEMU_MIN:" \
+			"adding $code-backports as $file"
 		if [ -z "$print" ]; then printf '%s\n' "${src#*$'\n'}" | as_root tee "$file" >/dev/null
 		else printf '%s\n' "${src#*$'\n'}" | sed 's/^/    /'
 		fi
@@ -170,9 +188,14 @@ groups=
 for a in "$@"; do
 	case $a in
 	--print) print=1 ;;
-	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
+	--backports)
+		code=$(os_field VERSION_CODENAME)
+		derived_source "$code" "$code-backports" deb
+		exit
+		;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
-	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh | lab)
+	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | \
+		picture | fresh | lab)
 		groups="$groups $a"
 		;;
 	*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

@@ -13,7 +13,9 @@ self=$PWD/tools/fresh.sh
 work=${TAKT_FRESH_DIR:-$PWD/build/fresh} results=$PWD/build/results/fresh
 
 if [ "$(id -u)" != 0 ]; then
-	if sudo -n true 2>/dev/null || { command -v sudo >/dev/null && [ -t 0 ]; }; then exec sudo "$self" "$@"; fi
+	if sudo -n true 2>/dev/null || { command -v sudo >/dev/null && [ -t 0 ]; }; then
+		exec sudo "$self" "$@"
+	fi
 	echo "fresh: skipped: a fresh system needs root, or a sudo that asks for no password"
 	echo "0 passed, 0 failed, $# skipped"
 	exit 0
@@ -64,9 +66,11 @@ inside() { # RELEASE [net] COMMAND...
 	root=$work/$1
 	shift
 	# A new network namespace has a loopback interface that is down, so 127.0.0.1 is switched on.
-	isolate=(unshare --net --mount sh -c 'mount -t sysfs sysfs /sys && ip link set lo up && exec "$@"' sh)
+	isolate=(unshare --net --mount sh -c
+		'mount -t sysfs sysfs /sys && ip link set lo up && exec "$@"' sh)
 	[ "$1" != net ] || { isolate=(); shift; }
-	"${isolate[@]}" bwrap --bind "$root" / --proc /proc --dev /dev --dev-bind-try /dev/net/tun /dev/net/tun \
+	"${isolate[@]}" bwrap --bind "$root" / --proc /proc --dev /dev \
+		--dev-bind-try /dev/net/tun /dev/net/tun \
 		--ro-bind /sys /sys --ro-bind /etc/resolv.conf /etc/resolv.conf \
 		--bind "$work/debs" /var/cache/apt/archives \
 		--unshare-pid --unshare-ipc --unshare-uts --hostname fresh --die-with-parent --cap-add ALL \
@@ -92,7 +96,8 @@ follow() { # PID LABEL LOG
 	while kill -0 "$1" 2>/dev/null; do
 		sleep 1
 		if [ -t 1 ]; then
-			printf '\r\033[K%.79s' "$2: $((SECONDS - begin)) s: $(tail -n 1 "$3" | tr -cd '[:print:]')"
+			last=$(tail -n 1 "$3" | tr -cd '[:print:]')
+			printf '\r\033[K%.79s' "$2: $((SECONDS - begin)) s: $last"
 		elif [ $(((SECONDS - begin) % 60)) = 59 ]; then
 			echo "$2: $((SECONDS - begin)) s: $(tail -n 1 "$3" | tr -cd '[:print:]' | cut -c1-100)"
 		fi
@@ -111,7 +116,10 @@ if [ "$1" = --inside ]; then
 fi
 
 for release in "$@"; do
-	codename "$release" >/dev/null || { echo "fresh: $release is none of debian12 debian13 ubuntu24.04"; exit 2; }
+	codename "$release" >/dev/null || {
+		echo "fresh: $release is none of debian12 debian13 ubuntu24.04"
+		exit 2
+	}
 done
 tools/deps.sh fresh || exit 1
 passed=0 failed=0 skipped=0
@@ -126,7 +134,8 @@ for release in "$@"; do
 	fi
 	rm -rf "${work:?}/$release"
 	mkdir -p "$work/$release"
-	tar -xf "$work/$release.tar" -C "$work/$release" && git clone -q --no-hardlinks . "$work/$release/root/takt" || exit 1
+	tar -xf "$work/$release.tar" -C "$work/$release" &&
+		git clone -q --no-hardlinks . "$work/$release/root/takt" || exit 1
 	for step in $steps; do
 		log=$results/$release/$step.log begin=$SECONDS
 		step "$release" "$step" >"$log" 2>&1 </dev/null &

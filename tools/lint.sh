@@ -13,7 +13,11 @@ fail() { shown; echo "lint: $*"; bad=1; }
 # On a terminal, one line that says what is looked at now. Without words it is erased.
 shown() { [ ! -t 1 ] || printf '\r\033[K%.79s' "$*"; }
 
-sources() { git ls-files -co --exclude-standard -- "$@" | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
+sources() {
+	git ls-files -co --exclude-standard -- "$@" | while read -r f; do
+		[ -f "$f" ] && echo "$f"
+	done
+}
 
 # The tree is formatted by this version, Debian 12's. Others break some lines elsewhere.
 FORMAT_VERSION=14
@@ -21,7 +25,8 @@ FORMAT_VERSION=14
 check_format() {
 	format=$(command -v clang-format-$FORMAT_VERSION || echo clang-format)
 	if [ "$("$format" --version | sed 's/.*version \([0-9]*\).*/\1/')" != $FORMAT_VERSION ]; then
-		echo "lint: format is not checked: that takes clang-format $FORMAT_VERSION, and here is $("$format" --version)"
+		echo "lint: format is not checked: it needs clang-format $FORMAT_VERSION," \
+			"and this is $("$format" --version)"
 		return
 	fi
 	for f in $(sources '*.c' '*.h'); do
@@ -37,15 +42,17 @@ check_warnings() {
 	dir=build/warnings
 	[ -z "${WERROR:-}" ] || dir=build
 	shown "lint: warnings: building"
-	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP what needs netstack/ cannot be compiled"
-	out=$(make -s -j2 B=$dir LWIP=build/lwip WERROR=-Werror all unit-build $dir/sim $dir/machine-check 2>&1 >/dev/null) ||
+	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP netstack/ cannot be compiled"
+	out=$(make -s -j2 B=$dir LWIP=build/lwip WERROR=-Werror \
+		all unit-build $dir/sim $dir/machine-check 2>&1 >/dev/null) ||
 		fail "the compiler warns:"$'\n'"$(grep -m20 -E 'error|Error' <<<"$out")"
 }
 
 # Each header compiles alone: hypervisor and guest library with their own flags.
 check_headers() {
-	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
-	for f in $(sources 'common/*.h' 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
+	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP netstack/'s headers cannot be checked"
+	for f in $(sources 'common/*.h' 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' \
+		'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
 		shown "lint: headers: $f"
 		case $f in
 		guestlib/no-libc/*) continue ;; # they are there to fail
@@ -55,7 +62,8 @@ check_headers() {
 		*) inc="-Iinclude -Ihv -I. -ffreestanding -mgeneral-regs-only" ;;
 		esac
 		# shellcheck disable=SC2086
-		out=$($CC -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror $inc -fsyntax-only -x c - 2>&1 \
+		out=$($CC -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror \
+			$inc -fsyntax-only -x c - 2>&1 \
 			<<<"#include \"$PWD/$f\"") || fail "$f does not compile alone: $(head -1 <<<"$out")"
 	done
 }
@@ -63,11 +71,13 @@ check_headers() {
 too_wide() { # COLUMNS FILES...
 	columns=$1; shift
 	sources "$@" | xargs awk -v max="$columns" '
-		{ n = length($0); t = gsub(/\t/, ""); n += 3 * t } n > max { print FILENAME ":" FNR ": " n " columns" }'
+		{ n = length($0); t = gsub(/\t/, ""); n += 3 * t }
+		n > max { print FILENAME ":" FNR ": " n " columns" }'
 }
 
 check_width() {
-	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'; too_wide 135 '*.py' '*.sh' '*.mk' Makefile)
+	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'
+		too_wide 100 '*.py' '*.sh' '*.mk' Makefile)
 	[ -z "$out" ] || fail "lines that are too long:"$'\n'"$out"
 	out=$(sources '*.c' '*.h' '*.asm' '*.py' '*.sh' '*.md' '*.cfg' | xargs grep -nE '[[:space:]]+$')
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
@@ -84,13 +94,17 @@ check_length() {
 
 # How hard the sources are to read, by room. It fails only where a limit was reached once
 # (tools/golf.py).
-check_golf() { python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"; }
+check_golf() {
+	python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"
+}
 
 # The symbols are those of the image's objects, so these are built first.
 check_floors() {
-	make -s build/takt.elf >/dev/null || fail "the image does not build, so its symbols cannot be looked at"
+	make -s build/takt.elf >/dev/null ||
+		fail "the image does not build, so its symbols cannot be checked"
 	if out=$(python3 tools/floors.py); then
-		[ -z "$out" ] || echo "lint: floors: $(wc -l <<<"$out") findings of tools/floors.py do not fail as yet"
+		[ -z "$out" ] ||
+			echo "lint: floors: $(wc -l <<<"$out") findings of tools/floors.py do not fail as yet"
 	else
 		fail "dependencies that do not go down:"$'\n'"$out"
 	fi
@@ -101,36 +115,45 @@ check_floors() {
 # error is looked at instead. subtractPointers: two symbols of one section.
 # normalCheckLevelMaxBranches: a remark.
 SUPPRESS="missingIncludeSystem missingInclude unknownMacro comparePointers arrayIndexOutOfBoundsCond
-	nullPointerArithmeticRedundantCheck subtractPointers normalCheckLevelMaxBranches autoVariables:hv/config.c
-	uninitvar:hv/shell/host.c uninitvar:hv/config.c uninitvar:hv/virt/svm.c uninitvar:guestlib/store.c
+	nullPointerArithmeticRedundantCheck subtractPointers normalCheckLevelMaxBranches
+	autoVariables:hv/config.c uninitvar:hv/shell/host.c uninitvar:hv/config.c
+	uninitvar:hv/virt/svm.c uninitvar:guestlib/store.c
 	nullPointerOutOfMemory:guests/iodom.c"
 
 check_cppcheck() {
 	# shellcheck disable=SC2046
 	set -o pipefail
-	cppcheck --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j2 \
+	cppcheck --std=c11 --language=c --enable=warning,portability --inline-suppr \
+		--error-exitcode=1 -j2 \
 		$(printf -- '--suppress=%s ' $SUPPRESS) --library=gnu \
 		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack \
-		$(sources 'common/*.c' 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') |
+		$(sources 'common/*.c' 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' \
+			'tools/*.c') |
 		while read -r line; do shown "lint: cppcheck: $line"; done || fail "cppcheck"
 	set +o pipefail
 }
 
 check_scripts() {
-	for f in $(sources '*.py'); do python3 -c "import ast,sys; ast.parse(open(sys.argv[1]).read())" "$f" || fail "$f"; done
+	for f in $(sources '*.py'); do
+		python3 -c "import ast,sys; ast.parse(open(sys.argv[1]).read())" "$f" || fail "$f"
+	done
 	for f in $(sources '*.sh') .ci/run; do bash -n "$f" || fail "$f"; done
 }
 
 # A fault of tests/mutants that cannot be made any more.
-check_mutants() { python3 tools/faults.py || fail "a fault of the list no longer fits the sources"; }
+check_mutants() {
+	python3 tools/faults.py || fail "a fault of the list no longer fits the sources"
+}
 
 # What a published tree must not hold.
 check_words() {
-	out=$(sources | grep -v '^tools/lint.sh$' | xargs grep -nIE '(TODO|FIXME|XXX):|^(<<<<<<<|>>>>>>>) ')
+	out=$(sources | grep -v '^tools/lint.sh$' |
+		xargs grep -nIE '(TODO|FIXME|XXX):|^(<<<<<<<|>>>>>>>) ')
 	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
 }
 
-[ $# -gt 0 ] || set -- warnings format headers width length golf floors cppcheck scripts mutants words
+[ $# -gt 0 ] ||
+	set -- warnings format headers width length golf floors cppcheck scripts mutants words
 for what in "$@"; do shown "lint: $what"; "check_$what"; done
 shown
 [ $bad = 0 ] && echo "lint: clean ($*)"

@@ -20,9 +20,11 @@
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
-[ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]" \
-    "[--cpus N] [--memory MIB] [--unchecked] [--menu] [--net] [--http SERVER] [--memory-disk]"
-out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= menu= net= http= memory_disk=
+[ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]..." \
+    "[--guests DIR] [--hv FILE] [--cpus N] [--memory MIB] [--unchecked] [--menu] [--net]" \
+    "[--http SERVER] [--memory-disk]"
+out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf
+unchecked= menu= net= http= memory_disk=
 machine=()
 shift 2
 declare -A module
@@ -51,7 +53,8 @@ if [ -n "$http" ] && ! [[ $http =~ $server ]]; then
         "as 192.168.7.1 or boot.example.org:8080"
 fi
 if [ -n "$net" ] && [ -e "$out" ] && [ ! -d "$out" ]; then
-    die "PXE=$out: it is no directory: expected one for the files that machines boot from, or a new name"
+    die "PXE=$out: it is no directory: expected one for the files that machines boot from," \
+        "or a new name"
 fi
 
 # An image that was built elsewhere (make B=build/labs LABS=...) has its own cfgdump beside it, with
@@ -60,7 +63,8 @@ cfgdump=$(dirname "$hv")/cfgdump
 [ -x "$cfgdump" ] || die "$cfgdump is missing: make it as you made $hv"
 given=()
 for name in "${!module[@]}"; do given+=(-f "$name"); done
-if ! files=$("$cfgdump" "${machine[@]}" -i "$guests" "${given[@]}" "$config" "$cmdline") && [ -z "$unchecked" ]; then
+if ! files=$("$cfgdump" "${machine[@]}" -i "$guests" "${given[@]}" "$config" "$cmdline") &&
+    [ -z "$unchecked" ]; then
     die "$config cannot be used${cmdline:+ with the command line \"$cmdline\"}: see above"
 fi
 while read -r name file; do
@@ -76,7 +80,8 @@ trap 'rm -rf "$tree" "$log"' EXIT
 mkdir -p "$tree/boot/grub"
 objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
 # The copy for UEFI asks for a frame buffer: see the header in boot/boot.asm.
-LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
+LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' \
+    "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
 cp "$config" "$tree/boot/takt.cfg"
 # A Linux kernel as distributions ship it: the ELF file in it is what Takt loads.
 is_bzimage() { [ "$(dd if="$1" bs=1 skip=514 count=4 2>/dev/null | tr -d '\0')" = HdrS ]; }
@@ -95,7 +100,8 @@ modules=$(
 )
 
 entry() { # TITLE WORDS: Takt with these words on its command line
-    printf 'menuentry "%s" {\n    multiboot2 $takt %s\n    module2 /boot/takt.cfg takt.cfg\n%s\n}\n' "$1" "$2" "$modules"
+    printf 'menuentry "%s" {\n    multiboot2 $takt %s\n' "$1" "$2"
+    printf '    module2 /boot/takt.cfg takt.cfg\n%s\n}\n' "$modules"
 }
 {
     echo "set timeout=${menu:-0}"
@@ -119,9 +125,10 @@ entry() { # TITLE WORDS: Takt with these words on its command line
 
 mkdir -p "$(dirname "$out")"
 if [ -n "$net" ]; then
+    net_modules="multiboot2 normal tftp http test all_video"
     # One GRUB for each firmware, which loads its modules and grub.cfg from where it came.
     if ! SOURCE_DATE_EPOCH=0 grub-mknetdir --compress=no --fonts= --locales= --themes= \
-        --install-modules="${menu:+serial terminal echo} multiboot2 normal tftp http test all_video" \
+        --install-modules="${menu:+serial terminal echo} $net_modules" \
         --net-directory="$tree" --subdir=boot/grub \
         > "$log" 2>&1; then
         cat "$log" >&2
@@ -140,10 +147,14 @@ if [ -n "$net" ]; then
 fi
 if [ -n "$memory_disk" ]; then
     rm "$tree/boot/takt-efi.elf"
-    for elf in "$tree"/boot/*; do [ ! -f "$elf" ] || strip --strip-all "$elf" 2>/dev/null || true; done
+    for elf in "$tree"/boot/*; do
+        [ ! -f "$elf" ] || strip --strip-all "$elf" 2>/dev/null || true
+    done
     grub=/usr/lib/grub/i386-pc
-    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$tree" -cf "$tree/disk.tar" boot
-    if ! grub-mkimage -O i386-pc -d "$grub" -p '(memdisk)/boot/grub' -m "$tree/disk.tar" -o "$tree/core.img" \
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
+        -C "$tree" -cf "$tree/disk.tar" boot
+    if ! grub-mkimage -O i386-pc -d "$grub" -p '(memdisk)/boot/grub' \
+        -m "$tree/disk.tar" -o "$tree/core.img" \
         memdisk tar multiboot2 normal test > "$log" 2>&1; then
         cat "$log" >&2
         exit 1
@@ -152,8 +163,9 @@ if [ -n "$memory_disk" ]; then
     exit 0
 fi
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
-grub_modules="${menu:+serial terminal echo} multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
-    part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
+grub_modules="${menu:+serial terminal echo} multiboot2 iso9660 normal fat test all_video
+    part_gpt part_msdos part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan
+    part_sun part_sunpc"
 if ! SOURCE_DATE_EPOCH=0 grub-mkrescue --compress=no --fonts= --locales= --themes= \
     --install-modules="$grub_modules" -o "$out" "$tree" > "$log" 2>&1; then
     cat "$log" >&2

@@ -9,9 +9,11 @@ run=$PWD/$dir/run
 mkdir -p "$run"
 
 fetch() {
-	package=$(apt-cache search --names-only '^xen-utils-[0-9.]+$' 2>/dev/null | sed 's/ .*//' | sort -V | tail -1)
+	package=$(apt-cache search --names-only '^xen-utils-[0-9.]+$' 2>/dev/null |
+		sed 's/ .*//' | sort -V | tail -1)
 	[ -n "$package" ] || { echo "xenstored: apt knows no xen-utils here"; return 1; }
-	libraries=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+	libraries=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts \
+		--no-breaks --no-replaces --no-enhances \
 		"$package" | grep -oE '^(libxen[a-z0-9.]+|libyajl[0-9]+)$' | sort -u)
 	# shellcheck disable=SC2086
 	(cd "$dir" && apt-get -q download "$package" xenstore-utils $libraries >fetch.log 2>&1) ||
@@ -30,7 +32,8 @@ try() {
 	{ wait $pid; } 2>/dev/null
 	code=$?
 	what="$(grep -v '^$' "$run/log" | tail -1)"
-	[ $code -gt 128 ] && [ $code != 143 ] && what="started, but died of signal $((code - 128)) at the first request ${what:+($what)}"
+	[ $code -gt 128 ] && [ $code != 143 ] &&
+		what="started, but died of signal $((code - 128)) at the first request ${what:+($what)}"
 	echo "${1##*/}: does not run as a plain process here: ${what:-no answer, status $code}"
 	return 1
 }
