@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""make bench: what operations cost a guest, in instructions, against KVM, Xen and Takt's budgets;
-sizes; cost of decisions.
+"""make bench: measures what operations cost a guest in instructions, and compares with KVM, Xen
+and Takt's budgets. Also measures sizes, and the cost of scheduling decisions.
 
-Boots under QEMU with -icount, where a tick of the TSC is an executed instruction (one pCPU, xAPIC),
-once with tracing off and once with it on. The guest is guests/bench.c: medians over 10,000
-iterations. Writes build/results/bench.json. Exits 1 if a budget is exceeded or a figure is missing.
+Boots under QEMU with -icount (one pCPU, xAPIC), where a tick of the TSC is an executed instruction,
+once with tracing off and once with tracing on. The guest is guests/bench.c; figures are medians
+over 10,000 iterations. Writes build/results/bench.json. Exits 1 if a budget is exceeded or a figure
+is missing.
 """
 import argparse
 import json

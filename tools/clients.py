@@ -1,5 +1,5 @@
-"""This host's own ping and iperf (version 2) against guests (tools/hostnet.py), and what they say,
-as numbers."""
+"""Runs this host's own ping and iperf (version 2) against guests (tools/hostnet.py), and returns
+what they print as numbers."""
 import math
 import re
 import subprocess

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""make compare: the papers' scheduling policies, and what they are measured against, on one
+"""make compare: runs the papers' scheduling policies, and what they are compared with, on one
 workload.
 
 boot/mixed.cfg is the workload: four VMs share a core. One of them computes and serves the events of
 a client. A policy is a few lines of settings that are laid over that file; the machine always has
 the same pCPUs. What is measured:
 
-  CPU        of each VM, in percent of a pCPU
-  latency    from the time that an event is raised to the time that it is done with: mean, 99th
-             percentile, maximum
-  switches   a second, of all vCPUs on the core and on the extra one
-  cost       instructions of the scheduler for a decision, everything included (accounting, ticks,
-             wakes), by callgrind in the simulation
+  CPU        the CPU time of each VM, in per cent of a pCPU
+  latency    the time from the raising of an event until it is finished: mean, 99th percentile,
+             maximum
+  switches   switches a second, of all vCPUs on the core and on the extra core
+  cost       the instructions of the scheduler for one decision, everything included (accounting,
+             ticks, wakes), counted by callgrind in the simulation
 
   tools/compare.py [--platform sim|bochs|qemu|kvm]... [--policy NAME]... [--seeds N] [--seconds S]
                    [--warm-up S] [--hv ELF]
@@ -19,9 +19,9 @@ the same pCPUs. What is measured:
 NAME is one of the policies below, or a scheduler of your own (labs/policies.c), which then runs the
 core. --hv is an image that knows it: `make compare LABS=labs/mine.c POLICY=mine` builds both.
 
-Each policy runs with the same seeds. How long it is warmed up before the measurement is found out
-for each policy, in the simulation; tools/experiment.py has that rule, and says what may be printed
-of several runs. Writes build/results/compare-PLATFORM.json and .png.
+Each policy runs with the same seeds. The tool finds out in the simulation how long a warm-up each
+policy needs before the measurement; tools/experiment.py has that rule, and decides what may be
+printed of several runs. Writes build/results/compare-PLATFORM.json and .png.
 """
 import argparse
 import json

@@ -3,9 +3,9 @@
 with what each vCPU is entitled to.
 
 The image measures itself: a boot module holds one timed shell command, the same on every platform,
-and nobody types. Entitlement is computed here from the VM file alone (tools/entitlement.py). Prints
-the table once, writes build/results/demo-PLATFORM.json, and exits 0 only if every vCPU got its
-share within 1 point on Bochs, 2 elsewhere.
+so no person has to type. Entitlement is computed here from the VM file alone
+(tools/entitlement.py). Prints the table once, writes build/results/demo-PLATFORM.json, and exits 0
+only if every vCPU got its share within 1 point on Bochs, 2 elsewhere.
 """
 import argparse
 import json

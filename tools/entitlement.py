@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What each vCPU is entitled to: max-min by weight and cap over the configured demand, from the VM
-file alone.
+"""Computes from the VM file alone what each vCPU is entitled to: its max-min fair share by weight,
+within cap and configured demand.
 
 A vCPU asks for its VM's `demand` (of one pCPU). A VM's weight is shared evenly by its vCPUs, and so
 is its cap, and a vCPU never gets more than one pCPU. Within these limits everybody's share rises in
 proportion to weight until it meets a limit: its demand, its cap, or pCPUs that are full
-("progressive filling", Bertsekas and Gallager, Data Networks, 6.5.2). Which sets of pCPUs are full
-is a question of flow, as affinities may overlap: a vCPU can use any mixture of the pCPUs it may run
-on. All arithmetic is in fractions, so the result is exact.
+("progressive filling", Bertsekas and Gallager, Data Networks, 6.5.2). Affinities may overlap, and a
+vCPU can use any mixture of the pCPUs that it may run on. So a flow computation finds which sets of
+pCPUs are full. All arithmetic is in fractions, so the result is exact.
 
 A VM with a turbo vCPU is entitled to its share of both pools together (vTurbo's FS): each of its
 vCPUs counts as if it could run in either, and what is compared with a measurement is the sum over
-the VM, as what it computes where is its own affair.
+the VM, because the VM decides on which of its vCPUs it computes.
 
   tools/entitlement.py --cpus N FILE.cfg      prints a table (-j: JSON)
 """

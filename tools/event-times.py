@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""How long events took from their notification to their handling, for each VM and port that
-received some.
+"""Prints how long events waited from notification to handling, for each VM and port.
 
   tools/event-times.py [--log FILE [--driver-domain VM]] [--bytes-per-event N] [-j] STREAM
 
-STREAM is a recording of the trace stream with class `event` (docs/trace.md). Two VMs that talk to
-each other are two lines, one a direction. An event is taken when its vector reaches the vCPU, or
-when a poll for it ends. What a guest takes without either, because it was awake and looked by
-itself, has waited for nobody, and is not in a trace.
+STREAM is a recording of the trace stream with class `event` (docs/trace.md). Two VMs that send
+events to each other have two lines, one for each direction. An event is taken when its vector
+reaches the vCPU, or when a poll for it ends. If a guest was awake and took an event without either,
+the event did not have to wait, and it is not in a trace.
 
 With --log FILE, the console log of the same machine, it also prints how long the events that carry
 a megabyte wait in each direction, as figure 2 of "Coexisting scheduling policies" does. The driver

@@ -1,15 +1,16 @@
-"""What every experiment needs: where its figures come from, what several runs allow us to say, and
-how long to wait before measuring.
+"""What all experiments share: a record of where the figures come from, rules for what may be said
+of several runs, and how long to wait before measuring.
 
-Provenance. provenance() says which program, inputs and settings made a result, so that somebody
-else can make the same one. It names no date: the same experiment gives the same bytes twice.
+Provenance. provenance() says which program, inputs and settings made a result, so that another
+person can make the same one. It contains no date, so the same experiment gives the same bytes
+again.
 
 Statistics. Runs differ only by their seed.
   estimate()  the mean and its 95 % confidence interval, or why there cannot be one
   points()    median and range, for percentiles and maxima, whose mean says little
   paired()    the differences between two set-ups that ran with the same seeds
 
-Warm-up. settle() finds out how long the system needs until it behaves the same all the time.
+Warm-up. settle() finds out how much time the system needs until its behaviour no longer changes.
 """
 import collections
 import hashlib

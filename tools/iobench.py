@@ -1,10 +1,11 @@
-"""What a frame or a disk request costs on its way, stage by stage, in instructions: the part of
-make bench that does I/O.
+"""Measures what a frame or a disk request costs on its way, stage by stage, in instructions. This
+is the part of make bench that does I/O.
 
-Three VMs on one pCPU under QEMU with -icount: the driver domain and two of guests/iobench.c, linked
-with clocks at the borders of their layers (guests/stamped/). All clocks are one, and at any time
-one VM runs, so that every instruction between the first stamp of a round and its last belongs to
-exactly one stage. Of the rounds of a kind the one with the median sum is shown.
+Three VMs run on one pCPU under QEMU with -icount: the driver domain, and two guests of
+guests/iobench.c. These are linked with code that takes time stamps at the borders of their layers
+(guests/stamped/). All stamps come from one clock, and only one VM runs at a time, so every
+instruction between the first stamp of a round and its last belongs to exactly one stage. Of all
+rounds of a kind, the one with the median sum is shown.
 """
 import re
 

@@ -1,10 +1,10 @@
-"""How an emulated machine ended, and the evidence of it.
+"""Finds out how an emulated machine ended, and keeps the evidence.
 
 A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the
-serial line, and QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of
+serial line, and QEMU ends with exit code 0, as if a person had closed it. So every QEMU of
 tools/machine.py writes a log of its own (`qemu.log`). An interactive one also stops before it ends
-or is reset: Witness then looks why. A reset that Takt asked for is carried out. Otherwise Witness
-asks for the registers of all CPUs, appends them to that log, and lets QEMU go.
+or is reset; Witness then looks for the reason. A reset that Takt asked for is carried out.
+Otherwise Witness asks for the registers of all CPUs, appends them to that log, and lets QEMU go.
 """
 import json
 import os

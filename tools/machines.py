@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Takt says of real machines: `make machines`.
+"""make machines: prints what Takt says of real machines.
 
   tools/machines.py [-v] [--json FILE] [DIRECTORY | FILE]...      tests/machines by default
   tools/machines.py --from-log LOG FILE       writes to FILE the description that is in LOG, the

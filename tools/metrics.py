@@ -1,8 +1,8 @@
-"""What Takt counts, in Prometheus' text format 0.0.4: for `taktctl metrics`.
+"""Prints Takt's counters in Prometheus' text format 0.0.4, for `taktctl metrics`.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/ has the format. Times are in seconds
-and totals only grow, as is the custom there. The textfile collector of node_exporter can read it
-from a file.
+https://prometheus.io/docs/instrumenting/exposition_formats/ describes the format. Times are in
+seconds and totals never decrease, as is usual there. The textfile collector of node_exporter can
+read it from a file.
 """
 
 FAMILIES = (  # name, type, help

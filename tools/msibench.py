@@ -1,11 +1,11 @@
-"""What Takt adds to an interrupt of a VM's device, from the message to the first instruction of the
-guest's handler, by stage: a part of make bench.
+"""Measures what Takt adds to an interrupt of a VM's device, stage by stage, from the message to the
+first instruction of the guest's handler. This is a part of make bench.
 
-guests/bench.c has QEMU's device for exercises, which interrupts when a register is written, on one
-pCPU under -icount: what RDTSC tells before and behind is the number of instructions. Then QEMU,
-told so by its monitor, logs the address of each instruction for a moment, and the names of
-functions make stages of them. The device's own way is the same for MSI and MSI-X, and for functions
-that are virtual: on_message() in hv/passthrough/interrupt.c.
+guests/bench.c has QEMU's device for exercises, which interrupts when a register is written. It runs
+on one pCPU under -icount, so the difference of RDTSC before and after is the number of
+instructions. Then a command to its monitor makes QEMU log the address of each instruction for a
+moment, and the names of functions divide the log into stages. The way through the hypervisor is the
+same for MSI, for MSI-X and for virtual functions: on_message() in hv/passthrough/interrupt.c.
 """
 import bisect
 import os

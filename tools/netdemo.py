@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among
-others.
+"""make net-demo: measures what a VM that serves TCP among others gains from a turbo core and from
+early acknowledgements.
 
 boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own. The
 traffic comes from inside the machine or, where this host has a tap device to give, from its own
@@ -16,7 +16,7 @@ ping and iperf (tools/netdemo_host.py). These set-ups are laid over it:
 
 From inside there is a TCP stream first, then datagrams at the link's full rate, and echo requests
 all the time. Writes build/results/net-demo-PLATFORM.json, which has every run, and their medians.
-On Bochs time is virtual. By the host's clock (QEMU) figures are worth as much as the host was idle.
+On Bochs time is virtual. On QEMU it is the host's, so figures are good only if the host was idle.
 
   tools/netdemo.py [--platform auto|qemu|kvm|bochs] [--runs N] [--setup NAME]...
                                                     from inside, each run has a seed of its own

@@ -1,9 +1,9 @@
-"""make net-demo by the host's own ping and iperf: what tools/netdemo.py measures from inside the
-machine, through a tap device (tools/hostnet.py). One after the other: echo requests while nobody
-else talks to the server, a TCP stream, datagrams.
+"""make net-demo with the host's own ping and iperf: measures through a tap device
+(tools/hostnet.py) what tools/netdemo.py measures from inside the machine. It sends, one after the
+other, echo requests while no other client talks to the server, a TCP stream, and datagrams.
 
-It runs by the host's clock, so the link is slower than in virtual time: who is off the core for 90
-ms still misses 40 frames, and its ring holds 16.
+Time is the host's here, so the link is slower than in virtual time. A VM that is off the core for
+90 ms still misses 40 frames, and its ring holds 16.
 """
 import re
 

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 """make net-experiments: vTurbo's experiments on network I/O (section 5.1), in virtual time.
 
-  udp   goodput and drops of a stream of datagrams at the link's full rate, with 3, 4 and 5 VMs a
-        core
-  tcp   goodput of a stream to a reader that computes on its data in place, a millisecond for
-        whatever each call brings, so that it is hardly ever off its core but as the owner of its
-        socket, with 4 VMs a core: the set-ups of the paper's section 3.2 one after the other, and
-        last lwIP as it is, where nobody owns a socket
-  light the same stream to a reader that computes in place as long as there are data, and waits for
-        more without owning anything
-  events  what a megabyte costs in waiting between a VM and the driver domain, as "Coexisting
-        scheduling policies" has it (figure 2): one of 4 VMs on the core sends a TCP stream for a
-        second. The driver domain is one more VM on the core, or has a pool of its own. By traces;
-        tools/event-times.py says what is counted
+  udp     goodput and drops of a stream of datagrams at the link's full rate, with 3, 4 and 5 VMs
+          on a core
+  tcp     goodput of a stream with 4 VMs on a core. The reader computes on its data in place, a
+          millisecond for the data of each call, so it nearly always owns its socket when it is off
+          its core. The set-ups are those of the paper's section 3.2, one after the other, and at
+          last unmodified lwIP, where no thread owns a socket
+  light   the same stream to a reader that computes in place as long as there are data, and owns
+          nothing while it waits for more
+  events  how long the events that carry a megabyte wait between a VM and the driver domain, as in
+          figure 2 of "Coexisting scheduling policies". One of 4 VMs on the core sends a TCP stream
+          for a second. The driver domain is one more VM on the core, or has a pool of its own. This
+          is computed from traces; tools/event-times.py says what is counted
 
-boot/net-demo.cfg is the machine, the traffic comes from inside it. What is laid over that file is
-in SETUPS and in text_of(). The baseline is faithful-4.1, Credit as in the Xen that the paper was
+boot/net-demo.cfg is the machine; the traffic comes from inside it. SETUPS and text_of() have what
+is added to that file. The baseline is faithful-4.1, Credit as in the Xen that the paper was
 measured with; `hardened` is our own Credit, to which the turbo core is added. With `+core` the
-turbo core is given back as a second regular one, which is the control: it shows what a core more
-brings by itself.
+turbo core is a second regular core, which is the control: it shows what one more core gains by
+itself.
 
 A seed is a run in which the traffic begins at another point of the VMs' slices. All set-ups have
 the same seeds. Each run is made after each of WARM_UPS, and tools/experiment.py says which of them
@@ -28,7 +28,7 @@ which are missing.
 
   tools/netexp.py [--experiment udp|tcp|light|events]... [--setup NAME]... [--seeds N] [--quick]
 
---quick: the shortest warm-up alone, and nothing is said about whether that is enough.
+--quick measures only after the shortest warm-up, and does not check whether that is enough.
 """
 import argparse
 import importlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plays the person at `make run`: looks at the live table, leaves for the shell, lists the VMs,
+"""Plays the person at `make run`: looks at the live table, goes to the shell, lists the VMs, and
 switches off.
 
   tools/person.py COMMAND...        runs the command in a terminal of its own and prints what came

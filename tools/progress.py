@@ -1,8 +1,8 @@
-"""Signs of life for the person who waits: what a command does now, how much is done, how long it
-may still take.
+"""Shows a person who waits what a command does now, how much of it is done, and how long the rest
+may take.
 
-On a terminal it is one line of stderr, written anew each second and erased at the end. Elsewhere,
-as in a log, only what has been finished is told, each on a line of its own.
+On a terminal this is one line of stderr, which is written again each second and erased at the end.
+Elsewhere, for example in a log, only finished steps are reported, each on a line of its own.
 """
 import concurrent.futures
 import sys

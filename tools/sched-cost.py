@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What scheduling costs, in instructions, counted by callgrind on the host build, for every policy.
+"""Counts with callgrind on the host build what scheduling costs in instructions, for every policy.
 
-A decision is wake + insert + charge + pick + switch, a handover yield + pick + switch. Either may
-take 1.5 times what it takes plain credit, and must not grow by more than a factor of 2 from 2 to
-256 vCPUs on a CPU, orders by credit or deadline by 4. An accounting pass with the sorting that
-follows may take 220 instructions per active vCPU, beyond what a pass costs whoever is active (two
-timers, the tick of the current vCPU), vTurbo's exchange of shares 1,500 for 8 VMs. The machine's
-part (clock, timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded. With -j the
-table goes to stderr and JSON to stdout.
+A decision is wake + insert + charge + pick + switch; a handover is yield + pick + switch. Each may
+take 1.5 times as much as under plain credit. From 2 to 256 vCPUs on a CPU it may grow by a factor
+of 2, and by 4 if vCPUs are ordered by credit or deadline. An accounting pass with the sorting after
+it may take 220 instructions for each active vCPU, in addition to the fixed cost of a pass (two
+timers, the tick of the current vCPU). vTurbo's exchange of shares may take 1,500 for 8 VMs. The
+machine's part (clock, timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded.
+With -j the table goes to stderr and JSON to stdout.
 """
 import json
 import os

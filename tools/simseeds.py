@@ -3,11 +3,11 @@
 
   tools/simseeds.py [--seeds N] [--preset NAME] [--json FILE] OPTIONS-OF-build/sim FILE
 
-One run is one sample: a seed decides when each VM begins and when events come. A line a vCPU: its
-CPU time, its longest wait for a pCPU, the time from a wake to its running, and, if it serves
-events, the time from an event's being raised to its being done with. tools/experiment.py says what
-is printed where a mean would say nothing, and whether the runs had settled before they were
-measured.
+One run is one sample: a seed decides when each VM begins and when events come. There is one line
+for each vCPU: its CPU time, its longest wait for a pCPU, the time from a wake until it runs, and,
+if it serves events, the time from the raising of an event until it is finished. tools/experiment.py
+decides what is printed where a mean would say nothing, and whether the runs had settled before they
+were measured.
 
 --preset sets sched_preset in [hypervisor] and in each [pool] of the file. A seed that is given with
 -c is overridden. Example:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tells how large the image is: lines of code by room, bytes of text and data.
+"""Prints how large the image is: lines of code by room, bytes of text and data.
 
   tools/size.py [--since COMMIT] OBJECTS-DIR IMAGE SOURCE...
-A line of code is one that is neither blank nor a comment. The sources count, and the inline
-functions of the project's headers that they include (the objects' .d files name them); the rest of
-those headers is declarations, told apart. With --since the lines are compared with those of that
-commit. Lines are information. Exits 1 if the image's text is larger than TEXT_LIMIT.
+A line of code is one that is neither blank nor a comment. What counts are the sources, and the
+inline functions of the project's headers that they include (the objects' .d files name them). The
+rest of those headers is counted separately, as declarations. With --since the lines are compared
+with those of that commit. The number of lines is only information. Exits 1 if the image's text is
+larger than TEXT_LIMIT.
 """
 import argparse
 import glob

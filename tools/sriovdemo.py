@@ -2,9 +2,9 @@
 """make sriov-demo: VMs with virtual functions of two network cards, confined by VT-d.
 
 Boots boot/sriov-demo.cfg on QEMU (AMD-V by TCG, intel-iommu, two 82576 on one hub) with a script,
-and judges what was said. Driver domains have the physical functions. Then another machine for what
-the scheduler makes of the drivers' word: tools/sriovsched.py. Each line that begins with ok is one
-thing that has to hold; exits 0 only if all did.
+and checks what was printed. Driver domains have the physical functions. After that another machine
+shows how the scheduler uses the reports of the drivers (tools/sriovsched.py). Each line that begins
+with ok is one thing that has to hold; exits 0 only if all of them hold.
 """
 import json
 import os

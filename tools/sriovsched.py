@@ -1,14 +1,14 @@
-"""The second half of make sriov-demo: what SC and ACA bring a VM with a virtual function among VMs
-that compute.
+"""The second half of make sriov-demo: measures what a VM with a virtual function gains from SC and
+ACA among VMs that compute.
 
 Boots boot/sriov-sched.cfg on QEMU with -icount, which runs one instruction after the other on one
 thread, and in which time is the number of instructions. So the figures do not depend on the host,
 and repeat to the bit: the machine is loaded without a disk (tools/mkiso.sh --memory-disk), and its
-commands are a script. First the VM has its pCPU for itself: exits for each 1,000 frames. Then the
-policy changes from stream to stream, in one boot.
+commands are a script. First the VM has its pCPU for itself, and exits for each 1,000 frames are
+counted. Then the policy changes from stream to stream, in one boot.
 
-What such a machine is not: its pCPUs share one stream of instructions, so that one is faster while
-others sleep. That is so under each policy.
+In one respect such a machine is not like a real one: its pCPUs share one stream of instructions, so
+one of them is faster while others sleep. This holds under each policy.
 """
 import json
 import os

@@ -4,7 +4,7 @@
 Boots boot/store.cfg in QEMU, takes the machine's second serial port as a UNIX socket
 (tools/takt-store), and runs Debian's xenstore-* and Python's pyxs against it, unmodified, while
 commands are typed into the shell. Each line printed is one thing that has to hold; exits 0 only if
-all did.
+all of them hold.
 """
 import importlib.machinery
 import importlib.util

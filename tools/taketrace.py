@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""make trace: boots the VMs of a file, records the scheduler for a second, and draws who ran where.
+"""make trace: boots the VMs of a file, records the scheduler for a second, and draws which vCPU ran
+where.
 
   tools/taketrace.py [--vms FILE] [--platform P] [--seconds S] [--out build/results/trace]
 
 Writes OUT.png (the picture), OUT.json (for ui.perfetto.dev or chrome://tracing) and OUT.bin (the
-stream itself, docs/trace.md). Nobody types: a script in the image starts and stops the recording.
-It then pauses all VMs, because the serial line is slow, and sends through COM2 what was recorded.
+stream itself, docs/trace.md). A script in the image starts and stops the recording. The script then
+pauses all VMs, because the serial line is slow, and sends through COM2 what was recorded.
 The machine ends as soon as everything has come.
 """
 import argparse

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws who ran where in a stretch of a trace stream.
+"""Draws which vCPU ran on which pCPU during a part of a trace stream.
 
   tools/trace-picture.py STREAM docs/img/demo.png [--from SECONDS] [--length SECONDS]
 
-One row a pCPU, a colour a vCPU; below, one row a vCPU with when it ran and when it had to wait.
-Without --from the stretch begins one length before the end of the trace, so that it is full.
+Each pCPU has a row, and each vCPU has a colour. Below, each vCPU has a row that shows when it ran
+and when it had to wait. Without --from the part is the last one of that length in the trace.
 """
 import argparse
 import importlib

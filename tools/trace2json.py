@@ -3,8 +3,8 @@
 
   tools/trace2json.py STREAM > out.json
 
-One track a pCPU with who ran, one a vCPU with its run states; exits, wakes and the like are
-instants on the vCPU's track.
+Each pCPU has a track that shows which vCPU ran, and each vCPU has a track with its run states.
+Exits, wakes and the like are instants on the vCPU's track.
 """
 import argparse
 import json

@@ -4,9 +4,10 @@
   tools/trace2xen.py STREAM > out.xen
   xenalyze --cpu-hz 1G [--svm-mode] --summary out.xen
 
-A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words <<
-28, 1 << 31 if a time stamp follows), two words of time, and the extra words; a record that names
-the pCPU and its bytes comes before each pCPU's (public/trace.h of Xen 4.17).
+One unit of a time stamp is a nanosecond, hence 1G. A record of xentrace is a word (event, number of
+extra words << 28, 1 << 31 if a time stamp follows), two words of time, and the extra words. Before
+the records of each pCPU there is one that names the pCPU and their number of bytes (public/trace.h
+of Xen 4.17).
 """
 import argparse
 import struct
