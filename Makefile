@@ -60,12 +60,12 @@ J = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
 
 include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/goals.mk
 
-all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image
+all: $(B)/takt.elf $(B)/cfgdump guests ## builds everything that goes into an image
 
-clean: ## remove build/
+clean: ## removes build/
 	rm -rf $(B)
 
-help: ## this list
+help: ## prints this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' mk/goals.mk mk/image.mk mk/lwip.mk \
 	    mk/host.mk Makefile | \
 	    awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'

@@ -11,13 +11,13 @@ with-lwip:
 	@tools/lwip.sh $(LWIP) || true
 	@$(MAKE) $(J) all
 
-run: ## boot, and show a live table; any key opens the shell (PLATFORM=qemu|bochs|kvm VMS= CPUS=)
+run: ## boots and shows a live table; a key opens the shell (PLATFORM=qemu|bochs|kvm VMS= CPUS=)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
 	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(RUN_ISO)
 
-demo: ## the same for ten virtual seconds: exit 0 if every vCPU got its share (FAULT=ignore_weight)
+demo: ## checks for ten virtual seconds that each vCPU gets its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) \
@@ -43,13 +43,13 @@ test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all unit-build $(B)/machine-check $(B)/sim $(B)/takt-checked.elf
-test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
+test-guest: ## runs only the guest tests (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) \
 	    $(if $(GUEST),-k '$(GUEST)')
 pytest:
 	@$(PYTEST) $(TESTS)
 
-test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minutes on two cores
+test: ## runs unit, guest and system tests, on QEMU and Bochs; under ten minutes on two cores
 	@$(MAKE) test-needs
 	@$(MAKE) unit
 	$(call pytest-all,)
@@ -58,7 +58,7 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 # part that fails does not keep the others from being seen.
 CHECKS := lint fuzz tsan unit size test-long fresh
 check: export WERROR := -Werror
-check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint, fresh systems
+check: ## runs also the long tests: soak, fuzz, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check lab
 	@$(MAKE) test-needs
 	@failed=; for part in $(CHECKS); do $(MAKE) $$part || failed="$$failed $$part"; done; \
@@ -67,10 +67,10 @@ check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every
 test-long:
 	$(call pytest-all,--long)
 
-fresh: ## demo, run, test, lint on fresh systems: an hour, needs root (RELEASES=debian13)
+fresh: ## runs demo, run, test and lint on fresh systems: an hour, as root (RELEASES=debian13)
 	@tools/fresh.sh $(RELEASES)
 
-fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
+fuzz: $(FUZZ) ## runs every fuzz target for FUZZ_TIME seconds
 	@$(PYTHON) tests/fuzz/seeds.py $(B)/fuzz/seeds
 	@for t in $(FUZZ); do n=$${t##*/}; d=; echo "$$n: for $(FUZZ_TIME) s"; \
 	    mkdir -p $(B)/fuzz/corpus/$$n; \
@@ -81,15 +81,15 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	        { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
 
-lint: ## warnings, format, cppcheck, headers alone, floors, how easy the sources are to read
+lint: ## checks warnings, format, headers, floors, cppcheck, and how easy the sources are to read
 	@tools/lint.sh
 
-mutants: ## each fault of tests/mutants must turn its test red: hours (or tools/mutants.py NAME)
+mutants: ## checks that each fault turns its test red: hours (or tools/mutants.py NAME)
 	@$(PYTHON) tools/mutants.py
 
 # ---- experiments -------------------------------------------------------------------------------
 
-bench: ## costs of operations in instructions, and sizes, against the budgets (N=10000 iterations)
+bench: ## compares costs in instructions, and sizes, with the budgets (N=10000 iterations)
 	@tools/deps.sh build qemu net cost
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
@@ -105,7 +105,7 @@ trace: ## draws which vCPU ran where: build/results/trace.png, .json (VMS= PLATF
 # stays as it is.
 COMPARE_ON := \
 	$(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
-compare: ## the policies side by side, simulated and on Bochs (PLATFORM= SEEDS= POLICY= LABS=)
+compare: ## compares the policies, simulated and on Bochs (PLATFORM= SEEDS= POLICY= LABS=)
 	@tools/deps.sh build $(subst kvm,qemu,$(COMPARE_ON)) cost compare
 	@$(MAKE) $(J) LABS= all $(B)/sim
 	@$(if $(LABS),$(MAKE) $(J) B=$(B)/labs $(B)/labs/takt.elf $(B)/labs/cfgdump)
@@ -113,39 +113,39 @@ compare: ## the policies side by side, simulated and on Bochs (PLATFORM= SEEDS= 
 	    $(addprefix --policy ,$(POLICY)) \
 	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
 
-net-demo: ## a server among VMs that compute, by the host's ping and iperf (or PLATFORM=bochs)
+net-demo: ## measures a server among VMs that compute, by ping and iperf (or PLATFORM=bochs)
 	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
 
-net-experiments: ## UDP and TCP goodput of a VM among others, on Bochs, five seeds (SEEDS=n)
+net-experiments: ## measures UDP and TCP goodput of a VM among others, on Bochs (SEEDS=n)
 	@tools/deps.sh build net bochs
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
-collab-demo: ## guests, driver domain and store tune disk I/O together (or PLATFORM=bochs SEEDS=3)
+collab-demo: ## lets guests and driver domain tune disk I/O together (or PLATFORM=bochs SEEDS=3)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/collabdemo.py --platform $(PLATFORM) $(if $(SEEDS),--seeds $(SEEDS))
 
-store-bench: $(B)/store-bench ## the store's operations a second, and xenstored's
+store-bench: $(B)/store-bench ## compares the store's operations a second with xenstored's
 	@tools/store-bench.sh
 
-store-demo: ## guests, the shell and XenStore's own clients see one tree; all of it must hold
+store-demo: ## checks that guests, the shell and XenStore's own clients see one tree
 	@tools/deps.sh build qemu store
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/storedemo.py
 
-sriov-demo: ## virtual functions of two cards in VMs, confined by VT-d; all of it must hold
+sriov-demo: ## checks virtual functions of two cards in VMs, confined by VT-d
 	@tools/deps.sh build qemu net
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/sriovdemo.py
 
-run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
+run-gdb: ## boots QEMU with gdb attached, which has the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU=
@@ -154,7 +154,7 @@ run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 
-machines: ## what Takt says of real machines, by their descriptions (MACHINES=directory or file)
+machines: ## prints what Takt says of real machines (MACHINES=directory or file)
 	@tools/deps.sh build
 	@$(MAKE) $(J) $(B)/machine-check
 	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)

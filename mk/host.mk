@@ -75,7 +75,7 @@ $(B)/unit/test_store_bounds: $(B)/host/tests/unit/test_store_bounds.o $(COUNTED)
 	$(Q)$(CC) -no-pie -o $@ $< $(COUNTED) $(HV_AND_FAKES) -lcmocka
 
 unit-build: $(UNIT)
-unit: $(UNIT) ## unit and property tests, on the host
+unit: $(UNIT) ## runs unit and property tests, on the host
 	@printf '%s\n' $(UNIT) | \
 	    xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
 	    echo "$$0: $$(grep "PASSED" $$0.log)"'
@@ -164,7 +164,7 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsi
 	$(call say,CC)
 	$(Q)$(CC) -o $@ $^ -lcmocka
 
-sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=file.cfg CPUS=2)
+sim: $(B)/sim ## runs the VMs of a file in the simulation (SCENARIO=file.cfg CPUS=2)
 	$(B)/sim -p $(CPUS) $(SCENARIO)
 
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of
@@ -188,7 +188,7 @@ $(B)/release/scale-wide: $(RELEASE_DEP) $(B)/release/flags
 	$(call say,CC)
 	$(Q)$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
 
-sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation is
+sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the simulation is
 	$(B)/release/scale
 	$(B)/release/scale-wide
 
@@ -273,7 +273,7 @@ $(B)/tsan/test_ev%: $(B)/tsan/obj/tests/unit/test_ev%.o $(B)/tsan/libhv.a
 	    -lcmocka
 
 TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtchn test_event_race)
-tsan: $(TSAN) ## threads of network stack, page cache and event channels under ThreadSanitizer
+tsan: $(TSAN) ## runs threads of network stack, page cache and event channels under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
 .PHONY: unit-build unit sim sim-scale tsan

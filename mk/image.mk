@@ -91,11 +91,11 @@ MENU ?= --menu
 RUN_ISO ?= $(B)/run.iso
 PXE  ?= $(B)/pxe
 
-iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, CD and USB stick
+iso: $(B)/takt.elf $(B)/cfgdump guests ## builds the boot image, for BIOS and UEFI, CD and USB stick
 	$(call say,ISO)
 	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MENU) $(MKISO_ARGS)
 
-pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot over the network (VMS= HTTP=server PXE=dir)
+pxe: $(B)/takt.elf $(B)/cfgdump guests ## writes files for booting by network (VMS= HTTP= PXE=dir)
 	@tools/deps.sh build
 	$(call say,PXE)
 	$(Q)tools/mkiso.sh $(PXE) $(VMS) --hv $(B)/takt.elf --net $(if $(HTTP),--http $(HTTP)) \
@@ -103,14 +103,14 @@ pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot over the network (VMS= 
 	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the lines \
 	    for dnsmasq"
 
-flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/dev/sdX VMS=file.cfg)
+flash: ## writes the boot image to a USB stick, after it has asked (DEV=/dev/sdX VMS=file.cfg)
 	@$(if $(DEV),,echo 'which device? make flash DEV=/dev/sdX; lsblk lists them' >&2; exit 1)
 	@tools/deps.sh build
 	@$(PYTHON) tools/flash.py $(DEV)
 	@$(MAKE) iso
 	@$(PYTHON) tools/flash.py $(ISO) $(DEV)
 
-size: $(B)/takt.elf ## lines and bytes of the image by room (SINCE=commit: compared with it)
+size: $(B)/takt.elf ## prints lines and bytes of the image by room, or what changed (SINCE=commit)
 	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) \
 	    $(HV_ASM) \
 	    $(wildcard boot/*.inc)

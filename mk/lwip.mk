@@ -16,7 +16,7 @@ NET_INC  := -Inetstack -isystem $(LWIP)/src/include
 
 $(LWIP)/VERSION: tools/lwip.sh tools/lwip.sha256
 	@tools/lwip.sh $(LWIP)
-lwip: $(LWIP)/VERSION ## gets the source of lwIP through apt, which guests with a network stack need
+lwip: $(LWIP)/VERSION ## gets lwIP's source through apt, for guests with a network stack
 
 # For guests. guestlib/mem.c has a mem_init of its own.
 GUEST_NET    := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
