@@ -295,7 +295,8 @@ static void *contents(const char *path, size_t *size) {
 
 #define BZIMAGE_MAGIC 0x202 /* where it is in the file */
 
-/* Looks at the image of VM `v`, which `key` names, as the hypervisor will before it copies it into the VM's memory. */
+/* Looks at the image of VM `v`, which `key` names, as the hypervisor will before it copies it into
+ * the memory of the VM. */
 static int check_image(const struct config_vm *v, const char *key, const char *path) {
     struct guestmem mem = { .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
     struct module m = { .name = v->image };

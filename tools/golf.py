@@ -7,7 +7,7 @@
 Counted are: conditional expressions (`a ? b : c`) per 100 lines of code, statements that have more
 than one of them, functions that are chosen by one (`(on ? set : clear)(bit)`), comma expressions
 behind `return`, hexadecimal numbers without a name in hv/virt/, and lines wider than WIDTH columns.
-Exits 1 if a measure is beyond its limit where it is strict (see MEASURES).
+Exits 1 if a measure of a room is beyond its limit (see MEASURES).
 """
 import os
 import re
@@ -25,45 +25,21 @@ WIDE = CODE + (".asm", ".inc", ".ld", ".py", ".sh", ".mk", "Makefile")
 
 
 class Measure:
-    """`limit` is the largest good value. `strict` holds the beginnings of the paths where this
-    program fails beyond the limit: () is nowhere, ("hv/x86/",) one room, EVERYWHERE all."""
+    """`limit` is the largest good value of a room."""
 
-    def __init__(self, column, limit, strict, title):
-        self.column, self.limit, self.strict, self.title = column, limit, strict, title
+    def __init__(self, column, limit, title):
+        self.column, self.limit, self.title = column, limit, title
 
 
-EVERYWHERE = ("",)
-
-# Most limits are reached everywhere. Whoever reaches another one in a room adds it to `strict`.
 MEASURES = {
-    "ternary": Measure("?/100", 0.99, ("drivers/", "guests/", "guestlib/", "labs/",
-                                       "netstack/", "tests/fuzz/", "tests/guest/", "tests/sim/",
-                                       "tests/unit/", "tools/"),
-                       "conditional expressions per 100 lines of code"),
-    "nested": Measure("many ?", 0, EVERYWHERE,
-                      "statements with more than one conditional expression"),
-    "function": Measure("fn ?", 0, EVERYWHERE,
-                        "functions chosen by a conditional expression"),
-    "comma": Measure("comma", 0, EVERYWHERE,
-                     "comma expressions behind return"),
-<<<<<<< HEAD
-    "hex": Measure("hex", 0, EVERYWHERE, "hexadecimal numbers without a name in hv/virt/"),
-    "wide": Measure("wide", 0, ("Makefile", "mk/", "tests/"),
-=======
-    "hex": Measure("hex", 0, (), "hexadecimal numbers without a name in hv/virt/"),
-    "wide": Measure("wide", 0, ("Makefile", "mk/", "tests/system/", "tests/tools/",
-                                "tests/models/", "tests/machines/"),
->>>>>>> 010c9a4 (docs: one paragraph of the network stack as it was)
-                    f"lines of code over {WIDTH} columns"),
-    "prose": Measure("wide md", 0, EVERYWHERE,
-                     f"lines of Markdown over {WIDTH} columns, tables apart"),
+    "ternary": Measure("?/100", 0.99, "conditional expressions per 100 lines of code"),
+    "nested": Measure("many ?", 0, "statements with more than one conditional expression"),
+    "function": Measure("fn ?", 0, "functions chosen by a conditional expression"),
+    "comma": Measure("comma", 0, "comma expressions behind return"),
+    "hex": Measure("hex", 0, "hexadecimal numbers without a name in hv/virt/"),
+    "wide": Measure("wide", 0, f"lines of code over {WIDTH} columns"),
+    "prose": Measure("wide md", 0, f"lines of Markdown over {WIDTH} columns, tables apart"),
 }
-
-# Every room of hv/ has reached these limits by itself.
-HV_ROOMS = ("devices", "event", "image", "lib", "mm", "nodes", "passthrough", "pci", "platform",
-            "sched", "selftest", "shell", "store", "trace", "vcpu", "vdev", "virt", "vm", "x86")
-MEASURES["ternary"].strict += tuple(f"hv/{name}/" for name in HV_ROOMS) + ("common/", "include/")
-MEASURES["hex"].strict += ("hv/virt/",)
 
 TOKEN = re.compile(r"""
     (?P<skip> /\*.*?\*/ | //[^\n]* | \\\n | [ \t]+ )
@@ -267,13 +243,17 @@ def measure(files):
     return counters, found
 
 
-def total(counters, beginnings=EVERYWHERE):
-    """The sum of the counters of all paths that begin so."""
-    out = Counter()
+def total(counters):
+    """The sum of the counters of all paths."""
+    return sum(counters.values(), Counter())
+
+
+def by_room(counters):
+    """{room: sum of the counters of its paths}, sorted by name."""
+    rooms = defaultdict(Counter)
     for path, counter in counters.items():
-        if path.startswith(beginnings):
-            out.update(counter)
-    return out
+        rooms[room(path)].update(counter)
+    return dict(sorted(rooms.items()))
 
 
 def value(counter, what):
@@ -289,11 +269,8 @@ def shown(counter, what):
 
 def table(counters):
     """Lines of text: a heading, one row for each room, the sum, the limits."""
-    rooms = defaultdict(Counter)
-    for path, counter in counters.items():
-        rooms[room(path)].update(counter)
     rows = [("room", "lines", [m.column for m in MEASURES.values()])]
-    for name, counter in [*sorted(rooms.items()), ("all", total(counters))]:
+    for name, counter in [*by_room(counters).items(), ("all", total(counters))]:
         rows.append((name, counter["lines"], [shown(counter, what) for what in MEASURES]))
     rows.append(("limit", "", [m.limit for m in MEASURES.values()]))
     for name, lines, values in rows:
@@ -301,12 +278,12 @@ def table(counters):
 
 
 def failures(counters):
-    """Measures that are beyond their limits where they are strict, each a sentence."""
-    for what, m in MEASURES.items():
-        for beginning in m.strict:
-            v = shown(total(counters, beginning), what)
+    """Measures of rooms that are beyond their limits, each a sentence."""
+    for name, counter in by_room(counters).items():
+        for what, m in MEASURES.items():
+            v = shown(counter, what)
             if float(v) > m.limit:
-                yield f"{m.title}: {v} in {beginning or 'all sources'}, limit {m.limit}"
+                yield f"{m.title}: {v} in {name}, limit {m.limit}"
 
 
 def main():
@@ -315,11 +292,8 @@ def main():
     if not counters:
         raise sentence.Problem(f"{' '.join(paths) or ROOT}: no source of the project is there")
     for what, m in MEASURES.items():
-        where = found[what]
-        if not paths:  # then only what makes this program fail
-            where = [place for place in where if place.startswith(m.strict) and m.limit == 0]
-        if where:
-            print(f"{m.title}:", *where, sep="\n  ")
+        if found[what] and (paths or m.limit == 0):
+            print(f"{m.title}:", *found[what], sep="\n  ")
     print(*table(counters), sep="\n")
     failed = list(failures(counters))
     for what in failed:
