@@ -127,7 +127,7 @@ void cpuid_policy_init(void) {
     /* These are emulated, whatever the host has. */
     basic[LEAF_FEATURES].ecx |= F1C_X2APIC | F1C_DEADLINE | F1C_HYPERVISOR;
     basic[LEAF_FEATURES].edx |= F1D_APIC;
-    basic[LEAF_POWER].eax = F6A_ARAT;
+    if (host.eax >= LEAF_POWER) basic[LEAF_POWER].eax = F6A_ARAT;
     ext[EXT_CAPACITY].eax =
         MIN(ext[EXT_CAPACITY].eax & 0xff, ADDRESS_BITS) | ADDRESS_BITS << F88A_LINEAR_BITS;
 }

@@ -18,11 +18,11 @@ static bool reads_zero(void) {
 }
 
 static void test_cpuid_unlisted(void **state) {
-    static const u32 hidden[] = { 3,          5,          6,          8,          9,
-                                  0xa,        0xc,        0xe,        0xf,        0x10,
-                                  0x12,       0x14,       0x15,       0x16,       0x1f,
-                                  0x20,       0x40000005, 0x40000010, 0x400000ff, 0x8000000a,
-                                  0x8000001e, 0x8000001f, 0x8fffffff, ~0u };
+    static const u32 hidden[] = { 3,          5,          8,          9,          0xa,
+                                  0xc,        0xe,        0xf,        0x10,       0x12,
+                                  0x14,       0x15,       0x16,       0x1f,       0x20,
+                                  0x40000005, 0x40000010, 0x400000ff, 0x8000000a, 0x8000001e,
+                                  0x8000001f, 0x8fffffff, ~0u };
     u32 seed = 1;
 
     for (u32 i = 0; i < ARRAY_SIZE(hidden); i++) {
@@ -51,6 +51,8 @@ static void test_cpuid_features(void **state) {
     fake_of(v)->reg[VREG_CR4] |= BIT(18);
     cpuid_exit(1, 0);
     assert_true(gpr[REG_RCX] & BIT(27));
+    cpuid_exit(6, 0);
+    assert_int_equal(gpr[REG_RAX], 4); /* ARAT alone */
     cpuid_exit(7, 0);
     assert_int_equal(gpr[REG_RBX] & 0x00004c12, 0); /* TSC_ADJUST, HLE, INVPCID, RTM, MPX */
     assert_int_equal(gpr[REG_RCX] & 0x00010038, 0); /* PKU, OSPKE, WAITPKG, LA57 */
