@@ -67,7 +67,7 @@ def broken(tmp_path, old, new):
 
 @pytest.mark.parametrize("old, new, said", [
     # A wake that kicks nobody.
-    ("*last_of(p)); /* a sleep is no saving */\n    offer(p, v);", "*last_of(p));",
+    ("*last_of(p));\n    offer(p, v);", "*last_of(p));",
      WAITS + r"has been ready for [\d.]+ ms while pCPU \d, where it may run, has nothing to do: "),
     ("if (v->queued && sched", "if (sched",
      WAITS + r"is to run on pCPU \d although it is blocked: `pick` may take only a vCPU that is "
