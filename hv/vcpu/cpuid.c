@@ -239,8 +239,8 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     case TAKT_CPUID_BASE:
         r.eax = TAKT_CPUID_SEED;
         memcpy(&r.ebx, TAKT_SIGNATURE, 4);
-        memcpy(&r.ecx, TAKT_SIGNATURE + 4, 4);
-        memcpy(&r.edx, TAKT_SIGNATURE + 8, 4);
+        memcpy(&r.ecx, &TAKT_SIGNATURE[4], 4);
+        memcpy(&r.edx, &TAKT_SIGNATURE[8], 4);
         return r;
     case TAKT_CPUID_ABI:
         return (struct cpuid){ TAKT_ABI_VERSION, amd ? TAKT_FEAT_VMMCALL : 0, v->vm->id, v->id };

@@ -109,7 +109,8 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
 
 /* Goes down the tables and sets w->gpa. False: an entry is not present. */
 static bool descend(struct walk *w, u64 va) {
-    unsigned entry_size = 8, bits = 9, shift; /* a table is a page, so it has 2^bits entries */
+    unsigned entry_size = 8, bits = 9; /* a table is a page, so it has 2^bits entries */
+    unsigned shift = PAGE_SHIFT;
     u64 table = w->cr3 & ADDR_52;
     bool leaf = false;
     u64 e = 0;

@@ -66,8 +66,10 @@ def test_flush_raises_write_throughput(boot, platform):
     plain, flush = bursts(boot, "plain"), bursts(boot, "flush")
     assert plain["wrong"] == flush["wrong"] == 0
     assert plain["flush_asked"] == 0 and flush["flush_asked"] >= 4, flush
-    assert plain["throttled"] > 0 and flush["throttled"] == 0, (plain, flush)
+    # On QEMU the device's idle times are the host's, so the guest may have to wait there, too.
+    assert plain["throttled"] > flush["throttled"], (plain, flush)
     if platform == "bochs":
+        assert flush["throttled"] == 0, flush
         assert flush["took"] < plain["took"] * 0.85, (plain, flush)
 
 
