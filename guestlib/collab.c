@@ -11,7 +11,7 @@
 #define NOTHING (~0ull)           /* as `nr`: nothing is published */
 
 /* What the watch of io/ has seen. */
-enum { FLUSH_NOW = 1, RELEASE_REQUEST = 2, RIGHTS = 4 };
+enum { FLUSH_NOW = 1, RELEASE_REQUEST = 2, RIGHTS = 4, DEVICE_IDLE = 8 };
 
 static struct collab {
     struct disk *disk;
@@ -19,6 +19,7 @@ static struct collab {
     u32 changed;           /* atomic: FLUSH_NOW ... */
     u64 nr;                /* as published, or NOTHING */
     bool congested;        /* as published */
+    bool idle;             /* the manager says that the device is idle */
     struct collab_stats stats;
     char home[16];
 } collab;
@@ -42,7 +43,8 @@ static void on_change(void *ctx, const char *path) {
 
     if (ends_with(path, "/flush_now")) what = FLUSH_NOW;
     if (ends_with(path, "/release_request")) what = RELEASE_REQUEST;
-    if (strcmp(path, "io") == 0) what = RIGHTS | FLUSH_NOW | RELEASE_REQUEST;
+    if (ends_with(path, "/device_idle")) what = DEVICE_IDLE;
+    if (strcmp(path, "io") == 0) what = RIGHTS | FLUSH_NOW | RELEASE_REQUEST | DEVICE_IDLE;
     if (!what) return;
     __atomic_fetch_or(&collab.changed, what, __ATOMIC_ACQ_REL);
     sem_up(&collab.news);
@@ -76,6 +78,14 @@ static void flush(void) {
     pagecache_sync(&collab.disk->cache);
     publish_dirty();
     store_write_u64(0, key("flush_now"), 0);
+}
+
+/* The baseline DIF: this guest knows that the device is idle, and not what others do with it. Has
+ * its dirty pages written, and does not wait for that. */
+static void flush_by_itself(void) {
+    if (!collab.idle || !pagecache_dirty(&collab.disk->cache)) return;
+    collab.stats.by_itself++;
+    pagecache_flush_now(&collab.disk->cache);
 }
 
 /* ---- congestion ---- */
@@ -120,7 +130,7 @@ static void work(void *arg) {
         return;
     }
     for (;;) {
-        bool dirty = collab.nr && collab.nr != NOTHING;
+        bool dirty = collab.nr && collab.nr != NOTHING, looks;
         u64 until = FOREVER, tell_at = 1;
         u32 changed;
 
@@ -129,7 +139,7 @@ static void work(void *arg) {
             tell_at = 2 * collab.nr;
         }
         pagecache_tell_at(c, (u32)tell_at, wake, NULL);
-        sem_down_until(&collab.news, until);
+        looks = !sem_down_until(&collab.news, until);
         while (sem_try(&collab.news)) { /* one look is enough for all that happened until now */
         }
         changed = __atomic_exchange_n(&collab.changed, 0, __ATOMIC_ACQ_REL);
@@ -137,6 +147,8 @@ static void work(void *arg) {
         if (changed & RELEASE_REQUEST) release();
         publish_congested();
         if (changed & FLUSH_NOW) flush();
+        if (changed & DEVICE_IDLE) collab.idle = is_set("device_idle");
+        if (looks || changed & DEVICE_IDLE) flush_by_itself();
         publish_dirty();
     }
 }

@@ -43,6 +43,7 @@ struct disk {
     struct claims claims;   /* used by the thread alone, but for the changes that it counts */
     bool flood;             /* atomic: its keys change too often, and the log has yet to say so */
     bool deaf;              /* its keys are not watched until claims.deaf_until */
+    bool idle_told;         /* device_idle, as published; used by the thread alone */
     bool conflict;          /* the log says that two functions wanted something else of it */
     struct monitor monitor; /* used by the loop alone */
     struct news news;
@@ -60,10 +61,16 @@ static bool running;
 static struct function {
     const char *name;
     bool on;
-} flush = { "flush", false }, congestion = { "congestion", false };
+} functions[MANAGER_FUNCTIONS] = {
+    [MANAGER_FLUSH] = { "flush", false },
+    [MANAGER_CONGESTION] = { "congestion", false },
+    [MANAGER_DIF] = { "dif", false },
+};
 static u32 switched; /* atomic: the watch of io/collab has fired */
 
 /* ---- keys; the rest of the thread ---- */
+
+static bool is_on(enum manager_function f) { return functions[f].on; }
 
 static u32 disk_state(const struct disk *d) { return __atomic_load_n(&d->state, __ATOMIC_ACQUIRE); }
 
@@ -100,7 +107,8 @@ static void on_change(void *ctx, const char *path) {
     for (u32 i = 0; i < KEYS; i++)
         if (strcmp(name, key_names[i]) == 0) what = (u32)BIT(i);
     if (claims_change(&d->claims, time_ns())) __atomic_store_n(&d->flood, true, __ATOMIC_RELEASE);
-    if (strcmp(name, "release_request") == 0) return; /* read by the guest alone */
+    if (strcmp(name, "release_request") == 0 || strcmp(name, "device_idle") == 0)
+        return; /* read by the guest alone */
     __atomic_fetch_or(&d->look, what, __ATOMIC_ACQ_REL);
     sem_up(&wanted);
 }
@@ -118,7 +126,7 @@ static void follow(struct disk *d) {
     key_of(d, "", path);
     if (state == DISK_NEW) {
         d->seen = (struct flush_disk){ 0 };
-        d->congested = d->conflict = d->flood = d->deaf = false;
+        d->congested = d->conflict = d->flood = d->deaf = d->idle_told = false;
         d->claims = (struct claims){ 0 };
         if (store_watch(path, on_change, d) < 0) printf("manager: %s cannot be watched\n", path);
         __atomic_compare_exchange_n(&d->state, &expected, DISK_WATCHED, false, __ATOMIC_ACQ_REL,
@@ -146,7 +154,7 @@ static void congestion_look(struct disk *d) {
     u32 i = (u32)(d - disks);
 
     d->congested = read_key(d, "congested") == 1;
-    if (!d->congested || !congestion.on)
+    if (!d->congested || !is_on(MANAGER_CONGESTION))
         congest_forget(&dev->congest, i);
     else if (congest_ask(&dev->congest, i, dev->crowded) == CONGEST_RELEASE)
         release(d);
@@ -232,23 +240,24 @@ static void switch_look(struct function *f) {
 
 static void switches_begin(void) {
     char path[KEY_MAX];
-    i64 error;
+    i64 error = 0;
 
-    switch_path(&flush, path);
-    error = store_write_u64(0, path, flush.on);
-    switch_path(&congestion, path);
-    if (error >= 0) error = store_write_u64(0, path, congestion.on);
+    for (struct function *f = functions; f < functions + MANAGER_FUNCTIONS && error >= 0; f++) {
+        switch_path(f, path);
+        error = store_write_u64(0, path, f->on);
+    }
     if (error >= 0) error = store_watch("io/collab", on_switch, NULL);
     if (error < 0) printf("manager: io/collab cannot be used, so nothing can be switched\n");
 }
 
 /* A function that was switched on has all keys to look at: it did not look while it was off. */
 static void switches_look(void) {
-    bool was = congestion.on;
+    bool was = is_on(MANAGER_CONGESTION);
 
-    switch_look(&flush);
-    switch_look(&congestion);
-    if (was == congestion.on) return;
+    for (struct function *f = functions; f < functions + MANAGER_FUNCTIONS; f++) switch_look(f);
+    if (is_on(MANAGER_FLUSH) && is_on(MANAGER_DIF))
+        printf("manager: flush is on, so dif does nothing\n");
+    if (was == is_on(MANAGER_CONGESTION)) return;
     for (u32 i = 0; i < MANAGER_DISKS; i++)
         __atomic_fetch_or(&disks[i].look, (u32)BIT(KEY_CONGESTED), __ATOMIC_ACQ_REL);
 }
@@ -292,7 +301,7 @@ static bool flush_decide(const struct device *dev) {
         const struct flush_disk *s = &disks[i].seen;
 
         if (disk_state(&disks[i]) != DISK_WATCHED || disks[i].device != dev) continue;
-        if (disks[i].congested && congestion.on) { /* its queue is full already */
+        if (disks[i].congested && is_on(MANAGER_CONGESTION)) { /* its queue is full already */
             conflict(&disks[i]);
             continue;
         }
@@ -317,6 +326,22 @@ static bool flush_decide(const struct device *dev) {
                  disks[which[chosen]].monitor.written);
     if (store_write_u64(0, path, 1) < 0) disks[which[chosen]].seen.flush_now = false;
     return waiting;
+}
+
+/* ---- disk idleness for guests, which decide themselves: the baseline DIF ---- */
+
+/* Publishes whether the device is idle, to each disk on it, when that has changed. While flush is
+ * on no guest is told, because both would have guests write at the same times. */
+static void dif_tell(const struct device *dev) {
+    bool idle = flush_device_idle(dev->used, dev->model->bandwidth);
+    char path[KEY_MAX];
+
+    if (!is_on(MANAGER_DIF) || is_on(MANAGER_FLUSH)) idle = false;
+    for (struct disk *d = disks; d < disks + MANAGER_DISKS; d++) {
+        if (disk_state(d) != DISK_WATCHED || d->device != dev || d->idle_told == idle) continue;
+        key_of(d, "device_idle", path);
+        if (store_write_u64(0, path, idle) >= 0) d->idle_told = idle;
+    }
 }
 
 /* ---- news ---- */
@@ -384,7 +409,8 @@ static void manage(void *arg) {
         waiting = false;
         for (u32 i = 0; i < MANAGER_DEVICES && devices[i].model; i++) {
             next = MIN(next, congestion_relieve(&devices[i]));
-            if (flush.on) waiting |= flush_decide(&devices[i]);
+            if (is_on(MANAGER_FLUSH)) waiting |= flush_decide(&devices[i]);
+            dif_tell(&devices[i]);
         }
         tell_all();
     }
@@ -395,8 +421,7 @@ int manager_start(const struct manager_config *c) {
 
     if (error) return error;
     config = *c;
-    flush.on = c->flush;
-    congestion.on = c->congestion;
+    for (u32 i = 0; i < MANAGER_FUNCTIONS; i++) functions[i].on = c->on[i];
     if (!thread_start(0, "manager", manage, NULL)) return -ENOMEM;
     running = true;
     return 0;

@@ -78,9 +78,9 @@ static void worker(void *arg) {
     if (pagecache_sync(&disk.cache)) guest_panic("bursts: the file cannot be made safe");
     check_burst(bursts - 1, pages);
     printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
-           "pages_written=%lu wrong=%u mean_us=%lu p999_us=%lu\n",
+           "pages_written=%lu by_itself=%lu wrong=%u mean_us=%lu p999_us=%lu\n",
            bursts * kib, took / 1000, writing / 1000, c->throttled, collab_stats()->flushes,
-           c->pages_written, wrong, latency.sum / latency.count / 1000,
+           c->pages_written, collab_stats()->by_itself, wrong, latency.sum / latency.count / 1000,
            hist_percentile(&latency, 999) / 1000);
 }
 

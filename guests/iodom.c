@@ -559,8 +559,9 @@ static u64 turn(u64 now) {
 static void start_manager(void) {
     const struct manager_config c = { .period_ns = cmdline_u64("collab_ms", 100) * NS_PER_MS,
                                       .monitor_ns = cmdline_u64("monitor_ms", 1000) * NS_PER_MS,
-                                      .flush = cmdline_u64("flush", 1),
-                                      .congestion = cmdline_u64("congestion", 1),
+                                      .on = { [MANAGER_FLUSH] = cmdline_u64("flush", 1),
+                                              [MANAGER_CONGESTION] = cmdline_u64("congestion", 1),
+                                              [MANAGER_DIF] = cmdline_u64("dif", 0) },
                                       .busy_pct = (u32)cmdline_u64("busy_pct", 0),
                                       .seed = takt_seed() };
 

@@ -35,6 +35,9 @@ SCRIPT = """\
 +0ms store -j=off write /local/domain/3/io/collab/flush 0
 +0ms create flush
 +0ms wait flush 20s
++0ms store -j=dif write /local/domain/3/io/collab/dif 1
++0ms create flush
++0ms wait flush 20s
 +0ms store -j=on write /local/domain/3/io/collab/flush 1
 +0ms create liar
 +0ms create flush
@@ -105,14 +108,24 @@ def test_flush_can_be_switched_off(boot, platform):
     assert off["flush_asked"] == 0 and off["throttled"] > 0 and off["wrong"] == 0, off
 
 
+def test_disk_idleness_for_guests(boot, platform):
+    """The baseline DIF: the guest is told that the device is idle, and flushes by itself."""
+    dif = bursts(boot, "flush", 2)
+    assert dif["flush_asked"] == 0 and dif["by_itself"] >= 3 and dif["wrong"] == 0, dif
+    assert bursts(boot, "flush")["by_itself"] == bursts(boot, "flush", 3)["by_itself"] == 0
+    assert boot.said(r"manager: manager: flush is on, so dif does nothing")
+    if platform == "bochs":
+        assert dif["took"] < bursts(boot, "plain")["took"], dif
+
+
 def test_lies(boot, platform):
     """One VM sets `congested` all the time and claims 2^63 dirty pages. The log names it, and the
     VM beside it is asked to flush as before. One that only says that it has flushed is named, too,
     and then asked no more. On a slow host the first one does not reach 200 changes a second."""
-    beside = bursts(boot, "flush", 2)
+    beside = bursts(boot, "flush", 3)
     assert beside["wrong"] == 0 and beside["flush_asked"] >= 3, beside
-    assert boot.said(r"manager: VM 8, disk 0: claims dirty pages and does not write them")
+    assert boot.said(r"manager: VM 9, disk 0: claims dirty pages and does not write them")
     assert [int(n) for n in boot.said(r"calm: liar: asked=(\d+)")] == [3]
     if platform == "bochs":
-        assert boot.said(r"manager: VM 6, disk 0: more than 200 changes of its keys in a second")
+        assert boot.said(r"manager: VM 7, disk 0: more than 200 changes of its keys in a second")
         assert beside["p999_us"] < bursts(boot, "flush")["p999_us"] * 1.05, beside

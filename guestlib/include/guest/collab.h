@@ -8,9 +8,10 @@
 #include <guest/disk.h>
 
 struct collab_stats {
-    u64 flushes;  /* times that the guest was asked to flush */
-    u64 asked;    /* times that it asked whether the device is crowded */
-    u64 released; /* times that its queue was released */
+    u64 flushes;   /* times that the guest was asked to flush */
+    u64 by_itself; /* times that it flushed because it knew that the device was idle */
+    u64 asked;     /* times that it asked whether the device is crowded */
+    u64 released;  /* times that its queue was released */
 };
 
 /* Begins for that disk, which has been opened; once, and for one disk of a guest. Call it from a

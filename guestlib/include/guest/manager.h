@@ -14,12 +14,15 @@
 #define MANAGER_DISKS   31 /* as many as the store has watches for, but one */
 #define MANAGER_DEVICES 4
 
+/* What the manager can do. Each can be switched while it runs: docs/collab.md, "Switches". */
+enum manager_function { MANAGER_FLUSH, MANAGER_CONGESTION, MANAGER_DIF, MANAGER_FUNCTIONS };
+
 struct manager_config {
-    u64 period_ns;          /* a device is judged by what it did in the last period */
-    u64 monitor_ns;         /* what devices and disks did is published so often; whole periods */
-    bool flush, congestion; /* functions that are on at the start; keys switch them later */
-    u32 busy_pct;           /* a device is crowded with so much of its bandwidth in use; 0: never */
-    u64 seed;               /* of the gaps between two releases */
+    u64 period_ns;  /* a device is judged by what it did in the last period */
+    u64 monitor_ns; /* what devices and disks did is published so often; whole periods */
+    bool on[MANAGER_FUNCTIONS]; /* at the start; keys switch them later */
+    u32 busy_pct; /* a device is crowded with so much of its bandwidth in use; 0: never */
+    u64 seed;     /* of the gaps between two releases */
 };
 
 /* Connects to the store and starts the thread. Returns 0, or a negative errno. */
