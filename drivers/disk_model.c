@@ -9,6 +9,7 @@ const struct option_kind disk_model_options[] = {
     { "queue", OPTION_NUMBER },
     { "vary", OPTION_SHARE },
     { "seed", OPTION_NUMBER },
+    { "sched", OPTION_WORD },
     { NULL, 0 },
 };
 

@@ -14,6 +14,8 @@
 #define DISK_MODEL_QUEUE 128u /* as Linux's nr_requests */
 #define DISK_MODEL_MOST  256u /* depth and queue */
 
+struct disk_turns;
+
 struct disk_model {
     u64 bandwidth; /* bytes a second; 0: no limit */
     u64 latency;   /* ns */
@@ -28,7 +30,9 @@ struct disk_model {
     u64 rng;                        /* state of the random numbers for the variation */
     u64 slot_free[DISK_MODEL_MOST]; /* for each of `depth` places, when it is free again, ns */
     u32 slot;                       /* the place that the next request takes */
-    u64 bytes;                      /* bytes of all requests that have begun so far */
+    struct disk_turns
+        *turns; /* whose request is next (drivers/disk_turns.h); NULL: who comes first */
+    u64 bytes;  /* bytes of all requests that have begun so far */
 };
 
 /* The words that describe a shared model: `bw=50M lat=100us depth=8 queue=64 vary=10% seed=7`. bw

@@ -7,8 +7,8 @@ const struct option_kind disk_ram_options[] = {
 };
 
 const struct option_kind disk_ram_shared_options[] = {
-    { "dev", OPTION_WORD },     { "on", OPTION_WORD }, { "size", OPTION_BYTES },
-    { "depth", OPTION_NUMBER }, { NULL, 0 },
+    { "dev", OPTION_WORD },     { "on", OPTION_WORD },      { "size", OPTION_BYTES },
+    { "depth", OPTION_NUMBER }, { "share", OPTION_NUMBER }, { NULL, 0 },
 };
 
 static struct disk_ram *ram_of(struct disk *d) { return container_of(d, struct disk_ram, disk); }
@@ -20,7 +20,22 @@ static u8 *sector_at(struct disk_ram *r, u64 sector) {
 static bool ram_room(struct disk *d) {
     const struct disk_ram *r = ram_of(d);
 
-    return r->nr < d->depth && disk_model_room(r->device, r->nr);
+    if (r->nr >= d->depth) return false;
+    if (r->device->turns) return true; /* what the device has no room for waits for its turn */
+    return disk_model_room(r->device, r->nr);
+}
+
+/* Begins requests whose turn it is, of all disks on the device, as far as there is room. */
+static void ram_take_turns(struct disk_model *device, u64 now) {
+    struct disk_turn *turn;
+    struct disk_request *q;
+
+    while ((q = disk_turns_next(device->turns, now, &turn))) {
+        struct disk_ram *r = container_of(turn, struct disk_ram, turn);
+
+        disk_row_add(&r->begun, q);
+        r->nr_begun++;
+    }
 }
 
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
@@ -28,9 +43,15 @@ static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     u32 bytes = 0; /* bytes that go over the bus */
 
     if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) bytes = q->bytes;
+    r->nr++;
+    if (r->device->turns) {
+        disk_turns_wait(r->device->turns, &r->turn, q);
+        ram_take_turns(r->device, now);
+        return;
+    }
     q->due = disk_model_begin(r->device, now, bytes);
     disk_row_add(&r->begun, q);
-    r->nr++;
+    r->nr_begun++;
 }
 
 /* The data goes to the disk only when it is known that it is the VM's. */
@@ -61,11 +82,14 @@ static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
 
 static struct disk_request *ram_ended(struct disk *d, u64 now) {
     struct disk_ram *r = ram_of(d);
-    struct disk_request *q = r->begun.first;
+    struct disk_request *q;
 
+    if (r->device->turns) ram_take_turns(r->device, now);
+    q = r->begun.first;
     if (!q || q->due > now) return NULL;
     disk_row_take(&r->begun);
     r->nr--;
+    r->nr_begun--;
     disk_model_end(r->device);
     ram_transfer(r, q);
     q->status = VIRTIO_BLK_OK;
@@ -73,18 +97,20 @@ static struct disk_request *ram_ended(struct disk *d, u64 now) {
 }
 
 static u64 ram_due(const struct disk *d) {
-    const struct disk_request *q = container_of(d, const struct disk_ram, disk)->begun.first;
+    const struct disk_ram *r = container_of(d, const struct disk_ram, disk);
 
-    if (!q) return ~0ull;
-    return q->due;
+    if (r->begun.first) return r->begun.first->due;
+    if (r->turn.waiting.first) return disk_turns_room_at(r->device->turns);
+    return ~0ull;
 }
 
 /* Gives up the requests that have begun: they move no data. */
 static void ram_stop(struct disk *d) {
     struct disk_ram *r = ram_of(d);
 
-    for (; r->nr; r->nr--) disk_model_end(r->device);
-    r->begun.first = NULL;
+    for (; r->nr_begun; r->nr_begun--) disk_model_end(r->device);
+    r->nr = 0;
+    r->begun.first = r->turn.waiting.first = NULL;
 }
 
 u64 disk_ram_bytes(const char *options) {
@@ -105,4 +131,6 @@ void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *d
                                     .latency = option_ns(options, "lat", 0) };
     d->device = device;
     if (!device) d->device = &d->model;
+    d->turn.share = (u32)MAX(MIN(option_number(options, "share", 1), 1000ull), 1ull);
+    if (d->device->turns) disk_turns_add(d->device->turns, &d->turn);
 }

@@ -3,7 +3,8 @@
  *
  * Command line: kib=N (400) is the size of a burst, bursts=N (6) their number, pause_ms=T (200) the
  * pause between them. With `vary`, each pause is from half of that to one and a half times as long,
- * as the VM's seed says. With `collab`, dirty pages are flushed when the driver domain says so
+ * as the VM's seed says. With `gaps`, only every other page is written, so that each is a request
+ * of its own. With `collab`, dirty pages are flushed when the driver domain says so
  * (docs/collab.md). guest/disk.h has more words. Bursts write two places in turn, because a burst
  * that only changes pages that are dirty already would not make new ones. The exit code is 0 if the
  * last burst is read back as it was written.
@@ -27,14 +28,21 @@ static u32 wrong;
 static struct hist latency;
 
 /* Where a burst is in the file, and what belongs at word `at` of it. */
-static u64 place_of(u64 burst, u64 pages) { return burst % 2 * pages * PAGE_SIZE; }
+/* Where page `i` of a burst is on the disk. */
+static u64 place_of(u64 burst, u64 pages, u64 i) {
+    u64 stride = PAGE_SIZE;
+
+    if (cmdline_has("gaps")) stride = 2 * PAGE_SIZE;
+    return (burst % 2 * pages + i) * stride;
+}
+
 static u64 word_of(u64 burst, u64 at) { return burst << 48 ^ at * 0x9e3779b97f4a7c15ull; }
 
 /* `since`: when the burst began, ns. */
 static void write_burst(u64 burst, u64 pages, u64 since) {
     for (u64 i = 0; i < pages; i++) {
         for (u64 k = 0; k < WORDS; k++) page[k] = word_of(burst, i * WORDS + k);
-        if (pagecache_write(&disk.cache, place_of(burst, pages) + i * PAGE_SIZE, page, PAGE_SIZE))
+        if (pagecache_write(&disk.cache, place_of(burst, pages, i), page, PAGE_SIZE))
             guest_panic("bursts: page %lu cannot be written", i);
         hist_add(&latency, time_ns() - since);
     }
@@ -43,8 +51,7 @@ static void write_burst(u64 burst, u64 pages, u64 since) {
 static void check_burst(u64 burst, u64 pages) {
     pagecache_drop(&disk.cache);
     for (u64 i = 0; i < pages; i++) {
-        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages) + i * PAGE_SIZE, page,
-                           PAGE_SIZE))
+        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages, i), page, PAGE_SIZE))
             guest_panic("bursts: page %lu cannot be read", i);
         for (u64 k = 0; k < WORDS; k++) wrong += page[k] != word_of(burst, i * WORDS + k);
     }

@@ -30,6 +30,7 @@
 struct shared_device {
     char name[16]; /* empty: free */
     struct disk_model model;
+    struct disk_turns turns; /* with sched=drr */
 };
 
 struct served {
@@ -223,6 +224,7 @@ static struct shared_device *make_shared(struct shared_device *d, const char *na
     }
     memcpy(d->name, name, sizeof(d->name));
     disk_model_init(&d->model, words);
+    if (option_is(words, "sched", "drr")) disk_turns_init(&d->turns, &d->model);
     return d;
 }
 

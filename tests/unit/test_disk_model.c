@@ -135,6 +135,103 @@ static void test_properties(void **state) {
     }
 }
 
+/* ---- turns by deficit round robin ---- */
+
+static struct disk_turns turns;
+
+/* Requests of disk `d` without data in any guest's memory: they begin, and are never transferred. */
+static void keep_waiting(struct disk_turn *d, struct disk_request *q, u32 nr, u64 *rng) {
+    for (u32 i = 0; i < nr; i++) {
+        q[i] = (struct disk_request){ .type = VIRTIO_BLK_OUT,
+                                      .bytes = 512 * (1 + (u32)(seed_next(rng) % 128)) };
+        disk_turns_wait(&turns, d, &q[i]);
+    }
+}
+
+/* D1 over seeds, through the device's queue: among disks that always have requests, the bytes that
+ * have begun differ from the ratio of the shares by at most a quantum and a request; credit stays
+ * below that, too; the queue is never longer than it may be. */
+static void test_turns(void **state) {
+    static struct disk_request q[3][4000];
+
+    for (u64 seed = 1; seed <= 100; seed++) {
+        u32 shares[] = { 1 + (u32)(seed % 4), 1, 3 };
+        struct disk_turn d[3] = { 0 };
+        u64 rng = seed, now = 0;
+
+        disk_model_init(&device, "bw=20M lat=100us depth=4 queue=8");
+        disk_turns_init(&turns, &device);
+        for (u32 i = 0; i < 3; i++) {
+            d[i].share = shares[i];
+            assert_true(disk_turns_add(&turns, &d[i]));
+        }
+        for (u32 i = 0; i < 3; i++) keep_waiting(&d[i], q[i], 4000, &rng);
+        for (u32 n = 0; n < 2000; n++) {
+            struct disk_turn *whose;
+            struct disk_request *r = disk_turns_next(&turns, now, &whose);
+
+            if (!r) {
+                now = disk_turns_room_at(&turns);
+                continue;
+            }
+            assert_true(turns.nr_under_way <= 8 && r->due > now);
+            for (u32 i = 0; i < 3; i++) {
+                u64 slack = d[i].drr.quantum + turns.most;
+
+                assert_true(d[i].drr.credit <= slack);
+                for (u32 k = 0; k < 3; k++) {
+                    u64 mine = d[i].bytes * shares[k], others = d[k].bytes * shares[i];
+                    u64 both = slack * shares[k] + (d[k].drr.quantum + turns.most) * shares[i];
+
+                    assert_true(mine <= others + both);
+                }
+            }
+        }
+    }
+}
+
+/* One that has nothing for a while gets no more than its share later; the others use what it
+ * leaves. */
+static void test_turns_of_an_idle_disk(void **state) {
+    static struct disk_request q[2][1000];
+    struct disk_turn d[2] = { { .share = 1 }, { .share = 1 } }, *whose;
+    u64 rng = 7, now = 0, before;
+
+    disk_model_init(&device, "bw=20M lat=100us queue=4");
+    disk_turns_init(&turns, &device);
+    for (u32 i = 0; i < 2; i++) disk_turns_add(&turns, &d[i]);
+    keep_waiting(&d[0], q[0], 1000, &rng);
+    for (u32 n = 0; n < 300; n++)
+        if (!disk_turns_next(&turns, now, &whose)) now = disk_turns_room_at(&turns);
+    assert_int_equal(d[1].bytes, 0);
+    before = d[0].bytes;
+    assert_true(before > 100 * 512);
+    keep_waiting(&d[1], q[1], 1000, &rng);
+    for (u32 n = 0; n < 400; n++)
+        if (!disk_turns_next(&turns, now, &whose)) now = disk_turns_room_at(&turns);
+    assert_in_range(d[1].bytes, d[0].bytes - before - 2 * 131072, d[0].bytes - before + 2 * 131072);
+}
+
+/* A disk whose VM goes leaves nothing behind: what it had waiting is not begun, and its room on the
+ * device is free when its time is over. */
+static void test_stop_with_turns(void **state) {
+    set_up("lat=1ms queue=2 sched=drr", "size=64K");
+    disk_turns_init(&turns, &device);
+    disk_ram_init(&a, "size=64K", &device, data_a);
+    disk_ram_init(&b, "size=64K", &device, data_b);
+    for (u32 i = 0; i < 5; i++) begin(&a, i, 0);
+    begin(&b, 5, 0);
+    assert_int_equal(device.in_queue, 2);
+    a.disk.ops->stop(&a.disk);
+    assert_int_equal(device.in_queue, 0);
+    assert_ptr_equal(b.disk.ops->ended(&b.disk, 0), NULL);
+    assert_int_equal(b.disk.ops->due(&b.disk), 1000 * US);
+    assert_ptr_equal(b.disk.ops->ended(&b.disk, 1000 * US), NULL);
+    assert_int_equal(b.disk.ops->due(&b.disk), 2000 * US);
+    assert_ptr_equal(b.disk.ops->ended(&b.disk, 2000 * US), &requests[5]);
+    assert_int_equal(b.disk.ops->due(&b.disk), ~0ull);
+}
+
 static void test_options(void **state) {
     char name[8];
 
@@ -162,6 +259,9 @@ int main(void) {
         cmocka_unit_test(test_variation),
         cmocka_unit_test(test_properties),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_turns_of_an_idle_disk),
+        cmocka_unit_test(test_stop_with_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
