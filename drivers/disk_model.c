@@ -3,14 +3,10 @@
 #include <takt/seed.h>
 
 const struct option_kind disk_model_options[] = {
-    { "bw", OPTION_NUMBER },
-    { "lat", OPTION_NS },
-    { "depth", OPTION_NUMBER },
-    { "queue", OPTION_NUMBER },
-    { "vary", OPTION_SHARE },
-    { "seed", OPTION_NUMBER },
-    { "sched", OPTION_WORD },
-    { NULL, 0 },
+    { "bw", OPTION_NUMBER },    { "lat", OPTION_NS },
+    { "depth", OPTION_NUMBER }, { "queue", OPTION_NUMBER },
+    { "vary", OPTION_SHARE },   { "seed", OPTION_NUMBER },
+    { "sched", OPTION_WORD },   { NULL, 0 },
 };
 
 static u32 limited(const char *options, const char *key, u32 otherwise) {
