@@ -63,8 +63,8 @@ static struct disk_request *take(struct disk_turns *t) {
 }
 
 /* No quantum is below the largest request, so each visit of a disk that has requests serves one.
- * The first visit in here may be the rest of one that began earlier. So after one more visit than there
- * are disks, none has any. */
+ * The first visit in here may be the rest of one that began earlier. So if one visit more than
+ * there are disks serves nothing, no disk has a request. */
 struct disk_request *disk_turns_next(struct disk_turns *t, u64 now, struct disk_turn **d) {
     if (!has_room(t, now)) return NULL;
     for (u32 i = 0; t->nr_disks && i <= t->nr_disks; i++) {

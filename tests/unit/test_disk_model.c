@@ -139,7 +139,8 @@ static void test_properties(void **state) {
 
 static struct disk_turns turns;
 
-/* Requests of disk `d` without data in any guest's memory: they begin, and are never transferred. */
+/* Requests of disk `d` without data in any guest's memory: they begin, and nothing is ever
+ * transferred. */
 static void keep_waiting(struct disk_turn *d, struct disk_request *q, u32 nr, u64 *rng) {
     for (u32 i = 0; i < nr; i++) {
         q[i] = (struct disk_request){ .type = VIRTIO_BLK_OUT,
