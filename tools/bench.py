@@ -22,9 +22,10 @@ import progress
 import sentence
 import size
 
-# operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is
-# Linux 6.12 with mitigations off, Xen is 4.17 with a PVH guest, both measured on this very machine
-# model. QEMU gives no next-RIP, for which both decode in software.
+# operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, the most that Takt may
+# take). KVM is that of Linux 6.12 with mitigations off, Xen is 4.17 with a PVH guest. Both were
+# measured on this very machine model. QEMU gives no next-RIP, so both decode the instruction in
+# software.
 OPS = {
     "cpuid": ("CPUID", 2732, 1029, 5437, 805, 350),
     "hypercall_null": ("null hypercall", 3019, 1152, 5505, 729, 350),
@@ -42,15 +43,15 @@ OPS = {
     "store_watch": ("store: write to a sleeper's watch", None, None, None, None, 12000),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
-# Instructions of each frame or request, by tools/iobench.py, at most.
+# The most instructions of each frame or request; tools/iobench.py counts them.
 IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000,
       ("read", "1"): 12000,
       ("read", "32"): 2000}
-# Bytes of an idle VM beyond its RAM: 96 KiB, and 16 pages for its page tables.
+# The most bytes that an idle VM costs beyond its RAM: 96 KiB, and 16 pages for its page tables.
 MEMORY_BUDGET = 96 * 1024 + 16 * 4096
-# Bytes of a network device in the hypervisor, the driver domain and the guest, beyond the buffers
-# for frames that the guest asked for. All of lwIP's heap counts, also the 64 bytes in it for each
-# of the 1,536 buffers that this guest has (98,304 bytes in all).
+# The most bytes that a network device costs in the hypervisor, the driver domain and the guest. The
+# buffers for frames that the guest asked for do not count. All of lwIP's heap counts, also the 64
+# bytes in it for each of the 1,536 buffers that this guest has (98,304 bytes in all).
 NET_BUDGET = 1 << 20
 
 CONFIG = """\
@@ -137,13 +138,13 @@ start = {first}
 
 
 def within(label, got, most, unit="bytes"):
-    """Prints a figure with its limit. Returns whether the figure keeps to it."""
+    """Prints a figure with its limit. Returns whether the figure is within the limit."""
     print(f"{label}: {got} {unit} (at most {most}){'' if got <= most else '   OVER BUDGET'}")
     return got <= most
 
 
 def boot(name, script, until, n=10000, first="no", config=CONFIG):
-    """Runs a script; returns all of the serial output."""
+    """Boots a machine that runs the script. Returns all of its serial output."""
     directory = os.path.join(machine.BUILD, "run", f"bench-{name}")
     os.makedirs(directory, exist_ok=True)
     files = {"bench.cfg": config.format(n=n, first=first), "bench.script": script}
@@ -168,7 +169,8 @@ def figures(text):
 
 
 def print_ops(off, on):
-    """Returns the names of operations over budget or without a figure."""
+    """Prints the table of operations. Returns the names of operations that are over budget or have
+    no figure."""
     print(
         f"{'instructions a round trip':32} {'KVM':>7} {'nRIP':>7} {'Xen':>7} {'nRIP':>7} "
         f"{'at most':>8} {'Takt':>7} {'traced':>7}"
@@ -188,15 +190,16 @@ def print_ops(off, on):
 
 
 def memory_between(text, before, after, ram):
-    """Bytes that a VM created between two answers costs beyond its RAM."""
+    """Returns how many bytes a VM costs beyond its RAM, if it was created between these two
+    answers."""
     return (
         demo.answer(text, before)["free_frames"] - demo.answer(text, after)["free_frames"]
     ) * 4096 - (ram << 20)
 
 
 def measure_io(over):
-    """What I/O costs by stage, and a network device's memory; what there is no figure for goes to
-    `over`."""
+    """Measures what I/O costs by stage, and the memory of a network device. Appends to `over` what
+    has no figure or is over its budget."""
     try:
         for script in iobench.SCRIPTS:
             text = boot("io", script, iobench.END, config=iobench.CONFIG)
@@ -231,7 +234,7 @@ def measure_io(over):
 
 
 def measure_msi(n, over):
-    """What a device's interrupt costs by stage."""
+    """Measures what a device's interrupt costs by stage."""
     try:
         found = msibench.measure(n)
     except (LookupError, OSError) as e:
@@ -244,7 +247,8 @@ def measure_msi(n, over):
 
 
 def decision_costs():
-    """What tools/sched-cost.py counts on the host build, or None; it prints its table on stderr."""
+    """Returns what tools/sched-cost.py counts on the host build, or None if it fails. Its table is
+    printed on stderr."""
     command = [sys.executable, os.path.join(machine.ROOT, "tools", "sched-cost.py"), "-j"]
     done = subprocess.run(command, cwd=machine.ROOT, stdout=subprocess.PIPE, check=False)
     return json.loads(done.stdout) if done.stdout else None
@@ -270,7 +274,7 @@ def main():
              "on": ("@20ms trace start all\n+0ms create bench\n", end, args.n),
              "pair-on": (f"@20ms trace start all\n+0ms {pair}", both, args.n),
              "store-on": (f"@20ms trace start all\n+0ms {store[0]}", store[1])}
-    # Side by side, as time is the count of instructions.
+    # The boots run side by side, because their time is a count of instructions.
     texts = progress.run_all("bench", lambda name: boot(name, *boots[name]), boots, os.cpu_count())
     texts = dict(zip(boots, texts))
     off, on = (
@@ -281,8 +285,8 @@ def main():
     print()
 
     text = boot("first", "@10ms poweroff\n", r"first: id .* runs", first="yes")
-    # the log's clock begins at the hypervisor's entry; a nanosecond is an instruction here, and the
-    # log shows microseconds
+    # The log's clock begins when the hypervisor is entered. A nanosecond is an instruction here,
+    # and the log shows microseconds.
     start = round(float(re.search(r"\[ *([\d.]+)\] first: id .* runs", text)[1]) * 1e9)
     print(
         f"from the hypervisor's entry to the first guest instruction: {start:,} instructions (to "

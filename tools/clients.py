@@ -5,8 +5,8 @@ import re
 import subprocess
 import time
 
-# With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)"; the
-# last three of a report by the server.
+# With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)". Only a
+# report by the server has the last three values.
 INTERVAL = re.compile(
     r"^\[ *\d+\] +([\d.]+)-([\d.]+) sec +(\d+) Bytes +(\d+) bits/sec(?: +([\d.]+) ms +(\d+)/ "
     r"*(\d+) )?",
@@ -15,7 +15,7 @@ INTERVAL = re.compile(
 
 
 class Failed(Exception):
-    """The program has not done what it was asked for; with its output."""
+    """The program did not do what it was asked for. The text has its output."""
 
 
 def run(command, timeout):
@@ -31,7 +31,8 @@ def run(command, timeout):
 
 
 def ping(address, *words, timeout=60):
-    """Requests and answers, and the round-trip times in ms, sorted."""
+    """Sends echo requests. Returns the number of requests and of answers, and the sorted round-trip
+    times in ms."""
     text = run(["ping", "-n", *words, address], timeout)
     counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
     if not counts:
@@ -41,7 +42,7 @@ def ping(address, *words, timeout=60):
 
 
 def until_answered(address, seconds=30):
-    """Asks until the guest is there."""
+    """Sends echo requests until the guest answers."""
     end = time.monotonic() + seconds
     while not ping(address, "-c", "1", "-W", "1")["answers"]:
         if time.monotonic() > end:
@@ -53,8 +54,8 @@ def quantile(times, part):
 
 
 def intervals(text):
-    """What iperf tells of each connection: bytes, seconds, Mb/s; of datagrams that are reported on
-    jitter_ms, lost, sent."""
+    """Returns what iperf says about each connection: bytes, seconds, Mb/s. For datagrams on which
+    the server has reported, also jitter_ms, lost and sent."""
     found = []
     for m in INTERVAL.finditer(text):
         found.append({"seconds": float(m[2]) - float(m[1]), "bytes": int(m[3]),
@@ -65,7 +66,7 @@ def intervals(text):
 
 
 def iperf_tcp(address, *words, timeout=60):
-    """A stream: the time is that until the server has closed it."""
+    """Sends a stream. Its time ends when the server has closed it."""
     text = run(["iperf", "-f", "b", "-c", address, *words], timeout)
     found = intervals(text)
     if not found:
@@ -74,7 +75,7 @@ def iperf_tcp(address, *words, timeout=60):
 
 
 def iperf_udp(address, *words, timeout=60):
-    """A flow of datagrams, as the server has reported on it."""
+    """Sends a flow of datagrams. Returns what the server has reported about it."""
     text = run(["iperf", "-u", "-f", "b", "-c", address, *words], timeout)
     found = intervals(text[max(text.find("Server Report"), 0):])
     if not found or "lost" not in found[-1]:

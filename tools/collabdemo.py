@@ -38,7 +38,7 @@ BASE = os.path.join(machine.ROOT, "boot", "collab-demo.cfg")
 WRITERS = ("one", "two", "three")
 VMS = (*WRITERS, "video")
 PCPUS, SEEDS = 3, 3
-LOSS = 0.02  # of the throughput: more than that no function may cost
+LOSS = 0.02  # No function may cost more than this part of the throughput.
 COLLAB = " collab collab_ms=20"
 # {set-up: (words for the driver domain, words for the guests)}
 SETUPS = {"plain": ("", ""), "dif": (COLLAB + " flush=0 congestion=0 dif=1", " collab"),
@@ -61,7 +61,7 @@ QUANTITIES = {"write_kib_per_s": ("KiB/s", HIGHER), "mean_us": ("us", LOWER),
 
 
 def vm_file(setup, seed):
-    """The VM file of one run."""
+    """Returns the VM file of one run."""
     driver, guest = SETUPS[setup]
     with open(BASE, encoding="ascii") as f:
         text = f.read()
@@ -76,7 +76,8 @@ def vm_file(setup, seed):
 
 
 def read(said):
-    """What one run has printed, as {quantity: number}, and "vms" with what each of them said."""
+    """Returns what one run has printed, as {quantity: number}, and "vms" with what each of them
+    printed."""
     vms = {}
     for m in WROTE.finditer(said):
         vms[m["vm"]] = {k: int(m[k]) for k in ("kib", "took_us", "writing_us")} | {
@@ -87,7 +88,8 @@ def read(said):
     if not vms or not answer or "mean_us" not in video:
         raise LookupError("what the VMs wrote and read")
     written = sum(vm["kib"] for vm in vms.values())
-    # Per VM, and then the sum: one VM that ends late does not count for all of them.
+    # First the figure of each VM is computed, then the sum: otherwise one VM that ends late would
+    # lengthen the time of all of them.
     rate = sum(vm["kib"] * 1e6 / vm["took_us"] for vm in vms.values())
     return {"write_kib_per_s": round(rate, 1),
             "mean_us": round(sum(vm["mean_us"] * vm["kib"] for vm in vms.values()) / written, 1),
@@ -110,7 +112,7 @@ def run(setup, seed, platform):
     with machine.Machine(platform, iso, cpus=PCPUS, directory=directory) as m:
         how, _ = m.wait(timeout=600 if platform == "bochs" else 90)
         said = netdemo.plain(m.serial())
-    os.unlink(iso)  # 10 MB; its parts are in the results by their hashes
+    os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
     try:
         found = read(said)
     except LookupError as what:
@@ -124,7 +126,7 @@ def sums(one, what):
 
 
 def judge(runs, platform):
-    """Sentences about what does not hold."""
+    """Returns a sentence about each thing that does not hold."""
     wrong = []
     rate = {}
     for one in runs:
@@ -150,7 +152,7 @@ def judge(runs, platform):
 
 
 def summary(runs):
-    """{set-up: {quantity: what its runs say of it}}."""
+    """Returns {set-up: {quantity: what its runs say about it}}."""
     by = {}
     for one in runs:
         by.setdefault(one["setup"], []).append(one)

@@ -40,10 +40,10 @@ import sentence
 BASE = os.path.join(machine.ROOT, "boot", "mixed.cfg")
 SIM = os.path.join(machine.BUILD, "sim")
 HV = os.path.join(machine.BUILD, "takt.elf")
-PCPUS = 3  # the client's, the core, the extra one
+PCPUS = 3  # the client's, the shared core, the extra core
 SEEDS = 10
-# Of a pCPU, beside serving: more than its share, so that it sleeps only where it gets more than
-# that.
+# The demand in per cent of a pCPU, beside serving. It is more than the VM's share, so that the VM
+# sleeps only where it gets more than that.
 PERCENT = 40
 SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
 # In 4 s each of the four VMs has some 33 slices of 30 ms. So the halves of one run differ by more
@@ -51,18 +51,19 @@ SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
 # runs tells whether it has settled. Fewer than ENOUGH runs are measured for LONGER seconds each.
 ENOUGH, LONGER = 5, 16
 
-# Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the
-# simulation needed, and again after twice that, up to LONGEST_IMAGE, while its own figures say that
-# it has not settled: its VMs take some of the time to boot, and the I/O monitor sees them later.
+# Warm-ups in s. In the simulation, warm-ups up to LONGEST are tried. An image is measured after the
+# warm-up that the simulation needed. If its own figures say that it has not settled by then, the
+# warm-up is doubled, up to LONGEST_IMAGE. An image may need longer because its VMs take some of the
+# time to boot, and the I/O monitor sees them later.
 SHORTEST, LONGEST, LONGEST_IMAGE = 2, 64, 16
-# Differences that nobody minds: points of a pCPU, ms, switches a second.
+# Differences that are too small to matter: in points of a pCPU, ms, switches a second.
 FLOORS = {"latency ms": 0.02, "switches/s": 5,
           "mixed %": 0.5, "hog-1 %": 0.5, "hog-2 %": 0.5, "hog-3 %": 0.5}
 
 CORE, SERVER, OTHERS = "pool core", "vm mixed", ("vm hog-1", "vm hog-2", "vm hog-3")
-# 300 events a second are I/O-intensive. For the monitor those that come while one is pending are
-# one event: a server with a quarter of the core gets some 100 a second. With a threshold of 100 its
-# label flipped for ever.
+# A VM with 300 events a second is I/O-intensive. The monitor counts events that come while one is
+# pending as one event, so a server with a quarter of the core gets some 100 a second. With a
+# threshold of 100 its label would change for ever.
 IO = {CORE: {"io_threshold": "50"}}
 LENDERS = {vm: {"share_pct": "50"} for vm in OTHERS}
 MICRO = {SERVER: {"micro_us": "5000"}}
@@ -75,7 +76,7 @@ def preset(name):
 
 
 def both(*settings):
-    """Settings put together."""
+    """Returns these settings merged into one."""
     result = {}
     for s in settings:
         for section, keys in s.items():
@@ -83,8 +84,8 @@ def both(*settings):
     return result
 
 
-# In the order of the table. {section: {key: value}}: a value that the base file has is replaced, a
-# section that it has not is added.
+# In the order of the table. {section: {key: value}}: a value that the base file has is replaced,
+# and a section that it does not have is added.
 POLICIES = {
     "faithful-3.4": preset("faithful-3.4"),
     "faithful-4.0": preset("faithful-4.0"),
@@ -106,9 +107,9 @@ POLICIES = {
     "vturbo+vslicer": both(TURBO, preset("vslicer"), MICRO),
 }
 
-# What each policy is measured against: the Xen that its paper was written for, with the second core
-# as a regular one where the policy has a second core; and the rules that our own version is built
-# on.
+# What each policy is measured against. This is the Xen that its paper was written for; where the
+# policy has a second core, that Xen has the second core as a regular one. Our own version is
+# measured against the rules that it is built on.
 BASELINES = {
     "vslicer": ("faithful-3.4", "hardened"),
     "vslicer-prototype": ("faithful-3.4",),
@@ -123,21 +124,21 @@ BASELINES = {
 
 
 def seconds_of(platform, seeds):
-    """How long to measure, unless somebody says otherwise."""
+    """Returns how many seconds to measure, if the command line does not say."""
     if platform != "sim" and seeds < ENOUGH:
         return LONGER
     return SECONDS[platform]
 
 
 def settings_of(policy):
-    """What is laid over the base file. A name that is none of ours is a scheduler that runs the
-    core."""
+    """Returns the settings that are added to the base file. A name that is none of ours is a
+    scheduler that runs the core."""
     return POLICIES.get(policy, {CORE: {"sched": policy}})
 
 
 def lay_over(base, settings):
-    """The text of a VM file with other values: what a section already has is replaced, what it has
-    not follows its heading."""
+    """Returns the text of a VM file with other values. A value that a section already has is
+    replaced; a value that it does not have is put behind its heading."""
     lines, section, left = [], None, {s: dict(keys) for s, keys in settings.items()}
     for line in base.splitlines():
         heading = re.match(r"\s*\[(.*?)\]", line)
@@ -155,9 +156,9 @@ def lay_over(base, settings):
 
 
 def with_seed(text, seed, work, warm_up, seconds):
-    """The seed of the events and of the hypervisor; what the guests are to do, and when to measure.
-    The first event comes at the same time whatever the warm-up is, so that a longer one is the same
-    run, measured later."""
+    """Sets the seed of the events and of the hypervisor, what the guests have to do, and when to
+    measure. The first event comes at the same time whatever the warm-up is. So a run with a longer
+    warm-up is the same run, measured later."""
     text = re.sub(r"(?m)^seed\s*=.*", f"seed = {seed}", text)
     times = {"start_ms": 0.5, "from_ms": warm_up, "to_ms": warm_up + seconds}
     guests = f"seed={seed} {work} " + " ".join(f"{k}={int(1000 * s)}" for k, s in times.items())
@@ -167,7 +168,7 @@ def with_seed(text, seed, work, warm_up, seconds):
 # ---- one run ----
 
 class Refused(Exception):
-    """The build does not know a setting; the text says which."""
+    """The build does not know a setting. The text says which one."""
 
 
 def simulate(path, *options, tool=()):
@@ -180,7 +181,8 @@ def simulate(path, *options, tool=()):
 
 
 def part(vcpus, event_us, events):
-    """A measurement, or a half of one, as it is written down. vCPUs are put together by VM."""
+    """Returns a measurement, or a half of one, as it is written to the results. The vCPUs of a VM
+    are summed up."""
     vms = {}
     for v in vcpus:
         vm = vms.setdefault(v["vm"], {"vm": v["vm"], "cpu_pct": 0, "switches_per_s": 0})
@@ -218,8 +220,8 @@ TAGS = ("begin", "first", "second")
 
 
 def script(path, args, warm_up):
-    """What the image's shell is to do: tell all settings, then the monitor's labels, and measure
-    both halves. Returns the names of pools and VMs, too."""
+    """Writes what the image's shell has to do: print all settings, then the monitor's labels, and
+    measure both halves. Also returns the names of the pools and the VMs."""
     with open(path, encoding="ascii") as f:
         text = f.read()
     pools = ["Pool-0", *re.findall(r"(?m)^\s*\[pool\s+(\S+)\]", text)]
@@ -227,14 +229,14 @@ def script(path, args, warm_up):
     half = args.seconds / 2
     lines = [f"+0ms param -j=pool-{p} -p {p}" for p in pools]
     lines += [f"+0ms param -j=vm-{vm} -d {vm}" for vm in vms]
-    lines[0] = lines[0].replace("+0ms", f"@{warm_up * 500:.0f}ms")  # by then all VMs are there
+    lines[0] = lines[0].replace("+0ms", f"@{warm_up * 500:.0f}ms")  # By then all VMs are there.
     lines += [f"@{warm_up * 1000:.0f}ms vcpu-list -j={TAGS[0]}"]
     lines += [f"+0ms top -j={tag} -d {half:g}" for tag in TAGS[1:]]
     return pools, vms, "\n".join(lines) + "\n"
 
 
 def boot(path, args, warm_up):
-    """What the image has printed when it has measured."""
+    """Boots the image. Returns what it has printed once it has measured."""
     directory = os.path.dirname(path)
     commands, iso = os.path.join(directory, "compare.script"), os.path.join(
         directory, "compare.iso"
@@ -249,18 +251,19 @@ def boot(path, args, warm_up):
     with machine.Machine(args.platform, iso, cpus=PCPUS, directory=directory) as m:
         how, _ = m.wait(f"\x1e\\{{.*\"id\": *\"{TAGS[2]}\".*\n", wall)
         if how == "matched":
-            m.seen = 0  # the guest may have reported before
+            m.seen = 0  # The guest may have reported before.
             how, _ = m.wait(r"mixed: whole: .* max \d+\s", wall)
         said = m.serial()
-    os.unlink(iso)  # 10 MB, and its parts are in the results by their hashes
+    os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
     if how != "matched":
         raise sentence.Problem(f"{path}: nothing was measured ({how}); see {directory}")
     return pools, vms, said
 
 
 def relabelled(before, after):
-    """The VMs whose label of the I/O monitor is not the same in both, which are rows of `vcpu-list`
-    or `top`. Their class may say more than the label, and then something else for each vCPU."""
+    """Returns the VMs whose label of the I/O monitor differs between `before` and `after`, which
+    are rows of `vcpu-list` or `top`. A VM's class may say more than the label, and may differ
+    between its vCPUs."""
     old, new = (
         {v["vm"] for v in rows if "io" in v["class"].split("+")} for rows in (before, after)
     )
@@ -289,7 +292,7 @@ def in_image(path, args, warm_up):
 
 
 def place(policy, seed, args, warm_up):
-    """The VM file of a run, in a directory of its own: runs go on side by side."""
+    """Writes the VM file of a run into a directory of its own, because runs go on side by side."""
     run_of = f"seed-{seed}-after-{warm_up:g}s"
     return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", policy, run_of,
                         "compare.cfg")
@@ -307,7 +310,8 @@ def write_file(policy, seed, args, warm_up):
 
 
 def run(policy, seed, args, warm_up):
-    """What is written down of one run, and every parameter that was in effect."""
+    """Makes one run. Returns what the results have of it, and every parameter that was in
+    effect."""
     path = write_file(policy, seed, args, warm_up)
     if args.platform == "sim":
         found, knobs = in_simulation(path, args, warm_up)
@@ -321,8 +325,8 @@ SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched
 
 
 def cost(policy, args, warm_up):
-    """Instructions of the scheduler for each decision after the warm-up, in the simulation,
-    whatever the platform; None without valgrind."""
+    """Returns how many instructions the scheduler takes for each decision after the warm-up, or
+    None without valgrind. This is always counted in the simulation, whatever the platform is."""
     path = write_file(policy, 1, args, warm_up)
     tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
             "--collect-atstart=no",
@@ -338,7 +342,7 @@ def cost(policy, args, warm_up):
 # ---- warm-up ----
 
 def quantities(measured):
-    """What has to be the same before a system counts as settled."""
+    """Returns the quantities that have to stay the same before a system counts as settled."""
     result = {"latency ms": measured["latency_us"]["mean"] / 1e3,
               "switches/s": measured["switches_per_s"]}
     return result | {
@@ -347,8 +351,8 @@ def quantities(measured):
 
 
 def look(one):
-    """A run as the rule for the warm-up wants it. A label is when it changed, if in the
-    measurement."""
+    """Returns a run as the rule for the warm-up needs it. For each label it has the time at which
+    the label changed, if that was during the measurement."""
     vms = [vm["vm"] for vm in one["vms"]]
     labels = [dict.fromkeys(vms), {vm: one["labels_changed_s"].get(vm) for vm in vms}]
     credit = [half.get("credit_ms") for half in one["halves"]]
@@ -357,23 +361,23 @@ def look(one):
 
 
 class Measured:
-    """A policy on one platform: all runs at the warm-up that counts, in the order of their
+    """A policy on one platform: all of its runs at the warm-up that counts, in the order of their
     seeds."""
 
     def __init__(self, policy, found, warm_up, why=None, tried=()):
         self.policy = policy
         self.runs, self.knobs = [one for one, _ in found], found[0][1]
-        self.warm_up = warm_up    # s
+        self.warm_up = warm_up    # in s
         self.why = why            # why it is not known to have settled, or None
-        self.tried = list(tried)  # (warm-up, why that was too short)
-        self.instructions = None  # a decision
+        self.tried = list(tried)  # (warm-up, why it was too short)
+        self.instructions = None  # for one decision
 
     def by_seed(self, value):
         return {one["seed"]: value(one) for one in self.runs}
 
 
 def measure_in_simulation(policy, args):
-    """Finds out how long the policy has to be warmed up, unless that is given."""
+    """Finds out how long a warm-up the policy needs, unless the command line gives one."""
     known = {}
 
     def observe(warm_up):
@@ -388,9 +392,10 @@ def measure_in_simulation(policy, args):
 
 
 def measure_in_images(policies, warm_ups, never, args, label):
-    """Runs each policy with each seed, after the warm-up that is given for the policy. One that has
-    not settled by then is run once more after twice that time. `never` is {policy: why it does not
-    settle in the simulation}: that holds here, too."""
+    """Runs each policy with each seed, after the warm-up that is given for the policy. A policy
+    that has not settled by then is run again after twice that time, up to LONGEST_IMAGE. `never` is
+    {policy: why it does not settle in the simulation}; such a policy counts as not settled here,
+    too."""
     done, again, tried = {}, list(policies), {policy: [] for policy in policies}
     # QEMU's clock is the host's, so nothing may run beside it.
     workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
@@ -417,10 +422,10 @@ def measure_in_images(policies, warm_ups, never, args, label):
     return done
 
 
-# ---- what came of it ----
+# ---- results ----
 
 def summarise(measured):
-    """A policy's runs as one row of the table."""
+    """Returns a policy's runs as one row of the table."""
     runs = measured.runs
     names = [vm["vm"] for vm in runs[0]["vms"]]
     shares = {
@@ -443,7 +448,8 @@ def share_of_server(one):
 
 
 def differences(measured):
-    """Of each policy to what it is measured against, by runs of the same seed."""
+    """Returns the differences between each policy and what it is measured against, by runs of the
+    same seed."""
     rows = []
     for policy, found in measured.items():
         for baseline in BASELINES.get(policy, ()):
@@ -460,7 +466,8 @@ def differences(measured):
 
 
 def columns(lines):
-    """Lines of cells, aligned: the first column to the left, the others to the right."""
+    """Returns lines of cells with aligned columns: the first column to the left, the others to the
+    right."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return ["  ".join(c.rjust(w) if i
                       else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
@@ -468,7 +475,7 @@ def columns(lines):
 
 
 def table(summaries, missing):
-    """Lines of text."""
+    """Returns the table as lines of text."""
     text = experiment.text
     vms = [name for name in summaries[0]["cpu_pct"] if name != "client"] if summaries else []
     lines = [["policy", "W s", *(f"{vm} %" for vm in vms), "latency ms", "p99", "max", "switches/s",
@@ -504,7 +511,8 @@ CAPTION = (
 
 
 def centre(e):
-    """Where the bar of an estimate ends: of several groups or values, their mean."""
+    """Returns where the bar of an estimate ends. For several groups or values this is their
+    mean."""
     values = [e["value"]] if "value" in e else e.get("values", [])
     for g in e.get("groups", ()):
         values += [g["mean"]] * g["n"]
@@ -512,8 +520,8 @@ def centre(e):
 
 
 def draw(summaries, measured, platform, path):
-    """Shares as bars, latencies as points: what each policy gives the mixed VM, and what others
-    pay."""
+    """Draws shares as bars and latencies as points: what each policy gives to the mixed VM, and
+    what it costs the others."""
     try:
         import matplotlib
     except ImportError:
@@ -564,13 +572,15 @@ def draw(summaries, measured, platform, path):
     plt.close(fig)
 
 
-# ---- all of it ----
+# ---- the whole program ----
 
 def check(policies, args):
-    """Policies that can be run, and {policy: why not} of those that this build does not know.
+    """Returns the policies that can be run, and {policy: why it cannot} for those that this build
+    does not know.
 
-    A name that is none of ours has to be known to all that will run: else this is the end, before
-    anything was booted."""
+    Every program that will run has to know a name that is none of ours. If one does not, the tool
+    ends here, before anything is booted.
+    """
     known, missing = [], {}
     for policy in policies:
         path = write_file(policy, 1, args, SHORTEST)
@@ -590,8 +600,8 @@ def check(policies, args):
 
 
 def check_image(path, policy, args):
-    """Raises if the image does not know the policy. The program cfgdump beside it knows what it
-    knows."""
+    """Raises an exception if the image does not know the policy. The program cfgdump that was built
+    with the image knows the same policies, so it is asked."""
     cfgdump = os.path.join(os.path.dirname(args.hv), "cfgdump")
     guests = os.path.join(machine.BUILD, "guests")
     done = subprocess.run([cfgdump, "-p", str(PCPUS), "-i", guests, path], capture_output=True,
@@ -610,7 +620,7 @@ def check_image(path, policy, args):
 
 
 def measure(args, known):
-    """{policy: Measured}. Where an image runs, the simulation finds the warm-up first."""
+    """Returns {policy: Measured}. If an image runs, the simulation finds the warm-up first."""
     virtual = argparse.Namespace(**vars(args) | {"platform": "sim", "seconds": SECONDS["sim"]})
     in_sim = virtual if args.platform != "sim" else args
     if args.platform == "sim" or not args.warm_up:
@@ -665,7 +675,7 @@ def compare(args, known, missing):
 
 
 def write(args, measured, result):
-    """The results file, and the picture."""
+    """Writes the results file and the picture."""
     path = os.path.join(machine.BUILD, "results", f"compare-{args.platform}")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     inputs = [BASE, SIM]
@@ -716,7 +726,7 @@ def main():
                                   seed_list=list(range(1, given.seeds + 1)),
                                   hv=os.path.abspath(given.hv))
         plans.append((args, *check(given.policy or list(POLICIES), args)))
-    # Whatever is refused has been refused by now, for all platforms.
+    # Whatever can be refused has been refused by now, for all platforms.
     return max([compare(*plan) for plan in plans])
 
 

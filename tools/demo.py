@@ -19,16 +19,16 @@ import machine
 import sentence
 
 WARM_UP, SECONDS = 2, 8
-TOLERANCE = {"bochs": 1.0}  # points of one pCPU; elsewhere the clock is the host's
+TOLERANCE = {"bochs": 1.0}  # in points of one pCPU; on other platforms the clock is the host's
 OTHER_TOLERANCE = 2.0
-# measured again if the host took more than this part of a virtual CPU's time
+# If the host took more than this part of a virtual CPU's time, the measurement is repeated.
 ATTEMPTS, DISTURBED = 3, 0.02
 WALL = {"bochs": 600, "qemu": 90, "kvm": 60, "icount": 300}
 
 
 def check_fault(vms, fault):
-    """The fault is a parameter of the scheduler, which the image's own code checks. The VM file
-    itself has been found right."""
+    """Checks `fault`, a parameter of the scheduler, by the image's own code. The VM file itself has
+    been checked before."""
     cfgdump = os.path.join(machine.BUILD, "cfgdump")
     done = subprocess.run([cfgdump, vms, f"sched_fault={fault}"], capture_output=True, text=True,
                           check=False)
@@ -53,8 +53,8 @@ def build_iso(args, directory):
 
 
 def answer(text, tag):
-    """The result of the shell command that was given as -j=TAG; None if it is not there. RS opens
-    an envelope (RFC 7464)."""
+    """Returns the result of the shell command that was given as -j=TAG, or None if it is not there.
+    The character RS opens an envelope (RFC 7464)."""
     for m in re.finditer("\x1e(\\{.*?\\})\n", text):
         try:
             envelope = json.loads(m[1])
@@ -68,8 +68,8 @@ def answer(text, tag):
 
 
 def report(platform, measured, entitled):
-    """The result as it is written down; complains about vCPUs that one side has and the other has
-    not."""
+    """Returns the result as it is written to the file. Complains about vCPUs that were measured but
+    are entitled to nothing, and the other way round."""
     rows = []
     for v in measured["vcpus"]:
         rows.append({
@@ -84,7 +84,7 @@ def report(platform, measured, entitled):
 
 
 def totals(rows, vms):
-    """A row for each of these VMs, of all its vCPUs."""
+    """Returns one row for each of these VMs, summed over all its vCPUs."""
     return [
         {
             "vm": vm,
@@ -96,8 +96,8 @@ def totals(rows, vms):
 
 
 def print_table(result, tolerance, turbo=()):
-    """Returns how many did not get what they are entitled to: vCPUs, or VMs where they have a turbo
-    vCPU."""
+    """Prints the table. Returns how many vCPUs did not get what they are entitled to. A VM with a
+    turbo vCPU counts as a whole."""
     print(
         f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} "
         "s of warm-up."
@@ -129,8 +129,8 @@ def print_table(result, tolerance, turbo=()):
 
 
 def measure(args, platform, iso, directory):
-    """Boots and returns what the image measured, and how much of a virtual CPU's time the host took
-    for others."""
+    """Boots. Returns what the image measured, and which part of a virtual CPU's time the host took
+    for other programs."""
     with machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory,
                          directory=directory) as m:
         how, _ = m.wait("\x1e\\{.*\"id\": *\"demo\".*\n", WALL[platform])
@@ -144,14 +144,14 @@ def measure(args, platform, iso, directory):
 
 
 def install_bochs():
-    """Returns whether Bochs is there, or could be installed; says what is installed."""
+    """Returns whether Bochs is there or could be installed. Tells the person what is installed."""
     deps = os.path.join(machine.ROOT, "tools", "deps.sh")
     return subprocess.run([deps, "bochs"], cwd=machine.ROOT, check=False).returncode == 0
 
 
 def choose(wanted, cpus):
-    """The platform to measure on. On a busy host that is Bochs, unless the person named another
-    one."""
+    """Returns the platform to measure on. On a busy host this is Bochs, unless the person named
+    another one."""
     platform = machine.choose(wanted)
     if platform == "bochs":
         return platform

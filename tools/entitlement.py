@@ -28,22 +28,25 @@ import sentence
 DEFAULT_WEIGHT = 256
 DEFAULT_DEMAND = 1000
 
-# limit: Fraction of one pCPU, demand and cap in one; cpus: frozenset of pCPU numbers; weight:
-# Fraction
+# limit: a Fraction of one pCPU, the least of demand and cap; cpus: a frozenset of pCPU numbers;
+# weight: a Fraction.
 Vcpu = namedtuple("Vcpu", "vm vcpu weight limit cpus")
 
 
 def max_flow(want, cpus_of):
-    """Flow from vCPUs (`want[i]` each, to any pCPU of `cpus_of[i]`) into pCPUs of capacity 1.
+    """Computes a flow from vCPUs (`want[i]` each, to any pCPU of `cpus_of[i]`) into pCPUs of
+    capacity 1.
 
-    Returns (flow, reach): flow[i][cpu], and the set of vCPUs of the tight side, empty if all wants
-    are met. With small numbers of nodes, breadth-first augmenting paths do.
+    Returns (flow, reach): flow[i][cpu], and the set of vCPUs of the tight side, which is empty if
+    all wants are met. The search is breadth-first for augmenting paths, because there are few
+    nodes.
     """
     flow = [dict.fromkeys(cpus, Fraction(0)) for cpus in cpus_of]
     load = dict.fromkeys(set().union(*cpus_of) if cpus_of else (), Fraction(0))
     while True:
         given = [sum(f.values(), Fraction(0)) for f in flow]
-        # nodes: ("v", i) and ("c", cpu); search from vCPUs that lack something to a pCPU with room
+        # The nodes are ("v", i) and ("c", cpu). The search goes from vCPUs that lack something to a
+        # pCPU that has room.
         parent = {("v", i): None for i in range(len(want)) if given[i] < want[i]}
         queue, end = list(parent), None
         while queue and end is None:
@@ -64,7 +67,7 @@ def max_flow(want, cpus_of):
         path = [end]
         while parent[path[-1]] is not None:
             path.append(parent[path[-1]])
-        path.reverse()  # v, c, v, c ... c
+        path.reverse()  # The path is now v, c, v, c ... c.
         room = min(want[path[0][1]] - given[path[0][1]], 1 - load[end[1]])
         for (_, c), (_, i) in zip(path[1::2], path[2::2]):
             room = min(room, flow[i][c])
@@ -76,8 +79,8 @@ def max_flow(want, cpus_of):
 
 
 def max_min(vcpus):
-    """The share of each vCPU, as a list of Fractions of one pCPU."""
-    share = [None] * len(vcpus)  # settled ones
+    """Returns the share of each vCPU, as a list of Fractions of one pCPU."""
+    share = [None] * len(vcpus)  # of the vCPUs that are settled
     cpus_of = [v.cpus for v in vcpus]
     for i, v in enumerate(vcpus):
         if not v.cpus:
@@ -90,9 +93,9 @@ def max_min(vcpus):
     while None in share:
         free = [i for i in range(len(vcpus)) if share[i] is None]
         level = max(vcpus[i].limit / vcpus[i].weight for i in free)
-        # Lower the level until the flow fits: a set of vCPUs that lacks something fills all pCPUs
-        # it may use; at the level sought it just fills them. Each round finds a tighter set, so
-        # this ends.
+        # Lower the level until the flow fits. A set of vCPUs that lacks something fills all pCPUs
+        # that it may use; at the level that we look for, it only just fills them. Each round finds
+        # a tighter set, so the loop ends.
         while True:
             want = wants(level)
             _, lacking = max_flow(want, cpus_of)
@@ -100,8 +103,8 @@ def max_min(vcpus):
                 break
             room = Fraction(len(set().union(*(cpus_of[i] for i in lacking))))
             level = level_that_fills(room, [(vcpus[i], share[i]) for i in lacking], level)
-        # Settle those at their own limit, and those that cannot rise however little, being in a
-        # full set.
+        # Settle the vCPUs that are at their own limit, and those that cannot get even a little more
+        # because they are in a full set.
         flow, _ = max_flow(want, cpus_of)
         stuck = full_set(flow, cpus_of)
         settled = [i for i in free if want[i] == vcpus[i].limit or i in stuck]
@@ -112,7 +115,7 @@ def max_min(vcpus):
 
 
 def level_that_fills(room, members, below):
-    """The highest level under `below` at which the members together want exactly `room`."""
+    """Returns the highest level under `below` at which the members together want exactly `room`."""
     marks = sorted(
         {v.limit / v.weight for v, s in members if s is None and v.limit / v.weight < below},
         reverse=True,
@@ -128,12 +131,13 @@ def level_that_fills(room, members, below):
 
 
 def full_set(flow, cpus_of):
-    """vCPUs that cannot get more without somebody's loss: no path from them to a pCPU with room."""
+    """Returns the vCPUs that cannot get more unless another one gets less: no path leads from them
+    to a pCPU that has room."""
     load = {}
     for f in flow:
         for c, x in f.items():
             load[c] = load.get(c, Fraction(0)) + x
-    good = {c for c, x in load.items() if x < 1}  # pCPUs from which room can be reached
+    good = {c for c, x in load.items() if x < 1}  # pCPUs from which a path leads to room
     grew = True
     while grew:
         grew = False
@@ -146,7 +150,7 @@ def full_set(flow, cpus_of):
 
 
 def vcpus_of_config(config, nr_cpus):
-    """The vCPUs of a configuration as tools/cfgdump prints it."""
+    """Returns the vCPUs of a configuration as tools/cfgdump prints it."""
     every = frozenset(range(nr_cpus))
     pools = {p["name"]: frozenset(p["cpus"]) & every for p in config.get("pools", ())}
     turbo = {p["turbo_of"]: p["name"] for p in config.get("pools", ()) if p.get("turbo_of")}
@@ -182,13 +186,13 @@ def vcpus_of_config(config, nr_cpus):
 
 
 def entitlement(config, nr_cpus):
-    """{(vm, vcpu): percent of one pCPU}"""
+    """Returns {(vm, vcpu): per cent of one pCPU}."""
     vcpus = vcpus_of_config(config, nr_cpus)
     return {(v.vm, v.vcpu): float(s * 100) for v, s in zip(vcpus, max_min(vcpus))}
 
 
 def turbo_vms(config):
-    """Names of VMs of which only the sum over their vCPUs says something."""
+    """Returns the names of the VMs for which only the sum over their vCPUs can be compared."""
     return {vm["name"] for vm in config["vms"] if vm.get("turbo")}
 
 
@@ -196,7 +200,7 @@ def load_config(path, cfgdump=None):
     cfgdump = cfgdump or os.path.join(os.path.dirname(__file__), "..", "build", "cfgdump")
     done = subprocess.run([cfgdump, path], stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        sys.exit(done.returncode)  # cfgdump has said on stderr what is wrong
+        sys.exit(done.returncode)  # cfgdump has said on stderr what is wrong.
     return json.loads(done.stdout)
 
 

@@ -40,7 +40,7 @@ def percentile(values, permille):
 
 
 def taken(trace):
-    """{(vCPU, port): [us from notification to handling]}"""
+    """Returns {(vCPU, port): [us from notification to handling]}."""
     found = {}
     for r in trace.records:
         if r.event == ts.EVTCHN_TAKE:
@@ -49,7 +49,7 @@ def taken(trace):
 
 
 def measure(trace, bytes_per_event=0):
-    """One dictionary for each receiving (vCPU, port), in order; times in us."""
+    """Returns one dictionary for each receiving (vCPU, port), in order. Times are in us."""
     rows = []
     for (who, port), times in sorted(taken(trace).items()):
         times.sort()
@@ -64,7 +64,7 @@ def measure(trace, bytes_per_event=0):
 
 
 def moved(log, driver_domain):
-    """{VM: (bytes sent, bytes received)} by the last report of each network device."""
+    """Returns {VM: (bytes sent, bytes received)}, by the last report of each network device."""
     found = {}
     for m in REPORT.finditer(log):
         if m["by"] == driver_domain:
@@ -74,14 +74,15 @@ def moved(log, driver_domain):
 
 
 def directions(trace, log, driver_domain="iodom"):
-    """One dictionary for events to the driver domain, and one for those from it to each VM."""
+    """Returns one dictionary for the events to the driver domain, and one for the events from it to
+    each VM."""
     def row(direction, to, times, size):
         return {"direction": direction, "to": to, "events": len(times),
                 "waited_us": round(sum(times), 3),
                 "mb": round(size / MB, 3),
                 "us_per_mb": round(sum(times) * MB / size, 3) if size else None}
 
-    # A VM that has gone before the trace was sent has no name there.
+    # A VM that had gone before the trace was sent has no name in the trace.
     names = {int(m["id"]): m["vm"] for m in CREATED.finditer(log)}
     names.update((number, name) for number, (name, _) in trace.vms.items())
     times = {}

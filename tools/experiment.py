@@ -30,7 +30,7 @@ FIRMWARE = {"bochs": ["/usr/share/bochs/BIOS-bochs-latest", "/usr/share/vgabios/
 
 
 def said(*command):
-    """What a program prints, or "" if it is not there or fails."""
+    """Returns what a program prints, or "" if there is no such program or it fails."""
     try:
         done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True,
                               errors="replace", stdin=subprocess.DEVNULL, check=False)
@@ -40,7 +40,8 @@ def said(*command):
 
 
 def commit():
-    """The commit of this tree, and whether its files are those of the commit (None: unknown)."""
+    """Returns the commit of this tree, and whether the tree's files are those of the commit (None:
+    unknown)."""
     name = said("git", "rev-parse", "HEAD")
     if not name:
         return {"commit": "unknown", "clean": None}
@@ -48,9 +49,9 @@ def commit():
 
 
 def image_commit(path):
-    """The commit that an image was built from, as it says itself (hv/lib/version.h): the first
-    digits, with a "+" if files had been changed. None for a program that says nothing of the
-    kind."""
+    """Returns the commit that an image was built from, as the image itself says (hv/lib/version.h):
+    its first digits, with a "+" if files had been changed. Returns None for a program that does not
+    say its commit."""
     symbol = re.search(r"(?m)^ *\d+: ([0-9a-f]+) +(\d+) OBJECT .* (\d+) version_commit$",
                        said("readelf", "-W", "--syms", path))
     if not symbol:
@@ -63,9 +64,9 @@ def image_commit(path):
 
 
 def warn_of_another_image(tree, image):
-    """Says so if an image (its image_commit()) is not of the commit of this tree, as after a pull
-    without a make. One that was built from changed files is of this tree only while it has
-    changes."""
+    """Warns if an image (its image_commit()) was not built from the commit of this tree, as happens
+    after a pull without a make. An image that was built from changed files belongs to this tree
+    only as long as the tree has changes."""
     if image is None or image == tree["commit"]:
         return
     built_of_changes = image.endswith("+")
@@ -77,8 +78,8 @@ def warn_of_another_image(tree, image):
 
 
 def compiler(path):
-    """The compilers that made an ELF file, as the file itself says; None if it does not. The image
-    says nothing of it, but the objects that it was linked from do."""
+    """Returns the compilers that made an ELF file, as the file itself says, or None if it does not.
+    The image does not name its compilers, but the objects that it was linked from do."""
     objects = os.path.join(os.path.dirname(path), "image", "hv", "main.o")
     if os.path.basename(path) == "takt.elf" and os.path.exists(objects):
         path = objects
@@ -87,7 +88,7 @@ def compiler(path):
 
 
 def emulator(platform):
-    """Name and version of what the machine is made of."""
+    """Returns the name and the version of the program that the machine runs on."""
     if platform == "sim":
         return "build/sim, of this tree"
     if platform == "bochs":
@@ -98,7 +99,7 @@ def emulator(platform):
 
 
 def lwip():
-    """The version of lwIP that guests were built with; None if there is none."""
+    """Returns the version of lwIP that guests were built with, or None if there is none."""
     path = os.path.join(machine.BUILD, "lwip", "VERSION")
     if not os.path.exists(path):
         return None
@@ -107,7 +108,7 @@ def lwip():
 
 
 def inside(path):
-    """The path as it is within this tree; others as they are."""
+    """Returns the path relative to this tree. A path outside the tree is returned as it is."""
     relative = os.path.relpath(path, machine.ROOT)
     return path if relative.startswith("..") else relative
 
@@ -118,8 +119,8 @@ def digest(path):
 
 
 def files_of(vm_file, hv=None):
-    """What an image of this VM file is made of: the file, the hypervisor, and the guests it
-    names."""
+    """Returns the files that an image of this VM file is made of: the VM file, the hypervisor, and
+    the guests that the VM file names."""
     with open(vm_file, encoding="utf-8") as f:
         names = re.findall(r"(?m)^\s*image\s*=\s*([^\s#]+)", f.read())
     guests = [os.path.join(machine.BUILD, "guests", name + ".elf") for name in sorted(set(names))]
@@ -128,12 +129,11 @@ def files_of(vm_file, hv=None):
 
 
 def provenance(platform, program, inputs=(), **facts):
-    """What a results file has to begin with.
+    """Returns the facts with which a results file has to begin.
 
-    program   the ELF file that was measured (build/sim or build/takt.elf): it names its compiler
-    inputs    paths of files, of which the SHA-256 is written down; the program is always among
-    them,
-              and so is the emulator's firmware where it is a package of its own
+    program   the ELF file that was measured (build/sim or build/takt.elf); it names its compiler
+    inputs    paths of files of which the SHA-256 is written down. The program is always among them,
+              and so is the emulator's firmware if it is a package of its own
     facts     whatever else the result depends on: seeds, warm_up_s, seconds, knobs (all that are in
               effect, not only those that were changed), trace (its hash)
     """
@@ -153,23 +153,24 @@ def provenance(platform, program, inputs=(), **facts):
 
 # ---- statistics ----
 
-# Student's t, 0.975, by degrees of freedom. Beyond 30 the last value would be too wide by at most 4
-# %.
+# Student's t for 0.975, by degrees of freedom. Beyond 30 degrees the last value makes an interval
+# too wide by at most 4 %.
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042)
 
-# Of n values from one normal distribution, one sample in a thousand can be cut into two groups so
-# well that the groups keep no more than this part of its variance (measured, 20,000 samples each).
-# Four values or fewer can nearly always be cut so.
+# Take n values from one normal distribution and cut them into two groups. For one sample in a
+# thousand there is a cut so good that the groups keep no more than this part of the variance
+# (measured with 20,000 samples each). Four values or fewer can nearly always be cut as well as
+# that.
 TWO_GROUPS = {5: 0.002, 6: 0.008, 8: 0.031, 10: 0.054, 15: 0.092, 20: 0.137, 30: 0.174}
 APART = 0.01    # of the mean: groups that are closer are the same to any reader
-SCATTER = 0.5   # of the mean: a half-width beyond that says hardly more than the order of magnitude
+SCATTER = 0.5   # of the mean: a wider half-width says hardly more than the order of magnitude
 DIGITS = 3
 
 
 def half_width(samples):
-    """Half of the 95 % confidence interval of the mean, by Student's t."""
+    """Returns half of the width of the 95 % confidence interval of the mean, by Student's t."""
     n = len(samples)
     t = T975[min(n - 2, len(T975) - 1)]
     return t * statistics.stdev(samples) / n ** 0.5
@@ -181,11 +182,12 @@ def squares(samples):
 
 
 def two_groups(samples, floor=0.0):
-    """The sample as two groups if it is made of two, else None. Groups that are no further apart
-    than `floor`, or than APART of the mean, are one.
+    """Returns the sample as two groups if it consists of two, else None. Groups that are no further
+    apart than `floor`, or than APART of the mean, count as one.
 
-    It is cut where the groups then vary least (the sum of squares within them, as Otsu's threshold
-    does for pictures). They are two if one normal distribution would hardly ever look like that.
+    The sample is cut where the groups vary least (by the sum of squares within them, as in Otsu's
+    threshold for pictures). It consists of two groups if a sample of one normal distribution would
+    hardly ever look like that.
     """
     ordered, n = sorted(samples), len(samples)
     limit = max((part for size, part in TWO_GROUPS.items() if size <= n), default=None)
@@ -205,18 +207,18 @@ def rounded(x):
 
 
 def estimate(samples, signed=False, floor=0.0):
-    """What n runs say of a quantity; exactly one of these:
+    """Returns what n runs say about a quantity. This is exactly one of
 
     {"n", "mean", "ci95"}            the mean and half the width of its 95 % confidence interval
-    {"n", "value", "why"}            all runs gave the same value: there is nothing to be sure about
-    {"n", "groups": [g, g], "why"}   the runs are of two kinds, and a mean of both describes
-    neither;
-                                     a group is {"n", "mean", "min", "max"}
-    {"n", "values", "why"}           a mean is of no use: one run, or the values scatter too much
+    {"n", "value", "why"}            all runs gave the same value, so nothing is uncertain
+    {"n", "groups": [g, g], "why"}   the runs are of two kinds, and a mean of both would describe
+                                     neither; a group is {"n", "mean", "min", "max"}
+    {"n", "values", "why"}           a mean is of no use, because there is one run or because the
+                                     values scatter too much
 
-    signed: the quantity may be around zero, such as a difference, so it cannot be judged by how
-    much it scatters in relation to its mean. floor: a difference that nobody minds, for which two
-    groups are one.
+    signed: the quantity may be around zero, such as a difference, so its scatter cannot be judged
+    in relation to its mean. floor: a difference that is too small to matter; groups that are no
+    further apart than that are one.
     """
     n = len(samples)
     if n == 1:
@@ -240,15 +242,15 @@ def estimate(samples, signed=False, floor=0.0):
 
 
 def points(samples):
-    """Of a percentile or a maximum of each run: their median and range. No interval: a maximum has
-    no normal distribution, and grows with the length of a run."""
+    """Returns the median and the range of a percentile or a maximum of each run. There is no
+    interval, because a maximum has no normal distribution, and grows with the length of a run."""
     return {"n": len(samples), "median": rounded(statistics.median(samples)),
             "min": rounded(min(samples)), "max": rounded(max(samples))}
 
 
 def paired(before, after, floor=0.0):
-    """estimate() of after - before for the seeds that both have ({seed: value}), None if there are
-    none. What the seed does to both of them is not in the difference."""
+    """Returns estimate() of after - before for the seeds that both have ({seed: value}), or None if
+    there are none. An effect that a seed has on both of them cancels out."""
     seeds = sorted(set(before) & set(after))
     if not seeds:
         return None
@@ -256,15 +258,15 @@ def paired(before, after, floor=0.0):
 
 
 def same_trace(hashes):
-    """Why several runs are one run: their traces are the same, so the seed changed nothing. Else
-    None. `hashes` may have None for runs without a trace."""
+    """Returns why several runs are in truth one run: their traces are the same, so the seed changed
+    nothing. Returns None if they are not. `hashes` may have None for runs without a trace."""
     if len(hashes) < 2 or None in hashes or len(set(hashes)) > 1:
         return None
     return f"the seed changes nothing: all {len(hashes)} runs have the trace {hashes[0]}"
 
 
 def text(e, digits=1, scale=1.0):
-    """An estimate(), points(), a plain number or None, as it stands in a table."""
+    """Returns the text that a table shows for an estimate(), points(), a plain number or None."""
     def show(x):
         return f"{x * scale:.{digits}f}"
 
@@ -295,23 +297,24 @@ LEGEND = (
 
 # ---- warm-up ----
 
-TOLERANCE = 0.05  # of a quantity: means that are this close agree
+TOLERANCE = 0.05  # of a quantity: means that differ by less agree
 
 # What a run looked like. `whole` and `halves` are {quantity: value}, of the measurement and of its
 # two halves. `labels` is a list of {VM: label of the I/O monitor}, seen at the beginning, at the
-# end, and perhaps between; `credit` is a pair of {vCPU: its mean credit in ms}, of both halves.
-# Both may be empty on a platform that does not tell them; then they are not judged.
+# end, and perhaps in between. `credit` is a pair of {vCPU: its mean credit in ms}, one for each
+# half. `labels` and `credit` may be empty on a platform that does not tell them; then they are not
+# judged.
 Look = collections.namedtuple("Look", "whole halves labels credit", defaults=((), ()))
 
 Settled = collections.namedtuple("Settled", "warm_up why looks tried")
 
 
 def differs(before, after, floor=0.0):
-    """Why two lists of values, of the same seeds, do not mean the same; None if they do.
+    """Returns why two lists of values, of the same seeds, do not agree, or None if they do.
 
-    They do if the mean difference is within TOLERANCE of the value, within its own 95 % interval,
-    or below `floor`. An interval of more than SCATTER of the value cannot tell, which is no reason
-    to believe: a system on its way into another state looks like that.
+    They agree if the mean difference is within TOLERANCE of the value, within its own 95 %
+    interval, or below `floor`. An interval that is wider than SCATTER of the value cannot tell.
+    Then they do not count as equal, because a system on its way into another state looks like that.
     """
     changes = [b - a for a, b in zip(before, after)]
     change = statistics.fmean(changes)
@@ -326,8 +329,8 @@ def differs(before, after, floor=0.0):
 
 
 def compared(before, after, floors):
-    """The first quantity that differs, as a sentence without its end; None. Lists of
-    dictionaries."""
+    """Returns the first quantity that differs, as a sentence without its end, or None. `before` and
+    `after` are lists of dictionaries."""
     for name in before[0]:
         why = differs([b[name] for b in before], [a[name] for a in after], floors.get(name, 0.0))
         if why:
@@ -336,7 +339,8 @@ def compared(before, after, floors):
 
 
 def unsettled(looks, floors, credit_floor=30.0):
-    """Why these runs were not stationary while they were measured; None if they were."""
+    """Returns why the system was not stationary while these runs were measured, or None if it
+    was."""
     for look in looks:
         for earlier, later in zip(look.labels, look.labels[1:]):
             changed = sorted(vm for vm in later if earlier.get(vm) != later[vm])
@@ -352,25 +356,25 @@ def unsettled(looks, floors, credit_floor=30.0):
 
 
 def changes(looks, later, floors, warm_up, longer):
-    """Why a longer warm-up gives something else; None if it does not."""
+    """Returns why a longer warm-up gives another result, or None if it does not."""
     why = compared([x.whole for x in looks], [x.whole for x in later], floors)
     return why and f"{why} from a warm-up of {warm_up:g} s to one of {longer:g} s"
 
 
 def settle(observe, first, most, floors=None, credit_floor=30.0):
-    """How long to warm up: the first of `first`, 2 `first`, 4 `first` ... below `most` seconds at
-    which
+    """Finds out how long to warm up. This is the first of `first`, 2 `first`, 4 `first` ... below
+    `most` seconds for which all of these hold:
 
       no label of the I/O monitor changes during the measurement,
       the mean credit of no vCPU drifts by more than `credit_floor`, one accounting period in ms,
       the halves of the measurement agree,
-      a warm-up twice as long gives the same, and so does one of `most` seconds.
+      a warm-up twice as long gives the same result, and so does a warm-up of `most` seconds.
 
-    The last comparison finds the system that stays in one state for a while and leaves it later.
+    The last comparison finds a system that stays in one state for a while and leaves it later.
 
-    observe(warm_up) returns a Look for each seed. `floors` is {quantity: difference that nobody
-    minds}. Returns a Settled: the warm-up; None, or why even `most` seconds do not do; the looks at
-    that warm-up; and [(warm-up, why not)] of those that were too short.
+    observe(warm_up) returns a Look for each seed. `floors` is {quantity: difference that is too
+    small to matter}. Returns a Settled: the warm-up; None, or why even `most` seconds are not
+    enough; the looks at that warm-up; and [(warm-up, why not)] for those that were too short.
     """
     floors = floors or {}
     warm_up, looks, tried = first, observe(first), []

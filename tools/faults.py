@@ -32,7 +32,7 @@ TO_BE_WRITTEN = "TODO."
 
 
 class Place:
-    """One replacement: `old` and `new` are texts of whole lines."""
+    """One replacement. `old` and `new` are texts of whole lines."""
 
     def __init__(self):
         self.old, self.new = [], []
@@ -44,7 +44,8 @@ class Place:
             self.new.append(line[1:])
 
     def apply(self, text):
-        """The text with the replacement, or an exception of the kind ValueError."""
+        """Returns the text with the replacement. Raises an exception of the kind ValueError if the
+        place cannot be found."""
         old = squeezed("\n".join(self.old))[0]
         if not old:
             raise ValueError("no line says what is replaced")
@@ -59,7 +60,7 @@ class Place:
 
 
 class Fault:
-    """`test` is as tools/mutants.py says; `path` is the file that is changed."""
+    """One fault. `test` is as tools/mutants.py describes it; `path` is the file that is changed."""
 
     def __init__(self, name, test, why, path, where):
         self.name, self.test, self.why, self.path = name, test, why, path
@@ -73,13 +74,14 @@ class Fault:
 
 
 def squeezed(text):
-    """The text without blanks and line ends, and where in the text each character of it is."""
+    """Returns the text without blanks and line ends, and for each character of it where it is in
+    the text."""
     positions = [i for i, c in enumerate(text) if not c.isspace()]
     return "".join(text[i] for i in positions), positions
 
 
 def parse(path, text):
-    """The faults that one file of the list describes."""
+    """Returns the faults that one file of the list describes."""
     lines = []
     for number, line in enumerate(text.split("\n") + [""], 1):
         if line and (lines or not line.startswith("#")):
@@ -90,7 +92,8 @@ def parse(path, text):
 
 
 def fault_of(lines):
-    """The fault that is written in `lines`, each a pair of a place in the list and a text."""
+    """Returns the fault that is written in `lines`, each of which is a pair of a place in the list
+    and a text."""
     where, head = lines[0]
     m = re.fullmatch(r"(\w+): (\S+)", head)
     if not m:
@@ -117,7 +120,8 @@ def fault_of(lines):
 
 
 def all_faults():
-    """Every fault of the list, sorted by file. No name is there twice."""
+    """Returns every fault of the list, sorted by file. Raises an exception if a name is there
+    twice."""
     out, seen = [], {}
     for name in sorted(os.listdir(FOLDER)):
         if not name.endswith(".txt"):

@@ -25,7 +25,7 @@ FIELDS = "PATH,TYPE,RM,HOTPLUG,RO,SIZE,MOUNTPOINTS,MODEL,SERIAL,TRAN,LABEL,FSTYP
 
 
 def no_disk(device, said):
-    """Why lsblk knows no such device."""
+    """Returns the sentence that says why lsblk knows no such device."""
     expected = "expected a device such as /dev/sdc (lsblk lists those of this machine)"
     if not os.path.exists(device):
         return f"{device}: there is no such device: {expected}"
@@ -37,7 +37,8 @@ def no_disk(device, said):
 
 
 def look(device):
-    """What lsblk knows of the device: a dictionary, with its partitions as `children`."""
+    """Returns what lsblk knows about the device: a dictionary, with its partitions as
+    `children`."""
     done = subprocess.run(["lsblk", "--json", "--bytes", "--output", FIELDS, device],
                           capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, check=False)
@@ -50,14 +51,14 @@ def look(device):
 
 
 def everything_on(disk):
-    """The disk itself and all that lies on it, as lsblk tells it."""
+    """Yields the disk itself and everything that lies on it, as lsblk lists it."""
     yield disk
     for child in disk.get("children") or []:
         yield from everything_on(child)
 
 
 def check(disk, image_size):
-    """Raises Problem unless the disk may be overwritten by an image of so many bytes."""
+    """Raises Problem unless the disk may be overwritten by an image of this many bytes."""
     path = disk["path"]
     if disk["type"] != "disk":
         raise Problem(
@@ -83,7 +84,7 @@ def check(disk, image_size):
 
 
 def describe(disk):
-    """What the person who is asked should see."""
+    """Returns the description of the disk for the person who is asked."""
     name = (
         " ".join((disk.get(key) or "").strip() for key in ("model", "serial")).strip() or "no name"
     )
@@ -119,12 +120,13 @@ def write(image, device):
             while view:
                 view = view[target.write(view):]
             done += len(piece)
-            os.fdatasync(fd)  # so that the line above tells what is on the device
+            os.fdatasync(fd)  # so that the line above says what is really on the device
         os.fsync(fd)
 
 
 def same(image, device):
-    """Is the image on the device? Reads the device itself, not what the kernel has kept of it."""
+    """Returns whether the image is on the device. Reads the device itself, not what the kernel has
+    cached of it."""
     with open(image, "rb") as source, open(device, "rb", buffering=0) as target:
         if stat.S_ISBLK(os.fstat(target.fileno()).st_mode):
             fcntl.ioctl(target.fileno(), BLKFLSBUF, 0)
@@ -146,8 +148,8 @@ def flash(image, device):
     check(disk, os.path.getsize(image))
     if not confirmed(disk, image):
         raise Problem("The answer was not yes: nothing was written")
-    # While the person thought, the stick may have been mounted, or another one may have taken its
-    # name.
+    # While the person thought about the answer, the stick may have been mounted, or another one may
+    # have taken its name.
     now = look(device)
     check(now, os.path.getsize(image))
     if describe(now) != describe(disk):

@@ -25,7 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Whether symbols and circles fail the check. Until hv/ is free of them they are only printed.
 STRICT = False
 
-# {symbol: why a lower room may use it}. One that nobody uses from below any more is told as wrong.
+# {symbol: why a lower room may use it}. A symbol that no lower room uses any more is reported as an
+# error.
 EXCEPTIONS = {
     "panic": "declared by hv/lib; the platform's ends the machine, a test's ends the test",
     "log_at": "declared by hv/lib; the platform's writes to the console, a test's to a buffer",
@@ -33,7 +34,8 @@ EXCEPTIONS = {
 
 
 def floors(text):
-    """[(beginning of a path, floor)] of the table in docs/architecture.md, longest first."""
+    """Returns [(beginning of a path, floor)] from the table in docs/architecture.md, longest
+    first."""
     out = {}
     for line in text.split("\n"):
         m = re.match(r"\|\s*(\d+)\s*\|([^|]*)\|", line)
@@ -51,7 +53,7 @@ def room_of(path, table):
 
 
 def includes(path, text):
-    """(line, path of the header, as written) of each header of hv/ that a file includes."""
+    """Yields (line, path of the header, as written) for each header of hv/ that a file includes."""
     for number, line in enumerate(text.split("\n"), 1):
         m = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         if m:
@@ -62,7 +64,8 @@ def includes(path, text):
 
 
 def symbols(listing):
-    """({symbol: object that defines it}, {object: symbols that it needs}) of what nm() prints."""
+    """Returns ({symbol: object that defines it}, {object: symbols that it needs}), from what nm()
+    prints."""
     defined, needed = {}, defaultdict(set)
     for line in listing.split("\n"):
         m = re.match(r"(.*): (\S+) (\w)\b", line)
@@ -74,8 +77,8 @@ def symbols(listing):
 
 
 def uses_by_symbol(listing, source_of):
-    """(source that needs it, source that defines it, symbol) for each symbol of each object.
-    `source_of` gives an object's source."""
+    """Returns (source that needs it, source that defines it, symbol) for each symbol that an object
+    needs. `source_of` gives an object's source."""
     defined, needed = symbols(listing)
     for user, names in sorted(needed.items()):
         for name in sorted(names & defined.keys()):
@@ -83,8 +86,8 @@ def uses_by_symbol(listing, source_of):
 
 
 def circles(uses):
-    """Sets of files of which each reaches each other one, by Tarjan's algorithm. `uses` has pairs
-    (user, used)."""
+    """Returns sets of files of which each file reaches each other one, by Tarjan's algorithm.
+    `uses` has pairs (user, used)."""
     graph = defaultdict(set)
     for user, used in uses:
         graph[user].add(used)
@@ -112,7 +115,8 @@ def circles(uses):
 
 
 def module(path):
-    """A header and the source of the same name are one: each of them names the other."""
+    """Returns one name for a header and the source of the same name, because each of them names the
+    other."""
     return os.path.splitext(path)[0]
 
 
@@ -122,8 +126,8 @@ def read(path):
 
 
 def nm(objects):
-    """(what nm says of the objects of hv/, {object: source}). An object whose source is not there
-    any more does not count. A Problem if there is none."""
+    """Returns (what nm prints for the objects of hv/, {object: source}). An object whose source
+    does not exist any more does not count. Raises Problem if there is no object."""
     sources = {}
     for path in glob.glob(objects + "/hv/**/*.o", recursive=True):
         for suffix in (".c", ".asm"):
@@ -164,7 +168,7 @@ def main():
     for path in files:
         for number, target, name in includes(path, read(path)):
             look(path, target, f"{path}:{number}", f"includes {name}", bad)
-    hidden = []  # what only symbols show
+    hidden = []  # the uses that only symbols show
     listing, sources = nm(args.objects)
     for user, used, symbol in uses_by_symbol(listing, sources.get):
         if symbol not in EXCEPTIONS:

@@ -49,7 +49,7 @@ TOKEN = re.compile(r"""
   | (?P<newline> \n )
   | (?P<mark> \#\# | -> | . )
 """, re.X | re.S)
-# A word before a parenthesis that does not make it a call of a function.
+# Words before a parenthesis that are not the name of a called function.
 NOT_A_CALL = {"if", "while", "switch", "for", "return", "sizeof", "case", "else", "do"}
 
 
@@ -59,7 +59,8 @@ class Token:
 
 
 def tokens_of(text):
-    """The tokens of a C file. A directive of the preprocessor ends in a token of the kind `end`."""
+    """Returns the tokens of a C file. A directive of the preprocessor ends in a token of the kind
+    `end`."""
     out, line, directive, fresh = [], 1, False, True
     for m in TOKEN.finditer(text):
         kind, word = m.lastgroup, m[0]
@@ -76,7 +77,7 @@ def tokens_of(text):
 
 
 def statements(tokens):
-    """Lists of tokens, cut at semicolons and braces."""
+    """Yields the statements as lists of tokens. Semicolons and braces end a statement."""
     current = []
     for t in tokens:
         if t.text in (";", "{", "}") and t.kind != "string":
@@ -90,7 +91,7 @@ def statements(tokens):
 
 
 def functions_of(text):
-    """(name, whether it is static) of each function that a file defines or declares."""
+    """Returns (name, whether it is static) for each function that a file defines or declares."""
     for m in re.finditer(r"^(?!typedef\b|return\b|else\b)([a-z][\w *]*?[ *])(\w+)\(", text, re.M):
         yield m[2], m[1].startswith("static")
 
@@ -100,13 +101,14 @@ def question_marks(statement):
 
 
 def is_comma_return(statement):
-    """`return a(), b;` and `return x ? (a(), b) : c;`, but not the comma between arguments."""
+    """Returns whether the statement is like `return a(), b;` or `return x ? (a(), b) : c;`. A comma
+    between arguments does not count."""
     for start, t in enumerate(statement):
         if t.text == "return":
             break
     else:
         return False
-    call = []  # for each parenthesis that is open, whether it holds arguments
+    call = []  # for each open parenthesis: whether it holds arguments
     previous = statement[start]
     for t in statement[start + 1:]:
         if t.text in ("(", "["):
@@ -121,7 +123,8 @@ def is_comma_return(statement):
 
 
 def called_choice(tokens):
-    """Lines of `(a ? f : g)(...)`: what is in the parentheses is called."""
+    """Returns the lines of `(a ? f : g)(...)`, where the result of what is in the parentheses is
+    called."""
     stack = []  # (token before the parenthesis, whether a ? is in it)
     for i, t in enumerate(tokens):
         if t.kind == "string":
@@ -139,7 +142,8 @@ def called_choice(tokens):
 
 
 def chosen_function(statement, functions):
-    """Lines of `a ? f : g` where one is the name of a function and the other, too, or NULL."""
+    """Returns the lines of `a ? f : g` where one of the two is the name of a function and the other
+    one is, too, or is NULL."""
     statement = [t for t in statement if t.text != "&"]
     for i, t in enumerate(statement):
         one, colon, other, follows = ([t.text for t in statement[i + 1:i + 5]] + [""] * 4)[:4]
@@ -151,9 +155,9 @@ def chosen_function(statement, functions):
 
 
 def raw_hex(tokens):
-    """Lines with a hexadecimal number that is neither in the definition of a name nor in the layout
-    of a structure (the size of a reserved member, a _Static_assert). 0xff, a byte of ones, is
-    plain."""
+    """Returns the lines with a hexadecimal number that stands neither in the definition of a name
+    nor in the layout of a structure (the size of a reserved member, a _Static_assert). 0xff, a byte
+    of ones, is allowed."""
     for statement in statements(tokens):
         first = statement[0].text
         if first in ("#", "_Static_assert"):
@@ -174,7 +178,7 @@ def columns(line):
 
 
 def places(path, text, functions):
-    """[(measure, line)] of one file."""
+    """Returns [(measure, line)] of one file."""
     if path.endswith(PROSE):
         for number, line in enumerate(text.split("\n"), 1):
             if columns(line) > WIDTH and not line.lstrip().startswith("|"):
@@ -210,8 +214,8 @@ def room(path):
 
 
 def sources(paths):
-    """The files that are measured, of those that `paths` name or hold. What is built is no
-    source."""
+    """Returns the files to be measured: those that `paths` name, and those in directories that
+    `paths` name. Files that are built are no sources."""
     out = set()
     for path in paths or ["."]:
         names = [os.path.join(ROOT, path)]
@@ -228,7 +232,7 @@ def read(path):
 
 
 def measure(files):
-    """({path: Counter}, {measure: ["file:line"]}) of {path: text}."""
+    """Returns ({path: Counter}, {measure: ["file:line"]}). `files` is {path: text}."""
     everywhere, own = set(), defaultdict(set)
     for path, text in files.items():
         if path.endswith(CODE):
@@ -244,12 +248,12 @@ def measure(files):
 
 
 def total(counters):
-    """The sum of the counters of all paths."""
+    """Returns the sum of the counters of all paths."""
     return sum(counters.values(), Counter())
 
 
 def by_room(counters):
-    """{room: sum of the counters of its paths}, sorted by name."""
+    """Returns {room: sum of the counters of its paths}, sorted by name."""
     rooms = defaultdict(Counter)
     for path, counter in counters.items():
         rooms[room(path)].update(counter)
@@ -268,7 +272,7 @@ def shown(counter, what):
 
 
 def table(counters):
-    """Lines of text: a heading, one row for each room, the sum, the limits."""
+    """Returns lines of text: a heading, one row for each room, the sum, and the limits."""
     rows = [("room", "lines", [m.column for m in MEASURES.values()])]
     for name, counter in [*by_room(counters).items(), ("all", total(counters))]:
         rows.append((name, counter["lines"], [shown(counter, what) for what in MEASURES]))
@@ -278,7 +282,7 @@ def table(counters):
 
 
 def failures(counters):
-    """Measures of rooms that are beyond their limits, each a sentence."""
+    """Returns a sentence for each measure of a room that is beyond its limit."""
     for name, counter in by_room(counters).items():
         for what, m in MEASURES.items():
             v = shown(counter, what)

@@ -29,8 +29,8 @@ class Missing(Exception):
 
 
 def owner_gone(name):
-    """Is this what a process left behind that could not clean up? It writes its number to the
-    device."""
+    """Returns whether the device was left behind by a process that could not clean up. Such a
+    process has written its number to the device."""
     try:
         with open(f"{DEVICES}/{name}/ifalias", encoding="ascii") as f:
             pid = f.read().strip()
@@ -40,7 +40,7 @@ def owner_gone(name):
 
 
 class HostNet:
-    """name: of the tap device; address: the host's; nic: what Machine() wants."""
+    """The network. name: of the tap device; address: of the host; nic: what Machine() takes."""
 
     def __init__(self):
         self.name = self.number = None
@@ -50,7 +50,7 @@ class HostNet:
         return self.guest(1)
 
     def guest(self, n):
-        """The address of number n of this network."""
+        """Returns the address of number n of this network."""
         return f"10.77.{self.number}.{n}"
 
     @property
@@ -65,8 +65,8 @@ class HostNet:
         return done.stderr.strip() if done.returncode else None
 
     def _add(self):
-        """Device and number. To make a device that is there is an error, so others who make some do
-        no harm."""
+        """Makes the device. Returns its name and its number. Making a device that exists is an
+        error, so other processes that make some do no harm."""
         for left in filter(owner_gone, os.listdir(DEVICES)):
             self._ip("link", "delete", left)
         error = None
@@ -96,13 +96,15 @@ class HostNet:
             raise Missing("no tap device on this host: that takes root, and there is no sudo")
         lock = os.open(DEVICES, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # nobody deletes what was left behind and has been made anew meanwhile
+            # Under this lock, no other process deletes a device that was left behind and that we
+            # have made anew meanwhile.
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._add()
             self._ip("link", "set", "dev", self.name, "alias", str(os.getpid()))
         finally:
             os.close(lock)
-        # No IPv6 address: the host would speak before anybody asked it.
+        # The device gets no IPv6 address: with one, the host would send before any guest has asked
+        # for something.
         for words in (["link", "set", "dev", self.name, "addrgenmode", "none"],
                       ["address", "add", f"{self.address}/24", "dev", self.name],
                       ["link", "set", "dev", self.name, "up"]):

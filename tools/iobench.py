@@ -33,14 +33,14 @@ net = iodom
 disk = iodom size=1M
 start = no
 """
-# iodom prints when the sink has gone. QEMU (up to 10.0 at least) delivers an interrupt that VMRUN
-# injects once more, and even if the guest has it off, if its own loop ends in that stay: with
-# -icount it does so at its timers. That may cost the stack a segment, so there are other times to
-# begin at.
+# iodom prints END when the sink has gone. If QEMU (up to 10.0 at least) leaves its own loop just
+# when VMRUN has injected an interrupt, QEMU delivers that interrupt a second time, even if the
+# guest has interrupts off. With -icount QEMU leaves its loop at its timers. This may cost the stack
+# a segment, so there are other times to begin at.
 SCRIPTS = [f"@{ms}ms create sink\n+0ms wait sink 20s\n+60s poweroff\n" for ms in (50, 53, 57)]
 END = r"iodom: STAMPS end|sink has not ended"
 
-# kinds of rounds by their letter in guests/iobench.c: (name, per batch)
+# the kinds of rounds, by their letter in guests/iobench.c: (name, how many in a batch)
 KINDS = {"a": ("frame", 1), "b": ("frame", 32), "c": ("write", 1), "d": ("write", 32),
          "e": ("read", 1), "f": ("read", 32)}
 STAGES = ("to back end", "back end", "bridge copy", "notify", "inject", "driver", "driver copy",
@@ -51,7 +51,7 @@ LABELS = {"frame": "1,500-byte frame, back end's take to the reader",
 
 
 def stamps(text, vm):
-    """[(time, letter)] of what a VM has printed, in the hypervisor's time, and what a stamp
+    """Returns [(time, letter)] of what a VM has printed, in the hypervisor's time, and what a stamp
     costs."""
     found, count, base, cost, at = [], 0, 0, 0, 0
     for line in re.findall(rf"\] {vm}: STAMPS (.*)", text):
@@ -70,17 +70,19 @@ def stamps(text, vm):
 
 
 class Round:
-    """What has happened since the round began, and whose the instructions were."""
+    """The state of a round: what has happened since it began, and which stage the instructions
+    belonged to."""
 
     def __init__(self, kind):
         self.disk = kind != "frame"
         self.stages = dict.fromkeys(STAGES, 0.0)
         self.frames = 0
-        self.stage = "driver" if self.disk else None  # a frame's way begins when it is taken
+        # A frame's way begins when the back end takes it.
+        self.stage = "driver" if self.disk else None
         self.told = self.in_stack = False
 
     def back_end(self, letter, following):
-        """The stage that a stamp of the driver domain begins."""
+        """Returns the stage that begins with this stamp of the driver domain."""
         if letter == "T":
             self.frames += 1
         if letter in "Tt>":
@@ -93,7 +95,7 @@ class Round:
         return "inject" if self.told else "to back end" if self.disk and not self.frames else "else"
 
     def front(self, letter, following):
-        """The stage that a stamp of the sink begins."""
+        """Returns the stage that begins with this stamp of the sink."""
         if letter == "w":
             return "inject"
         if letter == "I":
@@ -115,7 +117,8 @@ class Round:
 
 
 def one_round(events, kind, cost):
-    """The stages of events [(time, of the back end?, letter)], from a capital letter to its end."""
+    """Returns the stages of events [(time, whether it is of the back end, letter)], from a capital
+    letter to its end."""
     r = Round(kind)
     for (at, back, letter), (until, _, following) in zip(events, events[1:]):
         stage = (r.back_end if back else r.front)(letter, following)
@@ -129,7 +132,7 @@ def one_round(events, kind, cost):
 
 
 def rounds(text):
-    """{letter of the kind: [Round]}"""
+    """Returns {letter of the kind: [Round]}."""
     sink, cost = stamps(text, "sink")
     back, _ = stamps(text, "iodom")
     all_stamps = sorted(
@@ -149,8 +152,8 @@ def rounds(text):
 
 
 def stages_of(text, kinds=KINDS):
-    """{"frame": {"1": {stage: instructions, "total": n}, "32": ...}, "write": ..., "read": ...} of
-    what a boot has printed."""
+    """Returns {"frame": {"1": {stage: instructions, "total": n}, "32": ...}, "write": ..., "read":
+    ...}, from what a boot has printed."""
     result = {}
     found = rounds(text)
     for letter in kinds:
@@ -169,7 +172,8 @@ def stages_of(text, kinds=KINDS):
 
 
 def memory(text):
-    """{whose: bytes} that one network device takes, beyond the buffers that were asked for."""
+    """Returns {whose: bytes} that one network device takes, beyond the buffers that the guest asked
+    for."""
     free = [int(n) for n in re.findall(r"iodom: BENCH back_free (\d+)", text)]
     return {"driver domain": free[0] - free[1],
             "guest": int(re.search(r"sink: BENCH net_bytes (\d+)", text)[1])}

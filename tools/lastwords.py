@@ -35,7 +35,8 @@ class Witness(threading.Thread):
 
     @staticmethod
     def options(directory):
-        """QEMU stops at a shutdown and waits to be told to quit, which run() does."""
+        """Returns options with which QEMU stops at a shutdown and waits to be told to quit; run()
+        tells it."""
         return ["-qmp", f"unix:{os.path.join(directory, 'qmp.sock')},server=on,wait=off",
                 "-action", "shutdown=pause"]
 
@@ -55,7 +56,8 @@ class Witness(threading.Thread):
             f.write("The CPUs when the machine ended:\n" + text)
 
     def talk(self, link, qmp):
-        # past `qmp`, which would forget lines that it has read ahead
+        # This writes to the socket directly. Writing through `qmp` would lose the lines that `qmp`
+        # has read ahead.
         def send(command, **arguments):
             link.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
 
@@ -65,9 +67,9 @@ class Witness(threading.Thread):
             if message.get("event") == "SHUTDOWN":
                 self.reason = message["data"]["reason"]
                 if not message["data"]["guest"]:
-                    return  # it does not stop for those: the monitor's `quit`, a signal
+                    return  # QEMU does not stop in these cases: the monitor's `quit`, a signal.
                 if self.reason == "guest-reset" and not triple_fault(self.directory):
-                    self.reason = None  # `reboot`, or a panic
+                    self.reason = None  # by `reboot`, or after a panic
                     send("set-action", reboot="reset")
                     send("system_reset")
                     continue
@@ -78,7 +80,7 @@ class Witness(threading.Thread):
             elif self.reason and isinstance(message.get("return"), str):
                 self.keep_registers(message["return"])
                 send("quit")
-                # QEMU forgets a command whose sender hangs up before it has come to it.
+                # QEMU forgets a command if its sender hangs up before QEMU has come to it.
                 for _ in qmp:
                     pass
                 return
@@ -107,8 +109,8 @@ def signal_name(number):
 
 
 def triple_fault(directory):
-    """Did a CPU reset the machine by a triple fault outside of all guests? (One in a guest is an
-    exit.)"""
+    """Returns whether a CPU reset the machine by a triple fault outside of all guests. A triple
+    fault in a guest is an exit."""
     try:
         with open(os.path.join(directory, "qemu.log"), encoding="utf-8", errors="replace") as f:
             return any(line.startswith(TRIPLE_FAULT) for line in f)
@@ -117,8 +119,8 @@ def triple_fault(directory):
 
 
 def sentence(directory, code, reason=None):
-    """What to tell the person who ran the machine. `code` is QEMU's exit code, as subprocess has
-    it; `reason` is Witness.reason."""
+    """Returns the sentence for the person who ran the machine. `code` is QEMU's exit code, as
+    subprocess has it; `reason` is Witness.reason."""
     if triple_fault(directory):
         return (
             "The hypervisor ended by a triple fault, so it could say nothing. Please report "
@@ -146,7 +148,8 @@ BOCHS_SAYS = re.compile(r"Bochs is exiting with the following message:\n\[.{6}\]
 
 
 def of_bochs(said):
-    """(exit code, sentence) for a Bochs that ended. `said`: what it wrote on its terminal."""
+    """Returns (exit code, sentence) for a Bochs that ended. `said` is what it wrote on its
+    terminal."""
     found = BOCHS_SAYS.search(said)
     why = found[1] if found else "it did not say why"
     if "Shutdown port" in why:

@@ -37,8 +37,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build")
 PLATFORMS = ("kvm", "qemu", "bochs", "icount")
 KVM_GET_API_VERSION = 0xAE00
-BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` names them all
-# of a virtual CPU's time: if other programs take more, what QEMU's clock measures is not believed
+BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` lists all of them
+# If other programs take more than this part of a virtual CPU's time, we do not believe what QEMU's
+# clock measures.
 BUSY = 0.1
 # platforms whose clock stands still while the host does something else
 VIRTUAL_TIME = ("bochs", "icount")
@@ -62,16 +63,16 @@ pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=1
 """
 NIC_MAC = "52:54:00:12:34:56"
-# What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that
+# What the network card 00:03.0, an e1000, is connected to: networks inside the emulators that
 # answer ARP, DHCP and ping.
 NIC_USER = {"qemu": "user,restrict=on", "bochs": "ethmod=vnet, ethdev=/nonexistent"}
-IOMMU = "intremap=on,eim=on"  # of intel-iommu: all that it can do
-# of the igb behind root port 1, 2 ...: the functions 01:00.0, 02:00.0 ...
+IOMMU = "intremap=on,eim=on"  # options of intel-iommu: everything that it can do
+# The igb behind root port 1, 2 ... has the functions 01:00.0, 02:00.0 ...
 IGB_MAC = "52:54:00:00:{:02x}:01"
 IGB_USER = "user,restrict=on"
 
 
-# The firmware says this when it has looked at all disks. By then the emulator has started all of
+# The firmware prints this when it has looked at all disks. By then the emulator has started all of
 # its parts.
 NOTHING_TO_BOOT = "No bootable device"
 # Lines that Bochs prints whether it fails or not.
@@ -85,7 +86,8 @@ class Died(SystemExit):
 
 
 def kvm_nested():
-    """Can a guest of this host use VT-x or AMD-V? The device node alone does not tell."""
+    """Returns whether a guest of this host can use VT-x or AMD-V. The device node alone does not
+    tell."""
     for module in ("kvm_intel", "kvm_amd"):
         try:
             with open(f"/sys/module/{module}/parameters/nested", encoding="ascii") as f:
@@ -117,7 +119,7 @@ def choose(platform="auto"):
 
 
 def qemu_has(device):
-    """Does this host's QEMU know the device?"""
+    """Returns whether this host's QEMU knows the device."""
     done = subprocess.run(["qemu-system-x86_64", "-device", "help"], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True,
                           stdin=subprocess.DEVNULL, check=False)
@@ -125,7 +127,7 @@ def qemu_has(device):
 
 
 def waited(path="/proc/self/schedstat"):
-    """Nanoseconds that a thread has run, and has waited for a CPU (Linux,
+    """Returns the nanoseconds that a thread has run and that it has waited for a CPU (Linux,
     scheduler/sched-stats.rst)."""
     with open(path, encoding="ascii") as f:
         ran, waiting, _ = map(int, f.read().split())
@@ -133,8 +135,8 @@ def waited(path="/proc/self/schedstat"):
 
 
 def spin(seconds):
-    """Computes for so long; returns the part of the time that this process waited for a CPU of the
-    host."""
+    """Computes for this many seconds. Returns the part of the time that this process waited for a
+    CPU of the host."""
     end, (ran, waiting) = time.monotonic() + seconds, waited()
     while time.monotonic() < end:
         pass
@@ -143,18 +145,18 @@ def spin(seconds):
 
 
 def host_busy(cpus, seconds=0.5):
-    """The part of its time (0 to 1) that one of `cpus` virtual CPUs would wait for the host now, at
-    worst."""
+    """Returns the part of its time (0 to 1) that one of `cpus` virtual CPUs would wait for the host
+    now, at worst."""
     try:
         with concurrent.futures.ProcessPoolExecutor(cpus) as pool:
             return max(pool.map(spin, [seconds] * cpus))
     except OSError:
-        return 0.0  # a kernel without schedstat does not tell
+        return 0.0  # A kernel without schedstat cannot tell.
 
 
 def busy_host(cpus):
-    """The sentence that tells that other programs of this host take so much time that what is
-    measured on QEMU may be wrong; None if they do not."""
+    """Returns a sentence if other programs of this host take so much time that what is measured on
+    QEMU may be wrong, or None if they do not."""
     took = host_busy(cpus)
     if took < BUSY:
         return None
@@ -163,8 +165,8 @@ def busy_host(cpus):
 
 
 def warn_if_busy(platform, cpus):
-    """Tells a person who will watch shares on this platform whether they can be right. Bochs' time
-    is virtual."""
+    """Warns the person who will watch shares on this platform if the shares cannot be right. On
+    Bochs they can, because its time is virtual."""
     told = None if platform in VIRTUAL_TIME else busy_host(cpus)
     if told:
         print(f"{told}\nSo the shares may be wrong. PLATFORM=bochs runs in virtual time.",
@@ -180,22 +182,27 @@ def bochs_version():
 
 
 class Machine:
-    """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at
-    `dir`/com1.sock (QEMU), com1="stdio" is this terminal, com1="none": it has no COM1 (QEMU).
-    `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
-    `hz`: how many instructions Bochs executes a virtual second.
-    `model`: the CPU that Bochs plays.
-    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}:
-    there is a network card. `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all
-    on one hub with `igb_net`, a -netdev without its id; None: with nothing else.
-    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is
-    none. `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has
-    none: there Takt uses ACPI. `tftp`: (DIR, FILE[, MORE]): the machine has no disk, it boots FILE
-    from its network, on which QEMU's own TFTP server offers DIR; MORE: further options of -netdev
-    user.
-    `kernel`: what tools/mkiso.sh --memory-disk makes, in place of `iso` (QEMU).
-    `shift`: with icount an instruction takes 2^shift ns of virtual time.
-    `resets`: QEMU starts again after a reset, with its RAM as it was. Otherwise it ends."""
+    """One machine. Its serial output is in `dir`/serial.txt.
+
+    com1    "socket": `dir`/com1.sock talks to COM1 (QEMU); "stdio": COM1 is this terminal; "none":
+            the machine has no COM1 (QEMU)
+    com2    a path: COM2's output goes there; QEMU also takes unix:PATH, a socket
+    hz      how many instructions Bochs executes in a virtual second
+    model   the CPU that Bochs plays
+    nic     the machine has a network card: NIC_USER or the like, {"qemu": a -netdev without its id,
+            "bochs": options of e1000}
+    igb     how many 82576 (SR-IOV) the machine has, each behind a root port of its own. All are on
+            one hub with `igb_net`, a -netdev without its id; None: with nothing else
+    iommu   IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is
+            none
+    exit_port  QEMU has the port by which Takt ends it with an exit code. A real machine has no such
+            port; there Takt uses ACPI
+    tftp    (DIR, FILE[, MORE]): the machine has no disk, and boots FILE from its network, on which
+            QEMU's own TFTP server offers DIR. MORE: further options of -netdev user
+    kernel  what tools/mkiso.sh --memory-disk makes, in place of `iso` (QEMU)
+    shift   with icount an instruction takes 2^shift ns of virtual time
+    resets  QEMU starts again after a reset, with its RAM as it was. Otherwise QEMU ends
+    """
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None,
                  uefi=False, gdb=False,
@@ -228,7 +235,7 @@ class Machine:
     def qemu_command(self):
         # KVM's IOAPIC in the kernel cannot remap interrupts, and QEMU refuses to start with both.
         # With "split" the IOAPIC is QEMU's. Without migratable=off the guest has no invariant TSC,
-        # and then no leaf 40000010h.
+        # and so it has no leaf 40000010h.
         kvm = "kvm,kernel-irqchip=split" if self.iommu else "kvm"
         accel = {
             "kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
@@ -292,8 +299,8 @@ class Machine:
                 "n"]
 
     def sriov(self):
-        """Options of QEMU for what SR-IOV takes. The IOMMU comes first: QEMU wants it before the
-        devices that it translates for."""
+        """Returns the options of QEMU that SR-IOV needs. The IOMMU comes first, because QEMU wants
+        it before the devices that it translates for."""
         options = ["-device", f"intel-iommu,{self.iommu}"] if self.iommu else []
         for n in range(1, self.igb + 1):
             options += ["-netdev", f"hubport,id=igb{n},hubid=0",
@@ -322,15 +329,15 @@ class Machine:
                 f.write(f"e1000: enabled=1, mac={NIC_MAC}, {self.nic['bochs']}\n")
         with open(script, "w", encoding="ascii") as f:
             f.write("c\n")
-        # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to
-        # be told.
+        # Time on several CPUs is exact only in the loop of Bochs' debugger. Version 2.7 always uses
+        # that loop, 3.0 has to be told.
         return (
             ["bochs", "-q", "-f", rc]
             + (["-debugger"] if version >= (3, 0) else [])
             + ["-rc", script]
         )
 
-    # ---- life ----
+    # ---- start and end ----
 
     def start(self):
         os.makedirs(self.dir, exist_ok=True)
@@ -354,8 +361,9 @@ class Machine:
 
     @contextlib.contextmanager
     def display(self):
-        """Bochs, at the start, looks for a port for its display. Two that find the same one at the
-        same time: one ends."""
+        """Holds a lock while Bochs starts, until it has the port for its display. At its start,
+        Bochs looks for a free port; if two find the same port at the same time, one of them
+        ends."""
         if self.platform != "bochs":
             yield
             return
@@ -375,7 +383,7 @@ class Machine:
                 time.sleep(0.02)
 
     def connect(self, timeout=20):
-        """A socket that speaks to COM1 (com1="socket")."""
+        """Returns a socket that is connected to COM1 (com1="socket")."""
         end = time.monotonic() + timeout
         if self.listener:
             self.listener.settimeout(0.2)
@@ -403,17 +411,17 @@ class Machine:
             return f.read().decode("utf-8", "replace").replace("\r", "")
 
     def log(self):
-        """What the emulator itself said."""
+        """Returns what the emulator itself has printed."""
         with open(os.path.join(self.dir, "emulator.log"), "rb") as f:
             return f.read().decode("utf-8", "replace")
 
     def death(self):
-        """Returns the sentence that tells how the emulator failed, or None if it runs or its guest
+        """Returns the sentence that says how the emulator failed, or None if it runs or its guest
         ended it.
 
-        A guest that ends its machine has said something on COM1 before. So the emulator has failed
-        if a signal ended it or if it ended while COM1 was empty. So has the hypervisor if it reset
-        the machine by a triple fault.
+        A guest that ends its machine has printed something on COM1 before. So the emulator has
+        failed if a signal ended it, or if it ended while COM1 was empty. And the hypervisor has
+        failed if it reset the machine by a triple fault.
         """
         code = self.process.poll() if self.process else None
         if code == 0 and lastwords.triple_fault(self.dir):
@@ -432,7 +440,7 @@ class Machine:
         return "Bochs" if self.platform == "bochs" else "QEMU"
 
     def last_words(self):
-        """The last lines that the emulator itself said, as one."""
+        """Returns the last lines that the emulator itself has printed, as one line."""
         said = [
             line.strip()
             for line in self.log().splitlines()
@@ -441,8 +449,8 @@ class Machine:
         return "; ".join(said[-LAST_WORDS:]) or "none"
 
     def wait(self, until=None, timeout=60, echo=None):
-        """Until the regular expression `until` matches serial output that no earlier wait() has
-        passed.
+        """Waits until the regular expression `until` matches serial output that no earlier wait()
+        has passed.
 
         Returns ("matched", match), ("ended", exit code) or ("timeout", None). Raises Died if the
         emulator failed.
@@ -481,20 +489,20 @@ class Machine:
             raise Died(sentence)
 
     def host_took(self):
-        """The largest part of its running time that a thread of the emulator waited for a CPU of
-        the host (0 to 1)."""
+        """Returns the largest part of its running time (0 to 1) that a thread of the emulator
+        waited for a CPU of the host."""
         worst = 0.0
         for task in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
             try:
                 ran, waiting = waited(task)
             except (OSError, ValueError):
                 continue
-            if ran > 1e9:  # a CPU, not a helper
+            if ran > 1e9:  # It is a CPU, not a helper thread.
                 worst = max(worst, waiting / (ran + waiting))
         return worst
 
     def stop(self):
-        """Ends the machine. Everything it wrote stays in `dir`."""
+        """Ends the machine. Everything that it wrote stays in `dir`."""
         if self.listener:
             self.listener.close()
         if not self.process or self.process.poll() is not None:
@@ -514,8 +522,8 @@ class Machine:
 
 
 def check(platform, directory=None, timeout=60):
-    """Starts the emulator with nothing to boot. Returns when its firmware has found that out;
-    raises Died if it ends before.
+    """Starts the emulator with nothing to boot. Returns when its firmware has found that there is
+    nothing; raises Died if the emulator ends before.
 
     timeout: wall-clock seconds.
     """
@@ -546,8 +554,8 @@ def check(platform, directory=None, timeout=60):
 
 
 def proxy(machine):
-    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU. Returns whether that
-    was so."""
+    """Makes this terminal COM1 of a Bochs machine. Ctrl-A x ends the machine, as in QEMU. Returns
+    whether it was ended in this way."""
     link = machine.connect()
     saved = termios.tcgetattr(0) if os.isatty(0) else None
     prefix = False
@@ -584,7 +592,7 @@ def proxy(machine):
 
 
 def run(machine):
-    """Interactive. Returns the exit code for the shell."""
+    """Runs the machine interactively. Returns the exit code for the shell."""
     print(
         f"PLATFORM={machine.platform}, {machine.cpus} CPUs, {machine.memory} MiB; Ctrl-A x ends "
         "the machine",
@@ -597,7 +605,7 @@ def run(machine):
                 if proxy(machine):
                     print("\nBochs was closed (Ctrl-A x).", flush=True)
                     return 0
-                machine.process.wait(10)  # it has closed the line, and ends
+                machine.process.wait(10)  # It has closed the line, and is ending.
                 machine.raise_if_dead()
                 code, told = lastwords.of_bochs(machine.log())
                 print(f"\n{told}", flush=True)
@@ -606,7 +614,7 @@ def run(machine):
             witness.start()
             code = machine.process.wait()
             witness.join(1)
-            # Takt ends it with 1, too, but never without a word
+            # Takt also ends it with 1, but never without having printed something.
             if code == 1 and not machine.serial():
                 raise sentence.Problem(
                     "QEMU did not start: its own words are above, its command is in "
@@ -615,7 +623,8 @@ def run(machine):
             print(f"\n{lastwords.sentence(machine.dir, code, witness.reason)}", flush=True)
             if lastwords.triple_fault(machine.dir):
                 return 1
-            return 0 if code == 1 and machine.serial() else code  # 1: Takt itself ended the machine
+            # 1: Takt itself ended the machine.
+            return 0 if code == 1 and machine.serial() else code
         except KeyboardInterrupt:
             return 130
         finally:
@@ -665,7 +674,8 @@ def main():
     if args.verb == "run":
         warn_if_busy(platform, args.cpus)
         return run(machine)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
+    # so that the machine ends when this program does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with machine:
         how, what = machine.wait(args.until, args.timeout, echo=sys.stdout)
     if how == "matched" or (how == "ended" and not args.until):

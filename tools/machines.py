@@ -24,7 +24,7 @@ import sentence
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHECK = os.path.join(ROOT, "build", "machine-check")
 MACHINES = os.path.join(ROOT, "tests", "machines")
-TIMEOUT = 60  # seconds for one machine, which takes milliseconds
+TIMEOUT = 60  # seconds for one machine, which normally takes milliseconds
 KINDS = {"cpuid": "CPUID", "msr": "MSRs", "apic-ids": "APIC ids", "table": "ACPI", "pci": "PCI"}
 VERDICTS = ("yes", "no", "not known", "fault", "not asked")
 WIDTHS = (46, 9, 19)
@@ -32,7 +32,8 @@ BEGINS, ENDS = (f"---- the description of this machine {word} ----" for word in 
 
 
 def read(path):
-    """A description without its numbers: {key: value}; what is expected is under "expect KEY"."""
+    """Returns a description without its numbers: {key: value}. What is expected is under "expect
+    KEY"."""
     out, kinds = {}, set()
     with open(path, encoding="utf-8") as f:
         for line in f:
@@ -49,7 +50,8 @@ def read(path):
 
 
 def run(path):
-    """What Takt's probes find: {key: value}, [what could not be checked], [lines of Takt's log]."""
+    """Returns what Takt's probes find: {key: value}, [what could not be checked], [lines of Takt's
+    log]."""
     done = subprocess.run([CHECK, path], capture_output=True, text=True, timeout=TIMEOUT,
                           check=False, env={**os.environ, "TAKT_TEST_LOG": "1"})
     found, unchecked = {}, []
@@ -70,7 +72,7 @@ def run(path):
 
 
 def check(path):
-    """One machine: what the table and the JSON file have of it."""
+    """Checks one machine. Returns what the table and the JSON file say about it."""
     expected = read(path)
     found, unchecked, log = run(path)
     wrong = [found["failed"]] if "failed" in found else []
@@ -96,8 +98,8 @@ def descriptions(places):
 
 
 def from_log(log, path):
-    """Cuts the description out of a serial log. What other tools put before its lines is not
-    expected there."""
+    """Cuts the description out of a serial log. Its lines must not have prefixes that another tool
+    has put before them."""
     with open(log, encoding="utf-8", errors="replace", newline="") as f:
         found = re.findall(BEGINS + r"\s*\n(.*?)" + ENDS, f.read(), re.DOTALL)
     if not found:

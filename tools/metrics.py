@@ -37,17 +37,17 @@ FAMILIES = (  # name, type, help
 
 
 def quoted(value):
-    """A label's value: three characters are escaped."""
+    """Returns a label's value in quotes. The format asks to escape three characters."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def seconds(ns):
-    """Exact, as a counter that is rounded would stand still and then jump."""
+    """Returns seconds exactly: a rounded counter would stand still and then jump."""
     return f"{ns // 10**9}.{ns % 10**9:09}"
 
 
 class Exposition:
-    """Collects samples and prints them family by family, as the format wants them."""
+    """Collects samples, and prints them family by family, as the format demands."""
 
     def __init__(self):
         self.samples = {name: [] for name, _, _ in FAMILIES}
@@ -65,7 +65,7 @@ class Exposition:
 
 
 def collect(run):
-    """The whole text. `run` executes a command of the shell and returns its JSON."""
+    """Returns the whole text. `run` executes a command of the shell and returns its JSON."""
     e = Exposition()
     info = run("info")
     e.add("takt_build_info", 1, version=info["version"], virt=info["virt"],
@@ -82,7 +82,7 @@ def collect(run):
         e.add("takt_vm_info", 1, vm=vm["name"], id=vm["id"], pool=vm["pool"], state=vm["state"])
         e.add("takt_vm_memory_bytes", vm["memory_mib"] << 20, vm=vm["name"])
     for vm in run("sched-credit"):
-        if vm["weight"]:  # 0: the policy has none
+        if vm["weight"]:  # 0: the policy has no weights
             e.add("takt_vm_weight", vm["weight"], vm=vm["name"])
             e.add("takt_vm_cap_percent", vm["cap"], vm=vm["name"])
     for v in run("vcpu-list"):

@@ -32,20 +32,21 @@ unsafe_dma = yes
 irq_rate = 1000000000
 """
 MOST = 900
-# seconds at a time: some 40 deliveries, and none at all on a host that has no time for QEMU
+# Seconds to log at a time: this gives some 40 deliveries, and none at all on a host that has no
+# time for QEMU.
 LOGGED = 0.3
 PATIENCE = 20  # times that it is logged before it is given up
-# Each stage begins where its function is first entered after the beginning of the one before; the
-# first with the exit.
+# Each stage begins where its function is first entered after the beginning of the stage before. The
+# first stage begins with the exit.
 STAGES = (("exit", None), ("host's handler", "trap_stubs"), ("device", "on_message"),
           ("event", "evtchn_raise"),
           ("wake", "events_raise"), ("return", "on_message"), ("inject", "vcpu_prepare"),
           ("entry", "svm_run"))
-HV = 1 << 63  # addresses from there on are the hypervisor's
+HV = 1 << 63  # The hypervisor's addresses are from here on.
 
 
 def functions(elf):
-    """[address], [name], in order."""
+    """Returns [address], [name], sorted by address."""
     lines = subprocess.run(
         ["nm", "-n", elf], stdout=subprocess.PIPE, text=True, check=True
     ).stdout.splitlines()
@@ -55,8 +56,8 @@ def functions(elf):
 
 
 def stays(pcs):
-    """Each time that the hypervisor ran: the addresses of its instructions. Those at the ends may
-    be cut off."""
+    """Returns a list for each time that the hypervisor ran: the addresses of its instructions. The
+    first and the last may be cut off."""
     found, now = [], []
     for pc in pcs:
         if pc >= HV:
@@ -68,7 +69,8 @@ def stays(pcs):
 
 
 def stages_of(names):
-    """{stage: instructions} of the names of the functions that they are in, in order."""
+    """Returns {stage: instructions}. `names` are the functions that the instructions are in, in
+    order."""
     found, at = dict.fromkeys((stage for stage, _ in STAGES), 0), 0
     for name, before in zip(names, [None, *names]):
         if at + 1 < len(STAGES) and name == STAGES[at + 1][1] and name != before:
@@ -80,7 +82,7 @@ def stages_of(names):
 
 
 def split(text, elf):
-    """The stages of the delivery that there was most often, in a log of QEMU."""
+    """Returns the stages of the most frequent delivery in a log of QEMU."""
     addresses, names = functions(elf)
     found = stays(int(pc, 16) for pc in re.findall(r"^Trace .*\[[0-9a-f]+/([0-9a-f]+)/", text,
                                                    re.M))
@@ -92,7 +94,7 @@ def split(text, elf):
 
 
 def logged(directory):
-    """What QEMU logs in a moment."""
+    """Returns what QEMU logs in LOGGED seconds."""
     path = os.path.join(directory, "exec.log")
     with socket.socket(socket.AF_UNIX) as monitor:
         monitor.connect(os.path.join(directory, "monitor"))
@@ -106,7 +108,7 @@ def logged(directory):
 
 
 def logged_stages(log, elf):
-    """The stages of a delivery in what log() returns, which is called again while there is no
+    """Returns the stages of a delivery in what log() returns. Calls log() again while there is no
     delivery in it."""
     for left in reversed(range(PATIENCE)):
         try:
@@ -117,7 +119,7 @@ def logged_stages(log, elf):
 
 
 def measure(n):
-    """{stage: instructions}, and "total" by the guest's own clock."""
+    """Returns {stage: instructions}, and "total" by the guest's own clock."""
     directory = os.path.join(machine.BUILD, "run", "bench-msi")
     os.makedirs(directory, exist_ok=True)
     config, iso, log = (os.path.join(directory, name) for name in ("bench.cfg", "bench.iso",

@@ -29,13 +29,13 @@ from faults import SHORT, all_faults
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build", "mutants")
-TIMEOUT, UNIT_TIMEOUT = 600, 120  # seconds: a fault may well make a test hang
+TIMEOUT, UNIT_TIMEOUT = 600, 120  # in seconds; a fault may well make a test hang
 
 
 class Tree:
     """A scratch copy of the sources, in which one fault at a time is made, built and tested."""
 
-    emulator = threading.Lock()  # a test that judges by the host's clock has the host for itself
+    emulator = threading.Lock()  # A test that judges by the host's clock runs alone on the host.
 
     def __init__(self, number):
         self.root = os.path.join(LOGS, f"tree-{number}")
@@ -51,7 +51,7 @@ class Tree:
                 shutil.copy2(source, target)
 
     def run(self, command, timeout=TIMEOUT):
-        """True if it succeeds. A test that hangs has noticed as well."""
+        """Returns whether the command succeeds. A test that hangs has noticed the fault as well."""
         self.log.write(f"$ {' '.join(command)}\n")
         self.log.flush()
         try:
@@ -95,7 +95,7 @@ class Tree:
 
 
 def commands(test):
-    """How to build a test and how to run it."""
+    """Returns how to build a test and how to run it."""
     make = ["make", "-s", "-j2"]
     if os.path.exists(os.path.join(ROOT, "tests", "unit", test + ".c")):
         return make + [f"build/unit/{test}"], [f"build/unit/{test}"]
@@ -112,7 +112,7 @@ def commands(test):
 
 
 def part(text):
-    """(number, of how many) of `3/10`, for argparse."""
+    """Returns (number, of how many) for `3/10`; for argparse."""
     number, _, of = text.partition("/")
     if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
         raise argparse.ArgumentTypeError(f"{text}: expected a part such as 3/10")
@@ -120,8 +120,8 @@ def part(text):
 
 
 def cut(chosen, number, of):
-    """Part `number` of `of`. Faults of one test stay together as far as possible, so that few tests
-    have to run without a fault more than once."""
+    """Returns part `number` of `of`. Faults of one test stay together as far as possible, so that
+    few tests have to run without a fault more than once."""
     chosen = sorted(chosen, key=lambda fault: fault.test)
     return chosen[len(chosen) * (number - 1) // of:len(chosen) * number // of]
 

@@ -39,7 +39,7 @@ import netdemo_host
 import progress
 
 BASE = os.path.join(machine.ROOT, "boot", "net-demo.cfg")
-PCPUS = 5  # the source's, the driver domain's, the core, the turbo core, the probe's
+PCPUS = 5  # for the source, the driver domain, the shared core, the turbo core, the probe
 CORE = "pool core"
 BASELINE = {CORE: {"sched_preset": "faithful-4.1"}}
 HARDENED = {CORE: {"sched_preset": "hardened"}}
@@ -51,9 +51,9 @@ SETUPS = {"faithful-4.1": (BASELINE, 0), "hardened": (HARDENED, 0),
 SCRIPT = "+0ms wait probe 60s\n+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
 WALL = {"bochs": 1800, "qemu": 120, "kvm": 120}
 LINK = 20_000_000  # bits a second, as in boot/net-demo.cfg
-WARM_UP = 0.5      # s from the network's being there to the traffic, without the seed's offset
+WARM_UP = 0.5      # s from when the network is there to the traffic, without the seed's offset
 
-# What may go wrong with one run, while others are of use.
+# The exceptions with which one run may fail while the others are still of use.
 FAILURES = (clients.Failed, machine.Died, LookupError, OSError, subprocess.SubprocessError)
 
 LINES = {
@@ -70,8 +70,9 @@ LINES = {
 
 
 def line_rate(link, payload, headers):
-    """Bits of payload a second that fit through a link of `link` bits a second. It carries frames
-    without preamble and check sequence, so headers are 42 bytes for UDP and 54 for TCP."""
+    """Returns the bits of payload a second that fit through a link of `link` bits a second. The
+    link carries frames without preamble and check sequence, so headers are 42 bytes for UDP and 54
+    for TCP."""
     return link * payload // (payload + headers)
 
 
@@ -79,29 +80,29 @@ DATAGRAMS, SEGMENTS = line_rate(LINK, 1470, 42), line_rate(LINK, 1460, 54)  # in
 
 
 def start(seed, warm_up=WARM_UP):
-    """When the traffic begins, ms after the network is there. With each seed it does so at another
-    point of the VMs' slices, which are of 30 ms."""
+    """Returns when the traffic begins, in ms after the network is there. With each seed it begins
+    at another point of the VMs' slices, which are of 30 ms."""
     return round(1000 * warm_up) + (seed - 1) * 37 % 120
 
 
 def names(text):
-    """The pools and the VMs of a VM file."""
+    """Returns the pools and the VMs of a VM file."""
     return (["Pool-0", *re.findall(r"(?m)^\[pool\s+(\S+)\]", text)],
             re.findall(r"(?m)^\[vm\s+(\S+)\]", text))
 
 
 def knob_script(pools, vms, when):
-    """Commands that print all parameters of these pools and VMs, as they are in effect."""
+    """Returns commands that print all parameters of these pools and VMs, as they are in effect."""
     return "".join([*(f"{when} param -j=pool-{p} -p {p}\n" for p in pools),
                     *(f"{when} param -j=vm-{vm} -d {vm}\n" for vm in vms)])
 
 
 def with_knobs(script, text):
-    """The script, with commands that print all parameters of the VM file. These are 25 KB, for
-    which a serial line takes two seconds, and the pCPU that feeds the line is the source's. So they
-    are printed when the traffic is over and nobody computes, before anything is destroyed. A VM
-    that the script waits for has ended by then, so its parameters are printed before the traffic
-    begins."""
+    """Returns the script with commands that print all parameters of the VM file. The output is 25
+    KB, for which a serial line takes two seconds, and the pCPU that feeds the line is the source's.
+    So the parameters are printed when the traffic is over and no VM computes, before anything is
+    destroyed. A VM that the script waits for has ended by then, so its parameters are printed
+    before the traffic begins."""
     pools, vms = names(text)
     gone = [vm for vm in re.findall(r" wait (\S+)", script) if vm in vms]
     before, destroy, after = script.partition("+0ms destroy")
@@ -111,7 +112,7 @@ def with_knobs(script, text):
 
 
 def knobs(said):
-    """What those commands have printed."""
+    """Returns what those commands have printed."""
     found = {"pools": {}, "vms": {}}
     for m in re.finditer("\x1e(\\{.*?\\})\n", said):  # RS opens an envelope (RFC 7464)
         envelope = json.loads(m[1])
@@ -135,7 +136,7 @@ def vm_file(setup, seed=1):
 
 
 def last(name, text):
-    """What the last line of that kind says: counters go on counting."""
+    """Returns the last line of that kind, because counters go on counting."""
     found = list(re.finditer(LINES[name], text))
     if not found:
         raise LookupError(name)
@@ -143,7 +144,7 @@ def last(name, text):
 
 
 def bridge(text):
-    """The counters of the server's port."""
+    """Returns the counters of the server's port."""
     return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)",
                                                    last("bridge", text)["counters"])}
 
@@ -161,7 +162,7 @@ def plain(text):
 
 
 def read(setup, text):
-    """One run as it is written down, from what the guests have printed."""
+    """Returns one run as it is written to the results, from what the guests have printed."""
     tcp, udp, echo, acks = (last(name, text) for name in ("tcp", "udp", "echo", "acks"))
     return {"setup": setup, "tcp_mbps": mbps(tcp, "tcp"), "udp_mbps": mbps(udp, "udp"),
             "rtt_ms": {k: round(int(echo[k]) / 1e6, 2) for k in ("p50", "p99", "max", "mean")},
@@ -172,7 +173,7 @@ def read(setup, text):
 
 
 def image(name, config, script):
-    """Directory and boot image of a run."""
+    """Makes the boot image of a run. Returns its directory and its path."""
     directory = os.path.join(machine.BUILD, "run", name)
     os.makedirs(directory, exist_ok=True)
     paths = [os.path.join(directory, "net-demo." + kind) for kind in ("cfg", "script", "iso")]
@@ -189,14 +190,15 @@ def until_it_ends(platform):
 
 
 def boot(name, config, script, platform, cpus, reader, com2=None, wait=None):
-    """What `reader` makes of what a machine with that VM file and that script has printed when it
-    ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints.
-    `wait`: waits for something else than the end, and returns what came."""
+    """Boots a machine with that VM file and that script. Returns what `reader` makes of what the
+    machine has printed when it ends; "knobs" are the parameters that were in effect. `com2` is a
+    path for what COM2 prints. `wait` waits for something else than the end, and returns what
+    came."""
     directory, iso = image(name, config, with_knobs(script, config))
     with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
         how = (wait or until_it_ends(platform))(m)
         serial = m.serial()
-    os.unlink(iso)  # 10 MB; its parts are in the results by their hashes
+    os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
     try:
         found = reader(plain(serial))
     except LookupError as what:
@@ -212,7 +214,7 @@ def run(setup, platform, number, name=""):
 
 
 def measured(setup, platform, number, net, name=""):
-    """One run, measured by the host."""
+    """Makes one run that is measured by the host."""
     address = net.guest(2)
     config = netdemo_host.vm_file(vm_file(setup), address)
     directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
@@ -221,7 +223,7 @@ def measured(setup, platform, number, net, name=""):
         platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic
     ) as m:
         said = netdemo_host.measure(address)
-        # the counters come after it, and every second
+        # The counters are printed after that, once a second.
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):
             m.wait(LINES[what], seconds)
         serial = m.serial()
@@ -234,8 +236,8 @@ def measured(setup, platform, number, net, name=""):
 
 
 def by_the_hosts_clock(measure, *turn):
-    """Once more if it fails, which is told: the host may have had other things to do. Each try has
-    a directory of its own."""
+    """Calls measure(), and once more if it fails, because the host may have had other things to do.
+    A message says so. Each try has a directory of its own."""
     try:
         return measure(*turn)
     except (clients.Failed, LookupError) as what:
@@ -244,7 +246,8 @@ def by_the_hosts_clock(measure, *turn):
 
 
 def attempt(one_run, *turn):
-    """A run, or the exception that says why there is none: the others are of use without it."""
+    """Returns a run, or the exception that says why there is none. The other runs are of use
+    without it."""
     try:
         return one_run(*turn)
     except FAILURES as what:
@@ -252,8 +255,9 @@ def attempt(one_run, *turn):
 
 
 def attempt_all(name, one_run, turns, workers, told):
-    """attempt(one_run, *turn) for each turn, `workers` at a time, in order; told(turn) is how a
-    finished one is told. If a person interrupts it, what is finished stays."""
+    """Calls attempt(one_run, *turn) for each turn, `workers` at a time. Returns the results in
+    order. told(turn) is the text that reports a finished one. If a person interrupts it, it returns
+    what is finished."""
     done = {}
 
     def keep(turn):
@@ -267,7 +271,7 @@ def attempt_all(name, one_run, turns, workers, told):
 
 
 def split(turns, results, columns):
-    """The runs that there are, and for each that there is not what it was and why."""
+    """Returns the runs that were made, and for each run that is missing what it was and why."""
     runs, missing = [], []
     for turn, result in zip(turns, results):
         what = dict(zip(columns, turn))
@@ -305,10 +309,10 @@ def provenance(platform, **facts):
 
 
 def all_runs(turns, platform):
-    """In order, and where they come from. In virtual time side by side; by the host's clock one at
-    a time."""
+    """Makes all runs. Returns them in order, and where they come from. In virtual time they run
+    side by side; by the host's clock they run one at a time."""
     def each(one_run, workers=1):
-        """one_run(setup, platform, number) for each turn."""
+        """Calls one_run(setup, platform, number) for each turn."""
         return attempt_all("net-demo", lambda setup, number: one_run(setup, platform, number),
                            turns, workers,
                            lambda turn: f"{turn[0]}, run {turn[1]}")
@@ -325,7 +329,8 @@ def all_runs(turns, platform):
 
 
 def median(runs):
-    """Of every number. What says how a run was made is no result, and is left out."""
+    """Returns the median of every number of the runs. What says how a run was made is no result,
+    and is left out."""
     if isinstance(runs[0], dict):
         return {
             k: median([r[k] for r in runs])
@@ -359,7 +364,7 @@ def main():
     parser.add_argument("--setup", action="append", choices=list(SETUPS))
     args = parser.parse_args()
     platform = machine.choose(args.platform)
-    virtual = platform == "bochs"  # by the host's clock, one at a time
+    virtual = platform == "bochs"  # By the host's clock, runs go one at a time.
     count = args.runs or (1 if virtual else 3)
     turns = [(setup, n) for n in range(1, count + 1) for setup in args.setup or SETUPS]
     results, how = all_runs(turns, platform)

@@ -10,11 +10,13 @@ import re
 import clients
 import compare
 
-PCPUS = 4  # one for what nobody else does, the driver domain's, the core, the turbo core
-RATE, DELAY, DATAGRAMS = "5M", "2ms", "4861111"  # datagrams: payload at the full rate of the link
+PCPUS = 4  # one for all else, one for the driver domain, the shared core, the turbo core
+# DATAGRAMS is the payload at the full rate of the link
+RATE, DELAY, DATAGRAMS = "5M", "2ms", "4861111"
 HOW = "5 Mb/s, 2 ms each way; the host's ping and iperf"
 ECHO = ("-c", "200", "-i", "0.02", "-W", "2")
-# a small send buffer: iperf waits for no more than 4 s until what is in it was taken
+# The send buffer is small: at the end, iperf waits no longer than 4 s until what is in it was
+# taken.
 TCP = ("-t", "4", "-w", "128K")
 UDP = ("-t", "4", "-b", DATAGRAMS)
 BOOT_S = 60
@@ -26,13 +28,13 @@ MACHINE = {
 
 
 def vm_file(text, address):
-    """The VM file of a set-up without the traffic of its own."""
+    """Returns the VM file of a set-up without the VMs that make traffic inside the machine."""
     text = re.sub(r"(?ms)^\[vm (source|probe)\].*?(?=^\[|\Z)", "", text)
     return compare.lay_over(text, MACHINE).replace("ip=10.0.0.2/24", f"ip={address}/24")
 
 
 def measure(address):
-    """What ping and iperf say of the server there."""
+    """Returns what ping and iperf say about the server at this address."""
     clients.until_answered(address, BOOT_S)
     echo = clients.ping(address, *ECHO)
     tcp = clients.iperf_tcp(address, *TCP)

@@ -47,13 +47,13 @@ from netdemo import BASELINE, EXTRA, HARDENED, TURBO
 event_times = importlib.import_module("event-times")
 
 PLATFORM = "bochs"
-PCPUS = 4  # the source's, the driver domain's, the core, the turbo core
+PCPUS = 4  # for the source, the driver domain, the shared core, the turbo core
 SEEDS, MS = 5, {"udp": 1000, "tcp": 2000, "light": 2000, "events": 1000}
-WARM_UPS = (0.5, 1, 2)  # s; each twice the one before, as experiment.settle() wants them
-FLOOR = 0.1             # Mb/s that nobody minds
+WARM_UPS = (0.5, 1, 2)  # in s; each is twice the one before, as experiment.settle() wants them
+FLOOR = 0.1             # Mb/s; a smaller difference does not matter
 
-# TCP is scaled down from 1 Gb/s by 100: Linux's largest buffers of the paper's time, 4 MiB on
-# either side, become 64 KiB, the least there is, at the receiver, and 32 KiB at the sender; the
+# TCP is scaled down from 1 Gb/s by 100. Linux's largest buffers of the paper's time, 4 MiB on
+# either side, become 64 KiB at the receiver, the least that there is, and 32 KiB at the sender. The
 # paper's 40 MB become 400 KiB. The light reader computes 6 instructions a byte, which takes 30 % of
 # a quarter of the core at the link's rate.
 SMALL, LARGE, SENDER = "rcvbuf=65536", "rcvbuf=409600", "sndbuf=32768"
@@ -71,10 +71,10 @@ def baselines(server):
     return {name: (settings, server) for name, settings in BASELINES.items()}
 
 
-# name: (what is laid over the base, what the server is told)
+# name: (what is added to the base file, the words for the server)
 SETUPS = {
-    # Datagrams that come while the server waits up to 90 ms are 220 KB. The paper needed 40 MB
-    # where 11 were enough by that sum; scaled by 50 that is 800 KiB.
+    # The datagrams that come while the server waits for up to 90 ms are 220 KB. The paper needed 40
+    # MB where 11 MB were enough by that sum; 40 MB scaled by 50 is 800 KiB.
     "udp": {**baselines("rcvbuf=819200"), "turbo": (TURBO, "rcvbuf=819200"),
             "turbo, small buffer": (TURBO, SMALL)},
     "tcp": {
@@ -103,7 +103,7 @@ def without(text, section):
 
 
 def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
-    """The VM file of one run."""
+    """Returns the VM file of one run."""
     ms = MS[kind]
     settings, server = SETUPS[kind][setup]
     traffic = f"udp_ms={ms} udp_rate={LINE['udp']}" if kind == "udp" else f"tcp_ms={ms} {SENDER}"
@@ -112,7 +112,7 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
             "vm server": {"cmdline": f"ip=10.0.0.2/24 ring=16 busy {server}"},
             "vm source": {"cmdline": f"ip=10.0.0.3/24 to=10.0.0.2 start_ms={start} {traffic}"}}
     if kind == "events":
-        # The VM on the core sends, and the one outside takes the stream.
+        # The VM on the core sends, and the VM outside of the core takes the stream.
         over["vm server"] = {
             "cmdline": f"ip=10.0.0.2/24 ring=16 to=10.0.0.3 start_ms={start} tcp_ms={ms} "
                        "sndbuf=65536",
@@ -133,8 +133,9 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
 
 
 def read(kind, text):
-    """What one run has printed. Goodput of datagrams is what arrived in the time that the source
-    took: the reader may see the first late, and the last ones all at once."""
+    """Returns what one run has printed. The goodput of datagrams is what arrived in the time that
+    the source took, because the reader may see the first datagram late, and the last ones all at
+    once."""
     acks, bridge = netdemo.last("acks", text), netdemo.bridge(text)
     drops = {"ring_drops": netdemo.ring_drops(text), "queue_drops": bridge.get("queue_full", 0)}
     if kind == "udp":
@@ -152,7 +153,7 @@ def read(kind, text):
 
 
 def read_events(text, trace):
-    """What one run of `events` has printed, and what its trace says."""
+    """Returns what one run of `events` has printed, and what its trace says."""
     got = re.search(r"source: iperf: tcp (?P<tcp_bytes>\d+) bytes in (?P<tcp_ns>\d+) ns", text)
     if not got:
         raise LookupError("source")
@@ -174,7 +175,7 @@ def read_events(text, trace):
             "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
 
 
-# The trace begins before the traffic. It is sent over COM2 when the traffic is over: then nobody
+# The trace begins before the traffic. It is sent over COM2 when the traffic is over: then no VM
 # computes any more, so sending is quick.
 EVENTS = (
     "@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
@@ -187,7 +188,7 @@ def run_events(name, config):
     path = os.path.join(machine.BUILD, "run", name, "trace.bin")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb"):
-        pass  # what an earlier run left is not this one's
+        pass  # What an earlier run left is not of this run.
 
     def all_of_it_has_come(m):
         while m.wait(timeout=1)[0] == "timeout":
@@ -230,7 +231,8 @@ QUICK = "one warm-up was run alone"
 
 
 def settled(runs, warm_ups):
-    """A set-up's runs after the warm-up that counts, and why it may be too short, or None."""
+    """Returns a set-up's runs after the warm-up that counts, and why it may be too short, or
+    None."""
     if len(warm_ups) < len(WARM_UPS):
         return runs, QUICK
     by = {w: {r["seed"]: r for r in runs if r["warm_up_s"] == w} for w in warm_ups}
@@ -242,7 +244,7 @@ def settled(runs, warm_ups):
         looks = []
         for seed in seeds:
             whole = {"goodput in Mb/s": by[warm_up][seed]["goodput_mbps"]}
-            # nothing tells of halves of a stream
+            # No figure exists for the halves of a stream.
             looks.append(experiment.Look(whole, (whole, whole)))
         return looks
 
@@ -254,7 +256,7 @@ NOT_MEASURED = (*COLUMNS, "vm_file", "knobs")
 
 
 def summarise(runs, warm_ups=WARM_UPS[:1]):
-    """One row of a set-up: what its runs say of every number that was measured."""
+    """Returns one row of a set-up: what its runs say about every number that was measured."""
     chosen, why = settled(runs, warm_ups)
     if not chosen:
         return None
@@ -272,7 +274,7 @@ def summarise(runs, warm_ups=WARM_UPS[:1]):
 
 
 def mean(e):
-    """The middle of what experiment.estimate() says."""
+    """Returns the middle of what experiment.estimate() says."""
     if "mean" in e:
         return e["mean"]
     if "value" in e:
@@ -283,9 +285,9 @@ def mean(e):
 
 
 def gain(row, base):
-    """How many times the goodput of the baseline a set-up has. If one of the two has not settled,
-    its mean is a matter of luck: then the least and the most that the runs of both leave room
-    for."""
+    """Returns how many times the goodput of the baseline a set-up has. If one of the two has not
+    settled, its mean is a matter of luck. Then this is the least and the most that the runs of both
+    allow."""
     if row is base:
         return 1.0
     if all(r["unsettled"] in (None, QUICK) for r in (row, base)):
@@ -304,8 +306,8 @@ def gain_text(found):
 
 
 def add_gains(rows, runs):
-    """How many times the goodput of the baseline each set-up has, and by how much it is better for
-    the seeds that both have."""
+    """Adds to each row how many times the goodput of the baseline the set-up has, and by how much
+    it is better for the seeds that both have."""
     for row in rows:
         base = next((r for r in rows if r["setup"] == "faithful-4.1" and
                      all(r[key] == row[key] for key in ("experiment", "vms"))), None)

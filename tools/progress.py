@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 
-PATIENCE = 2  # seconds that nobody wonders about
+PATIENCE = 2  # in seconds; a shorter wait needs no message
 
 
 def duration(seconds):
-    """Some seconds as a person would say them."""
+    """Returns a duration in the words of a person."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
@@ -22,11 +22,11 @@ def duration(seconds):
 
 
 class Line:
-    """with Line("Bochs boots"): a terminal shows the text, or what it returns if it is a function,
-    and the seconds so far.
+    """with Line("Bochs boots"): a terminal shows the text and the seconds so far. The text may be a
+    function that returns it.
 
-    Within another Line, in whatever thread, it shows nothing: there is one line, and it is the
-    outer one's.
+    A Line within another Line, in whatever thread, shows nothing: there is only one line, and the
+    outer one has it.
     """
 
     taken = threading.Lock()
@@ -61,11 +61,11 @@ class Line:
 
 
 def run_all(label, function, jobs, workers, name=str):
-    """[function(job) for job in jobs], `workers` at a time, while stderr tells how many are done
-    and what time is left.
+    """Returns [function(job) for job in jobs]. Runs `workers` of them at a time, while stderr tells
+    how many are done and how much time is left.
 
-    name(job) is how a finished job is told. The first exception of a function is raised; jobs that
-    have not begun are then dropped.
+    name(job) is the text that reports a finished job. The first exception of a function is raised;
+    jobs that have not begun by then are dropped.
     """
     jobs, begin, done = list(jobs), time.monotonic(), 0
 

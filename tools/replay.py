@@ -18,7 +18,7 @@ REPLAY = (0x0401, 0x0402, tracestream.LOST)
 
 
 def replay(path):
-    """(exit status, what it printed) of build/sim replay on the stream in `path`."""
+    """Replays the stream in `path` with build/sim. Returns (exit status, what it printed)."""
     trace = tracestream.load(path)
     with tempfile.NamedTemporaryFile(suffix=".rec") as out:
         for r in trace.records:

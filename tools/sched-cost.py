@@ -29,7 +29,7 @@ MOST, GROWTH, ORDERED_GROWTH, PASS, EXCHANGE = 1.5, 2, 4, 220, 1500
 
 
 def build():
-    """Builds what is measured, so that it is there and of these sources."""
+    """Builds what is measured, so that it exists and is made of these sources."""
     if not shutil.which("valgrind"):
         sys.exit("sched-cost: valgrind, which counts instructions, is not here: "
                  "tools/deps.sh cost installs it")
@@ -48,7 +48,7 @@ def measure(mode, vcpus, policy=PLAIN):
 
 
 def exceeded(name, costs, plain):
-    """What a policy's decisions, {vCPUs: instructions}, exceed."""
+    """Returns which limits a policy's decisions, {vCPUs: instructions}, exceed."""
     growth = costs[SIZES[-1]] / costs[SIZES[0]]
     if growth > (ORDERED_GROWTH if name in ORDERED else GROWTH):
         return f"grows by {growth:.2f}"
@@ -57,7 +57,7 @@ def exceeded(name, costs, plain):
 
 
 def print_table(result, faults, growth, ok, file):
-    """Prints what main() measured. faults: {(mode, policy): what it exceeds}; growth: of plain
+    """Prints what main() measured. faults: {(mode, policy): what it exceeds}; growth: that of plain
     credit's decision."""
     print(f"{'vCPUs on the CPU':28}" + "".join(f"{n:>8}" for n in SIZES), file=file)
     for mode in MODES:

@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 
-APT_PYTHON = "/usr/bin/python3"  # the only one that sees the modules that apt installs
-INTERRUPTED, BROKEN_PIPE = 130, 141  # as a shell tells SIGINT and SIGPIPE
+APT_PYTHON = "/usr/bin/python3"  # the only one that has the modules that apt installs
+INTERRUPTED, BROKEN_PIPE = 130, 141  # the exit codes that a shell shows for SIGINT and SIGPIPE
 
 
 class Problem(Exception):
@@ -21,12 +21,12 @@ class Problem(Exception):
 
 
 def count(number, noun):
-    """"1 machine", "2 machines"."""
+    """Returns "1 machine", "2 machines"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def need(module, package):
-    """The module, imported. A Problem if this Python does not have it."""
+    """Returns the imported module. Raises Problem if this Python does not have it."""
     try:
         return importlib.import_module(module)
     except ImportError as e:
@@ -35,11 +35,11 @@ def need(module, package):
 
 
 def of_os_error(e):
-    """What the operating system refused, as a sentence."""
+    """Returns a sentence about what the operating system refused."""
     what = e.strerror or str(e) or type(e).__name__
     if not e.filename:
         return what
-    is_name = os.sep not in str(e.filename)  # a program that was looked for in PATH, perhaps
+    is_name = os.sep not in str(e.filename)  # perhaps a program that was looked for in PATH
     if isinstance(e, FileNotFoundError) and is_name and not os.path.exists(e.filename):
         return (f"{e.filename}: there is no such file, or no such program is installed "
                 "(tools/deps.sh installs what is needed)")
@@ -47,8 +47,8 @@ def of_os_error(e):
 
 
 def of_failed_command(e):
-    """A program that was started did not succeed. What it said is on the screen
-    already, unless it was captured."""
+    """Returns a sentence about a program that was started and did not succeed. What the program
+    said is on the screen already, unless it was captured."""
     words = e.cmd if isinstance(e.cmd, str) else os.path.basename(str(e.cmd[0]))
     said = e.stderr if isinstance(e.stderr, str) else (e.stderr or b"").decode("utf-8", "replace")
     last = f": {said.strip().splitlines()[-1]}" if said.strip() else ""
@@ -59,7 +59,7 @@ def of_failed_command(e):
 
 
 def problems():
-    """The exceptions whose text is a sentence for a person."""
+    """Returns the exceptions whose text is a sentence for a person."""
     kinds = [Problem]
     for module, name in (("machine", "Died"), ("hostnet", "Missing"), ("clients", "Failed")):
         kind = getattr(sys.modules.get(module), name, None)
@@ -77,8 +77,9 @@ def run(main):
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted", file=sys.stderr)
         code = INTERRUPTED
-    except BrokenPipeError:  # somebody who has read enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains when it closes stdout
+    except BrokenPipeError:  # The reader has read enough, such as `head`.
+        # Otherwise Python complains when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = BROKEN_PIPE
     except problems() as e:
         sentence = str(e)

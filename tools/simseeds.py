@@ -32,14 +32,15 @@ FLOORS = {"CPU %": 0.5, "mean ms": 0.02}
 
 
 def with_preset(text, preset):
-    """The VM file with this preset for each pool."""
+    """Returns the VM file with this preset for each pool."""
     sections = re.findall(r"(?m)^\s*\[(hypervisor|pool\s+\S+)\]", text)
     settings = {" ".join(s.split()): {"sched_preset": preset} for s in ["hypervisor", *sections]}
     return compare.lay_over(text, settings)
 
 
 def result(options, seed):
-    """What build/sim says with this seed. The last -c counts, so all of them are put together."""
+    """Returns what build/sim prints with this seed. Only the last -c counts, so all of them are
+    merged into one."""
     rest, given = [], []
     words = iter(options)
     for word in words:
@@ -63,7 +64,7 @@ def quantities(v):
 
 
 def look(said):
-    """A run as the rule for the warm-up wants it."""
+    """Returns a run as the rule for the warm-up needs it."""
     def of(pick):
         return {f"{v['vm']}/{v['vcpu']} {name}": x for v in said["vcpus"]
                 for name, x in quantities(pick(v)).items()}
@@ -77,7 +78,7 @@ def look(said):
 
 
 def summarise(runs):
-    """A row for each vCPU."""
+    """Returns a row for each vCPU."""
     rows = []
     for at, first in enumerate(runs[0]["vcpus"]):
         mine = [said["vcpus"][at] for said in runs]

@@ -21,11 +21,12 @@ TEXT_LIMIT = 320 * 1024  # bytes
 
 
 def lines_of(path, text):
-    """Without blank lines and comments."""
+    """Returns the lines without blank lines and comments."""
     if path.endswith((".asm", ".inc")):
         text = re.sub(r";[^\n]*", "", text)
     else:
-        # comments go; strings and character constants stay, whatever they look like
+        # Comments are removed. Strings and character constants stay, even if they look like
+        # comments.
         keep = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|/\*.*?\*/|//[^\n]*', re.S)
         text = keep.sub(lambda m: re.sub(r"[^\n]", "", m[0]) if m[0].startswith("/") else m[0],
                         text)
@@ -33,8 +34,8 @@ def lines_of(path, text):
 
 
 def inline_lines(lines):
-    """How many of a header's lines are inline functions, from `static inline` to the brace that
-    ends them."""
+    """Returns how many of a header's lines are inline functions. One lasts from `static inline` to
+    the brace that ends it."""
     depth = count = 0
     inside = False
     for line in lines:
@@ -49,14 +50,14 @@ def inline_lines(lines):
 
 
 def code_of(path, text):
-    """(lines of code, lines of declarations)"""
+    """Returns (lines of code, lines of declarations)."""
     lines = lines_of(path, text)
     code = inline_lines(lines) if path.endswith(".h") else len(lines)
     return code, len(lines) - code
 
 
 def linked(objects, sources):
-    """The sources, and the project's headers that they include."""
+    """Returns the sources, and the project's headers that they include."""
     files = set(sources)
     for d in glob.glob(objects + "/**/*.d", recursive=True):
         with open(d, encoding="utf-8") as f:
@@ -74,7 +75,7 @@ def room(path):
 
 
 def section_bytes(image):
-    """{"text", "data", "bss"} of what is loaded."""
+    """Returns {"text", "data", "bss"}: the bytes of what is loaded."""
     sums = {"text": 0, "data": 0, "bss": 0}
     for line in subprocess.run(
         ["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True
@@ -93,7 +94,7 @@ def git(*args):
 
 
 def code_at(commit):
-    """{path: lines of code} then; nothing if git does not know it."""
+    """Returns {path: lines of code} at that commit. It is empty if git does not know the commit."""
     try:
         files = git("ls-tree", "-r", "--name-only", commit, "boot", "common", "drivers/uart.c",
                     "drivers/uart.h", "hv",
@@ -105,7 +106,7 @@ def code_at(commit):
 
 
 def print_changes(then, now):
-    """Each file that has not as many lines of code as then."""
+    """Prints each file whose number of lines of code has changed since then."""
     for path in sorted(then.keys() | now.keys()):
         a, b = then.get(path, 0), now.get(path, 0)
         if a != b:

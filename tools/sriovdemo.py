@@ -18,7 +18,7 @@ import sentence
 import sriovsched
 
 CONFIG = os.path.join(machine.ROOT, "boot", "sriov-demo.cfg")
-PATIENCE = 240  # s of wall-clock time
+PATIENCE = 240  # in seconds of wall-clock time
 SCRIPT = """\
 @1500ms create one
 +0ms create two
@@ -45,7 +45,7 @@ ECHO = r"{}: load: echo (\d+) requests, (\d+) answers"
 
 
 class Demo:
-    """What a boot said, and what of it held."""
+    """What a boot has printed, and which of the checks hold."""
 
     def __init__(self, serial):
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", serial)
@@ -84,8 +84,8 @@ class Demo:
         first, second = ([d["bdf"] for d in self.result(tag) or []] for tag in ("three", "heir"))
         self.hold(f"a VM is destroyed, and its virtual function {', '.join(first)} is another's",
                   first and first == second)
-        # by datagrams: QEMU's user network hears all that is on the hub, and refuses connections to
-        # whomever
+        # This is done by datagrams, because QEMU's user network hears all that is on the hub, and
+        # refuses connections to any address.
         self.hold(
             "who reaches a virtual function of the other card by it",
             self.said(r"heir: load: the server says \d+ bytes in .* 0 of \d+ datagrams lost")
@@ -104,7 +104,8 @@ class Demo:
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
+    # so that the machine ends when this program does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = os.path.join(machine.BUILD, "run", "sriov-demo")
     os.makedirs(directory, exist_ok=True)
     iso, script = os.path.join(directory, "sriov.iso"), os.path.join(directory, "script")

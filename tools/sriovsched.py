@@ -22,21 +22,22 @@ import machine
 CONFIG = os.path.join(machine.ROOT, "boot", "sriov-sched.cfg")
 POLICIES = {"hardened": "hardened", "faithful-4.2": "faithful-4.2", "sc": "sc", "aca": "aca",
             "sc+aca": "sc+aca"}
-BASELINE = "faithful-4.2"  # Credit as in Xen 4.2, with which the paper was measured
+BASELINE = "faithful-4.2"  # Credit as in Xen 4.2, against which the paper measured
 HOGS = ("hog-1", "hog-2", "liar")
 RUNS = 3
 SHIFT = 3       # an instruction takes 8 ns
-PATIENCE = 600  # s of the host's time
-TIMERS = 40     # exits a second, whatever there is to do
-GAIN = 1.5      # of what shares credit, at least
-CLOCK = ("-rtc", "base=2020-01-01T00:00:00,clock=vm")  # else the host's clock gets in
+PATIENCE = 600  # in seconds of the host's time
+TIMERS = 40     # exits a second that timers cause, however little there is to do
+GAIN = 1.5      # The policies that share credit must gain at least this factor.
+# Otherwise the host's clock would have an effect.
+CLOCK = ("-rtc", "base=2020-01-01T00:00:00,clock=vm")
 TCP = r"server: iperf: tcp (\d+) bytes in (\d+) ns"
 FRAMES = r"server: iperf: frames rx=(\d+) .* tx=(\d+)"
 STREAM = ("+0ms create source", "+0ms wait source 20s")
 
 
 def script(runs=RUNS, policies=tuple(POLICIES)):
-    """The commands: one stream alone, then `runs` of each policy, in turns."""
+    """Returns the commands: one stream alone, then `runs` streams of each policy, in turns."""
     lines = ["@2000ms create source", "+800ms vcpu-list -j=alone-1", "+1000ms vcpu-list -j=alone-2",
              "+0ms wait source 20s", *(f"+0ms create {vm}" for vm in HOGS)]
     for _ in range(runs):
@@ -46,7 +47,7 @@ def script(runs=RUNS, policies=tuple(POLICIES)):
 
 
 def boot(directory, commands, config=CONFIG):
-    """How the machine ended, and what it said."""
+    """Boots. Returns how the machine ended, and what it has printed."""
     os.makedirs(directory, exist_ok=True)
     kernel, path = os.path.join(directory, "sriov.grub"), os.path.join(directory, "script")
     with open(path, "w", encoding="ascii") as f:
@@ -62,7 +63,7 @@ def boot(directory, commands, config=CONFIG):
 
 
 class Said:
-    """What the machine said of its streams and of its vCPUs."""
+    """What the machine has printed about its streams and its vCPUs."""
 
     def __init__(self, serial, policies=tuple(POLICIES)):
         self.log = serial
@@ -80,7 +81,8 @@ class Said:
         return next(v for v in self.answers[tag] if v["vm"] == vm)
 
     def exits(self):
-        """What the server alone exits in a second to be interrupted, to sleep, and else."""
+        """Returns how often the server, when it runs alone, exits in a second: to be interrupted,
+        to sleep, and for other reasons."""
         one, two = (self.vcpu(tag, "server") for tag in ("alone-1", "alone-2"))
         s = sum(two[k] - one[k] for k in ("running_ns", "runnable_ns", "blocked_ns")) / 1e9
         exits, interrupts, sleeps = ((two[k] - one[k]) / s
@@ -117,7 +119,7 @@ def write_results(said):
 
 
 def show(hold):
-    """Calls hold(sentence, whether it is so) for each thing."""
+    """Calls hold(sentence, whether it is true) for each check."""
     directory = os.path.join(machine.BUILD, "run", "sriov-sched")
     how, serial = boot(directory, script())
     try:

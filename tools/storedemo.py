@@ -18,11 +18,11 @@ import machine
 import sentence
 
 CONFIG = os.path.join(machine.ROOT, "boot", "store.cfg")
-PATIENCE = 15  # s, for what happens in the machine
+PATIENCE = 15  # in seconds, for what happens in the machine
 
 
 def load(name):
-    """A tool without .py as a module."""
+    """Returns a tool whose file name has no .py, as a module."""
     loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"),
                                                   os.path.join(machine.ROOT, "tools", name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
@@ -40,7 +40,7 @@ class Demo:
         self.failed += not true
 
     def xs(self, *command):
-        """Output of one of xenstore-utils; None if it fails."""
+        """Returns the output of one of xenstore-utils, or None if it fails."""
         done = subprocess.run(command, env=self.env, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE,
                               check=False)
@@ -61,7 +61,7 @@ class Demo:
         return subprocess.Popen(["xenstore-watch", path], env=self.env, stdout=subprocess.PIPE,
                                 text=True)
 
-    # ---- what is shown ----
+    # ---- the checks ----
 
     def guests(self):
         self.shell.run("store", "write", "/local/domain/1/data/key", "hello")
@@ -140,7 +140,8 @@ class Demo:
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
+    # so that the machine ends when this program does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = os.path.join(machine.BUILD, "run", "store-demo")
     os.makedirs(directory, exist_ok=True)
     iso, com2, socket = (os.path.join(directory, name) for name in ("store.iso", "com2.sock",

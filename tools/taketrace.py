@@ -25,12 +25,13 @@ import tracestream
 
 WARM_UP = 2.0  # virtual seconds before the recording begins
 WALL = {"bochs": 600, "qemu": 120, "kvm": 60, "icount": 600}
-# A header comes each virtual second. After so many without a record between them all was sent.
+# A header comes each virtual second. When this many have come without a record between them, the
+# whole recording has been sent.
 QUIET_HEADERS = 2
 
 
 def build(args, directory, vms):
-    """The image; returns its path."""
+    """Makes the image. Returns its path."""
     lines = [f"@{WARM_UP * 1000:.0f}ms trace start sched",
              f"+{args.seconds * 1000:.0f}ms trace stop"]
     lines += [f"+0ms pause {vm['name']}" for vm in vms if vm["start"]] + ["+10ms trace stream com2"]
@@ -46,7 +47,7 @@ def build(args, directory, vms):
 
 
 def arrived(data):
-    """(records that have come, headers since the last of them)."""
+    """Returns (records that have come, headers since the last of them)."""
     records = headers = 0
     for kind, _, payload, _ in tracestream.frames(data):
         if kind == "R":
@@ -57,10 +58,10 @@ def arrived(data):
 
 
 def record(args, platform, iso, directory):
-    """Boots and waits until the whole stream has come. Returns the path of the stream."""
+    """Boots, and waits until the whole stream has come. Returns the path of the stream."""
     path = os.path.join(directory, "trace.bin")
     with open(path, "wb"):
-        pass  # what an earlier run left is not this one's
+        pass  # What an earlier run left is not of this run.
     records, end = 0, time.monotonic() + WALL[platform]
     with progress.Line(lambda: f"the machine runs, {records} records have come"), \
             machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory, directory=directory,
@@ -90,7 +91,7 @@ def main():
                         metavar="PATH", help="of the three files, without .png, .json and .bin")
     args = parser.parse_args()
     platform = machine.choose(args.platform)
-    sentence.need("matplotlib", "python3-matplotlib")  # before anything boots
+    sentence.need("matplotlib", "python3-matplotlib")  # The check comes before anything boots.
     directory = os.path.join(machine.BUILD, "run", f"trace-{platform}")
     os.makedirs(directory, exist_ok=True)
     os.makedirs(os.path.dirname(os.path.abspath(args.out)), exist_ok=True)

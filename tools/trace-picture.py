@@ -14,18 +14,18 @@ import trace2json
 import tracestream as ts
 
 WAITING = "#d9d9d9"
-PIXELS = 1000  # of the time axis, or so
+PIXELS = 1000  # the width of the time axis, roughly
 
 
 def clip(start, end, low, high):
-    """The part of [start, end) in [low, high) as matplotlib wants it, in ms from low; None if there
-    is none."""
+    """Returns the part of [start, end) in [low, high) as matplotlib wants it, in ms from low, or
+    None if there is none."""
     start, end = max(start, low), min(end, high)
     return ((start - low) / 1e6, (end - start) / 1e6) if end > start else None
 
 
 def rows(trace, low, high):
-    """{cpu: {who: [spans]}} of runs, and {who: {state: [spans]}}."""
+    """Returns {cpu: {who: [spans]}} of runs, and {who: {state: [spans]}}."""
     runs, states = trace2json.intervals(trace)
     by_cpu, by_who = {cpu: {} for cpu in range(trace.cpus)}, {}
     for cpu, who, start, end in runs:
@@ -41,13 +41,14 @@ def rows(trace, low, high):
 
 
 def visible(spans, high_ms):
-    """At least a pixel wide each: a run of microseconds is short, not absent."""
+    """Returns the spans, each at least a pixel wide. Otherwise a run of microseconds would not be
+    seen."""
     return [(start, max(length, high_ms / PIXELS)) for start, length in spans]
 
 
 def draw(trace, low, high, path):
     matplotlib = sentence.need("matplotlib", "python3-matplotlib")
-    matplotlib.use("Agg")  # no display is needed; before pyplot is imported
+    matplotlib.use("Agg")  # No display is needed. Set this before pyplot is imported.
     plt, Patch = (
         importlib.import_module("matplotlib.pyplot"),
         importlib.import_module("matplotlib.patches").Patch,

@@ -13,7 +13,7 @@ import sys
 import sentence
 import tracestream as ts
 
-CPUS, VMS = 1, 1000  # process numbers: the pCPUs' tracks, and VM n's at VMS + n
+CPUS, VMS = 1, 1000  # process numbers: the pCPUs' tracks have CPUS, and VM n's track has VMS + n
 
 
 def us(ns):
@@ -21,12 +21,12 @@ def us(ns):
 
 
 def intervals(trace):
-    """(runs, states): [(cpu, who, start, end)] and [(who, state, start, end)], by what the records
-    say began and ended."""
+    """Returns (runs, states): [(cpu, who, start, end)] and [(who, state, start, end)], from what
+    the records say began and ended."""
     runs, states, current = [], [], {}
     for r in trace.records:
         if r.event == ts.LOST:
-            current.pop(r.cpu, None)  # who knows what was lost
+            current.pop(r.cpu, None)  # Which switches were lost is not known.
         elif r.event == ts.SWITCH:
             before = current.get(r.cpu)
             start = before[1] if before else r.ns - r.arg[1]
@@ -41,7 +41,7 @@ def intervals(trace):
 
 
 def describe(r):
-    """What a click on an instant shows."""
+    """Returns what a click on an instant shows."""
     if r.event == ts.EXIT:
         return {"reason": ts.EXITS[r.arg[0]] if r.arg[0] < len(ts.EXITS) else r.arg[0],
                 "rip": hex(r.wide(1)), "raw": hex(r.arg[3])}

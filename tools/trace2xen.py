@@ -16,13 +16,14 @@ import sys
 import sentence
 import tracestream as ts
 
-IDLE_DOMAIN, UNKNOWN_DOMAIN = 32767, 32768  # the latter is xenalyze's own, with one vCPU a pCPU
+# the second is xenalyze's own, with one vCPU for each pCPU
+IDLE_DOMAIN, UNKNOWN_DOMAIN = 32767, 32768
 CPU_CHANGE, LOST_RECORDS = 0x0001F003, 0x0001F001
 RUNSTATE_CHANGE = 0x00021001
 VERBOSE = {ts.WAKE: 0x00028004, ts.YIELD: 0x00028005, ts.BLOCK: 0x00028006}
 SWITCH, INFPREV, INFNEXT = 0x0002800A, 0x0002800E, 0x0002800F
 STOLEN, TICKLE, BOOST, UNBOOST = 0x00022004, 0x00022006, 0x00022007, 0x00022008
-# of the credit policy's events (class 0x22000) numbers that Xen does not use
+# Numbers for the credit policy's events (class 0x22000) that Xen does not use.
 OURS = {ts.MICRO: 0x00022040, ts.SHARE: 0x00022041, ts.TURBO: 0x00022042, ts.LABEL: 0x00022043}
 VMENTRY, VMEXIT64, INJ_EXC, INJ_VIRQ, VMMCALL = (
     0x00081001,
@@ -42,15 +43,16 @@ def pack(event, words, ns=None):
 
 
 def who(r_who, cpu):
-    """(domain, vCPU); a pCPU's idle vCPU is one of domain 32767."""
+    """Returns (domain, vCPU). A pCPU's idle vCPU is one of domain 32767."""
     return (IDLE_DOMAIN, cpu) if r_who == ts.NOBODY else (ts.vm_of(r_who), r_who & 0xFFFF)
 
 
 def convert(r):
-    """The record's bytes in xentrace's format; empty if it has no event for it."""
+    """Returns the record's bytes in xentrace's format. They are empty if that format has no event
+    for it."""
     dom, vcpu = who(r.who, r.cpu)
     if r.event == ts.LOST:
-        # and who runs by then
+        # The last two words say which vCPU runs by then.
         return pack(LOST_RECORDS, (r.arg[0], UNKNOWN_DOMAIN | r.cpu << 16, r.arg[2], r.arg[3]),
                     r.ns)
     if r.event == ts.RUNSTATE:
@@ -84,8 +86,8 @@ def convert(r):
 
 
 def from_first_departure(records):
-    """xenalyze wants to see who leaves a pCPU before it sees who comes: leave out what is
-    before."""
+    """Leaves out the records before the first departure, because xenalyze wants to see which vCPU
+    leaves a pCPU before it sees which one comes."""
     for i, r in enumerate(records):
         if r.event == ts.RUNSTATE and r.arg[0] == 0:
             return records[i:]
@@ -93,8 +95,8 @@ def from_first_departure(records):
 
 
 def with_losses(records):
-    """xenalyze wants a lost record to be later than what is before it, and to say, in its last two
-    words, when that was."""
+    """Yields the records as xenalyze wants them: a lost record has to be later than the record
+    before it, and its last two words have to say when that was."""
     last = 0
     for r in records:
         if r.event == ts.LOST:
@@ -105,7 +107,7 @@ def with_losses(records):
 
 
 def convert_all(trace):
-    """(the whole file, records that have no equivalent there)."""
+    """Returns (the whole file, the records that have no equivalent in that format)."""
     out, without = b"", 0
     for cpu in range(trace.cpus):
         part = [

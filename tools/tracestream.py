@@ -16,7 +16,8 @@ EXIT, ENTRY, INJECT, HYPERCALL = range(0x0201, 0x0205)
 EVTCHN_SEND, EVTCHN_TAKE = 0x0301, 0x0302
 SCHED_INPUT, SCHED_DECISION = 0x0401, 0x0402
 
-# As trace_event_name() in hv/trace/trace.c has them; tests/tools/test_trace.py compares.
+# The names are those of trace_event_name() in hv/trace/trace.c; tests/tools/test_trace.py compares
+# them.
 NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block",
          YIELD: "yield",
          BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account",
@@ -25,24 +26,24 @@ NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLO
          INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
          EVTCHN_TAKE: "event take", SCHED_INPUT: "sched input", SCHED_DECISION: "sched decision"}
 STATES = ("running", "runnable", "blocked", "offline")
-# enum exit_reason of hv/virt/virt.h
+# This is enum exit_reason of hv/virt/virt.h.
 EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall",
          "RDMSR", "WRMSR", "I/O", "HLT",
          "PAUSE", "NPF", "CR", "XSETBV", "exception", "WBINVD", "hidden", "task switch", "RDPMC",
          "shutdown", "INIT", "NPT misconfiguration", "entry failed")
 
 
-TURBO_PART = 0x8000  # in the id of the part of a VM that is in a turbo pool: its vCPU 0
+TURBO_PART = 0x8000  # in the id of that part of a VM that is in a turbo pool: its vCPU 0
 
 
 def vm_of(who):
-    """The VM, whichever of its parts is meant."""
+    """Returns the VM, whichever of its parts is meant."""
     return who >> 16 & ~TURBO_PART
 
 
 def is_vcpu(who):
-    """Is it a VM's vCPU? NOBODY and the idle vCPU of a pCPU (sched_who() in hv/sched/policy.h) are
-    not."""
+    """Returns whether this is a VM's vCPU. NOBODY and the idle vCPU of a pCPU (sched_who() in
+    hv/sched/policy.h) are not."""
     return who >> 16 != NOBODY >> 16
 
 
@@ -58,11 +59,11 @@ class Record:
         return self.FORMAT.pack(self.ns, self.event, self.cpu, self.who, *self.arg)
 
     def wide(self, i):
-        """Two arguments that are one 64-bit number."""
+        """Returns two arguments as the 64-bit number that they are together."""
         return self.arg[i] | self.arg[i + 1] << 32
 
     def signed(self, i):
-        """The same, with a sign."""
+        """Returns the same number, with a sign."""
         n = self.wide(i)
         return n - (1 << 64) if n >> 63 else n
 
@@ -76,12 +77,13 @@ class Record:
 
     @property
     def about(self):
-        """Whom it is about; turbo shares and labels are a VM's, which is in the first argument."""
+        """Returns which vCPU or VM the record is about. Turbo shares and labels belong to a VM,
+        which is in the first argument."""
         return self.arg[0] << 16 if self.event in (TURBO, LABEL) else self.who
 
 
 class Trace:
-    """A whole stream: records in order of time, and what the frames said about the machine."""
+    """A whole stream: the records in order of time, and what the frames said about the machine."""
 
     def __init__(self):
         self.records = []
@@ -108,7 +110,7 @@ def fletcher16(data):
 
 
 def frame(kind, seq, payload):
-    """The bytes of a frame; for tests."""
+    """Returns the bytes of a frame; for tests."""
     body = struct.pack("<BBH", ord(kind), seq & 0xFF, len(payload)) + payload
     return MARKS + body + struct.pack("<H", fletcher16(body))
 
@@ -131,7 +133,8 @@ def frames(data):
 
 
 def parse(data):
-    """The Trace in these bytes. ValueError if there is none, or one of another version."""
+    """Returns the Trace in these bytes. Raises ValueError if there is none, or if it has another
+    version."""
     trace = Trace()
     expected = None
     for kind, seq, payload, skipped in frames(data):
@@ -161,7 +164,7 @@ def parse(data):
 
 
 def load(path):
-    """The Trace in a file. sentence.Problem if it is not one."""
+    """Returns the Trace in a file. Raises sentence.Problem if the file is not one."""
     with open(path, "rb") as f:
         data = f.read()
     try:

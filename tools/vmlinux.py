@@ -18,15 +18,15 @@ import zlib
 import sentence
 
 ELF = b"\x7fELF"
-# offsets in a bzImage
+# Offsets in a bzImage.
 SETUP_SECTORS, HEADER, VERSION, PAYLOAD, LENGTH = 0x1f1, 0x202, 0x206, 0x248, 0x24c
 SECTOR, DEFAULT_SECTORS = 512, 4
 VERSION_WITH_PAYLOAD = 0x208
-SIZE = 4  # bytes behind the compressed file: its size when unpacked
+SIZE = 4  # in bytes: the size of the unpacked file, which is behind the compressed file
 
 
 def payload(data, path):
-    """The compressed file in a bzImage."""
+    """Returns the compressed file in a bzImage."""
     if data[HEADER:HEADER + 4] != b"HdrS":
         raise sentence.Problem(f"{path}: expected a Linux kernel, an ELF file or a bzImage")
     if struct.unpack_from("<H", data, VERSION)[0] < VERSION_WITH_PAYLOAD:
@@ -53,7 +53,8 @@ def by_program(name, data, path):
 
 
 def unpack(data, path):
-    """The size at the end is left out where the format would take it for data."""
+    """Returns the unpacked data. The size at the end is left out where the format would take it for
+    data."""
     try:
         if data.startswith(b"\x1f\x8b"):
             return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(data)
@@ -87,7 +88,7 @@ def main():
     data = elf_of(path)
     with tempfile.NamedTemporaryFile(dir=os.path.dirname(out) or ".", delete=False) as f:
         f.write(data)
-    # What Takt loads are segments: the symbols, a quarter of the file, are left out.
+    # What Takt loads are the segments. The symbols, a quarter of the file, are left out.
     subprocess.run(["strip", f.name], check=True)
     os.replace(f.name, out)
     os.chmod(out, 0o644)
