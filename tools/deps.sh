@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Installs through apt what is missing on Debian 12 and 13 (and what is needed to build, but not to
-# run, on Ubuntu 24.04). Says first what and why. Does nothing if nothing is missing.
+# Installs through apt what is missing on Debian 12 and 13. On Ubuntu 24.04 it installs what is
+# needed to build, but not what is needed to run. It first says what is missing, and why it is
+# needed. It does nothing if nothing is missing.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
 #                                         compare debug picture fresh lab
 #   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
 #   tools/deps.sh --deb-src               prints the apt source of this release's source packages
-#   tools/deps.sh --source SUITE          prints that of another release of the same distribution
-# --print says what it would do and does nothing. The first line of an apt source that is printed is
-# its file format.
+#   tools/deps.sh --source SUITE          prints the apt source of another release of the same
+#                                         distribution
+# With --print it says what it would do, and does nothing. If it prints an apt source, the first
+# line is the file format of that source.
 set -eu
 
 QEMU_MIN=8
-# apt's own Python: another one in PATH does not see apt's modules
+# This is apt's own Python. Another one in PATH does not find apt's modules.
 PYTHON=/usr/bin/python3
 APT_DIR=${TAKT_APT_DIR:-/etc/apt}             # tests point these two elsewhere
 OS_RELEASE=${TAKT_OS_RELEASE:-/etc/os-release}
@@ -80,21 +82,21 @@ there() {
 
 os_field() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$OS_RELEASE"; }
 
-# Major version of the QEMU that is installed, 0 if none.
+# Prints the major version of the QEMU that is installed, or 0 if there is none.
 qemu_major() {
 	command -v qemu-system-x86_64 >/dev/null 2>&1 || { echo 0; return; }
 	qemu-system-x86_64 --version | sed -n '1s/.*version \([0-9]*\).*/\1/p'
 }
 
-# Major version of the QEMU that apt would install, 0 if it knows none.
+# Prints the major version of the QEMU that apt would install, or 0 if apt knows none.
 qemu_candidate() {
 	LC_ALL=C apt-cache policy qemu-system-x86 2>/dev/null | sed -n 's/^ *Candidate: //p' |
 		sed -n 's/^\([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | grep . || echo 0
 }
 
-# The source of SUITE and TYPE (deb, deb-src), written as this machine writes the source of CODENAME
-# itself: same URIs, same key ring. Prints "sources" or "list" (its file format), then the source.
-# Fails if the machine has no such source.
+# Prints an apt source of SUITE and TYPE (deb, deb-src) that has the same URIs and the same key ring
+# as this machine's own source of CODENAME. Before the source it prints "sources" or "list", its
+# file format. Fails if the machine has no source of CODENAME.
 derived_source() { # CODENAME SUITE TYPE
 	code=$1 suite=$2 type=$3
 	for f in "$APT_DIR"/sources.list.d/*.sources; do
@@ -138,7 +140,7 @@ derived_source() { # CODENAME SUITE TYPE
 	return 1
 }
 
-# Does apt look at CODENAME-backports already?
+# Succeeds if apt looks at CODENAME-backports already.
 has_backports() {
 	grep -hs -v '^[[:space:]]*#' "$APT_DIR"/sources.list \
 		"$APT_DIR"/sources.list.d/*.list "$APT_DIR"/sources.list.d/*.sources |

@@ -3,9 +3,9 @@
 # in a directory, puts a clone of the committed tree there, and runs make demo, run, test and lint
 # inside.
 #   tools/fresh.sh [--steps "demo run ..."] RELEASE...     RELEASE: debian12 debian13 ubuntu24.04
-# The inside has no sound card, no desktop and no /dev/kvm. All needs root. Packages come from where
-# this machine's own come from. A release whose archive cannot be reached is skipped, and the last
-# line counts it apart. The exit status is 1 if a step failed. Logs:
+# The fresh system has no sound card, no desktop and no /dev/kvm. This needs root. Packages come
+# from where this machine's own come from. A release whose archive cannot be reached is skipped, and
+# the last line counts it separately. The exit status is 1 if a step failed. Logs:
 # build/results/fresh/RELEASE/STEP.log.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -59,9 +59,9 @@ base() { # RELEASE
 	mv "$tar.new" "$tar"
 }
 
-# Runs a command inside: with an empty environment, processes of its own, and a /dev that has what
-# every machine has. Unless "net" comes before it, there is no network but 127.0.0.1 and what the
-# command makes.
+# Runs a command inside the fresh system. It has an empty environment, sees only its own processes,
+# and has a /dev with what every machine has. Unless "net" comes before the command, there is no
+# network but 127.0.0.1 and what the command makes.
 inside() { # RELEASE [net] COMMAND...
 	root=$work/$1
 	shift
@@ -90,8 +90,8 @@ step() { # RELEASE STEP
 	esac
 }
 
-# Until the process ends: says what it does, on a terminal each second in one line, else a line a
-# minute.
+# Says what the process does until it ends. On a terminal this is one line, written anew each
+# second; elsewhere it is a new line each minute.
 follow() { # PID LABEL LOG
 	while kill -0 "$1" 2>/dev/null; do
 		sleep 1
@@ -105,8 +105,8 @@ follow() { # PID LABEL LOG
 	[ ! -t 1 ] || printf '\r\033[K'
 }
 
-# A step runs in the background and so does not see Ctrl-C. What runs inside ends with the step's
-# process.
+# A step runs in the background and so does not see Ctrl-C. This ends the step's process, and what
+# runs inside ends with it.
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 
 if [ "$1" = --inside ]; then

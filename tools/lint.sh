@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
+# Makes every check of the sources that needs no machine. Prints what is wrong; exits 1 if anything
+# is.
 #   tools/lint.sh [CHECK]...      CHECK: warnings format headers width length golf floors
 #                               cppcheck scripts mutants words
-# All checks by default.
+# Without CHECK it makes all checks.
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-gcc}
@@ -10,7 +11,7 @@ bad=0
 
 fail() { shown; echo "lint: $*"; bad=1; }
 
-# On a terminal, one line that says what is looked at now. Without words it is erased.
+# Shows, on a terminal, one line that says what is checked now. Without words it erases the line.
 shown() { [ ! -t 1 ] || printf '\r\033[K%.79s' "$*"; }
 
 sources() {
@@ -19,7 +20,8 @@ sources() {
 	done
 }
 
-# The tree is formatted by this version, Debian 12's. Others break some lines elsewhere.
+# The tree is formatted by this version, which is Debian 12's. Other versions break some lines at
+# other places.
 FORMAT_VERSION=14
 
 check_format() {
@@ -36,8 +38,9 @@ check_format() {
 	done
 }
 
-# No warning of the compiler. What `make` has built stays as it is: this is built in a directory of
-# its own, unless make was told anyway to take warnings for errors, as `make check` does.
+# Checks that the compiler has no warning. This is built in a directory of its own, so that what
+# `make` has built stays as it is. Only if make takes warnings for errors anyway, as `make check`
+# does, the usual directory is used.
 check_warnings() {
 	dir=build/warnings
 	[ -z "${WERROR:-}" ] || dir=build
@@ -48,7 +51,8 @@ check_warnings() {
 		fail "the compiler warns:"$'\n'"$(grep -m20 -E 'error|Error' <<<"$out")"
 }
 
-# Each header compiles alone: hypervisor and guest library with their own flags.
+# Checks that each header compiles alone. The hypervisor's and the guest library's are compiled with
+# their own flags.
 check_headers() {
 	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP netstack/'s headers cannot be checked"
 	for f in $(sources 'common/*.h' 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' \
@@ -83,7 +87,8 @@ check_width() {
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
 }
 
-# A file of more lines has more than one subject, and a reader cannot keep it in mind.
+# Checks the length of files. A longer file has more than one subject, and a reader cannot keep it
+# in mind.
 MAX_LINES=800
 
 check_length() {
@@ -92,13 +97,13 @@ check_length() {
 	[ -z "$out" ] || fail "files that are too long, split them:"$'\n'"$out"
 }
 
-# How hard the sources are to read, by room. It fails only where a limit was reached once
-# (tools/golf.py).
+# Measures how hard the sources are to read, by room (tools/golf.py). It fails where a measure is
+# beyond its limit.
 check_golf() {
 	python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"
 }
 
-# The symbols are those of the image's objects, so these are built first.
+# Checks the symbols of the image's objects, too, so these are built first.
 check_floors() {
 	make -s build/takt.elf >/dev/null ||
 		fail "the image does not build, so its symbols cannot be checked"
@@ -110,10 +115,12 @@ check_floors() {
 	fi
 }
 
-# What is no fault here. uninitvar: an array that a callee fills, passed beside the call.
-# autoVariables: the pointer to a line is not used after the function. nullPointerOutOfMemory: the
-# error is looked at instead. subtractPointers: two symbols of one section.
-# normalCheckLevelMaxBranches: a remark.
+# These reports of cppcheck are no faults here:
+# - uninitvar: a function fills the array, and cppcheck does not see it.
+# - autoVariables: the pointer to a line is not used after the function.
+# - nullPointerOutOfMemory: the code looks at the error instead.
+# - subtractPointers: the two symbols are of one section.
+# - normalCheckLevelMaxBranches: this is only a remark.
 SUPPRESS="missingIncludeSystem missingInclude unknownMacro comparePointers arrayIndexOutOfBoundsCond
 	nullPointerArithmeticRedundantCheck subtractPointers normalCheckLevelMaxBranches
 	autoVariables:hv/config.c uninitvar:hv/shell/host.c uninitvar:hv/config.c
@@ -140,12 +147,12 @@ check_scripts() {
 	for f in $(sources '*.sh') .ci/run; do bash -n "$f" || fail "$f"; done
 }
 
-# A fault of tests/mutants that cannot be made any more.
+# Finds faults of tests/mutants that cannot be made any more.
 check_mutants() {
 	python3 tools/faults.py || fail "a fault of the list no longer fits the sources"
 }
 
-# What a published tree must not hold.
+# Finds what a published tree must not hold.
 check_words() {
 	out=$(sources | grep -v '^tools/lint.sh$' |
 		xargs grep -nIE '(TODO|FIXME|XXX):|^(<<<<<<<|>>>>>>>) ')

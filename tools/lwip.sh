@@ -5,14 +5,14 @@
 #                           it is there and not older than this script
 #   LWIP_TARBALL=FILE       takes this file instead of asking apt: lwip_VERSION.orig.tar.xz of the
 #                           source package
-# apt is used with a configuration of its own, below DIR: no root, and nothing of this machine's apt
-# is changed.
+# apt gets a configuration of its own, below DIR. So this needs no root, and changes nothing of this
+# machine's apt.
 set -eu
 tools=$(cd "$(dirname "$0")" && pwd)
 
 fail() { echo "lwip: $*" >&2; exit 1; }
 
-# The tarball through apt: its name, relative to the directory that this runs in.
+# Gets the tarball through apt. Prints its name, relative to the directory that this runs in.
 by_apt() {
 	command -v apt-get >/dev/null 2>&1 ||
 		fail "no apt-get here; get an lwip_*.orig.tar.xz of tools/lwip.sha256 and set LWIP_TARBALL"

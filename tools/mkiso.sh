@@ -3,20 +3,19 @@
 # [--memory MIB]
 #          [--unchecked] [--menu] [--net] [--http SERVER] [--memory-disk]
 # With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it
-# over the network, by BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads
-# by HTTP from SERVER, which serves OUT. Else OUT is one image that boots by BIOS and by UEFI, from
-# CD and from a USB stick: the hypervisor, CONFIG, and as modules the files that CONFIG names (image
-# = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in DIR
-# (build/guests).
-# With --memory-disk, OUT is a GRUB that has all of it in a disk in its memory, for `qemu -kernel`.
-# No disk of QEMU's is read, whose answers come when the host has time, so with -icount each boot is
-# the same to the bit. OUT has room for 480 KiB, compressed: Takt without its symbols and three or
-# four guests.
-# build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with
-# so many CPUs and so much memory if that is known. --menu: GRUB waits 5 s, on the screen and on
+# over the network, by BIOS and by UEFI (docs/lab.md). With --http, GRUB comes by TFTP, and
+# everything that GRUB loads comes by HTTP from SERVER, which serves OUT. Without --net, OUT is one
+# image that boots by BIOS and by UEFI, from CD and from a USB stick. It holds the hypervisor,
+# CONFIG, and as modules the files that CONFIG names (image = NAME, script = NAME). These files are
+# looked for among the --module options, beside CONFIG and in DIR (build/guests). With
+# --memory-disk, OUT is a GRUB that has all of this in a disk in its memory, for `qemu -kernel`. A
+# disk of QEMU answers when the host has time. Here no such disk is read, so with -icount each boot
+# is the same to the bit. OUT has room for 480 KiB, compressed: Takt without its symbols and three
+# or four guests. build/cfgdump checks CONFIG first, with the policies of that hypervisor. --cpus
+# and --memory say for which machine it checks. With --menu, GRUB waits 5 s, on the screen and on
 # COM1, for Esc, which shows a menu: to start Takt, to test the machine, or to describe it
-# (docs/boot.md). --unchecked makes the image in spite of errors, to see what the hypervisor says of
-# them.
+# (docs/boot.md). --unchecked makes the image in spite of errors, to see what the hypervisor says
+# about them.
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
@@ -46,7 +45,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
-# GRUB takes (http,SERVER) or (http,SERVER:PORT), and finds nothing at all by anything else.
+# GRUB understands (http,SERVER) and (http,SERVER:PORT), and finds nothing if it is given another
+# form.
 server='^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$'
 if [ -n "$http" ] && ! [[ $http =~ $server ]]; then
     die "HTTP=$http: expected the name or the address of a web server, perhaps with a port," \
@@ -83,7 +83,7 @@ objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
 LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' \
     "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
 cp "$config" "$tree/boot/takt.cfg"
-# A Linux kernel as distributions ship it: the ELF file in it is what Takt loads.
+# This is a Linux kernel as distributions ship it. Takt loads the ELF file that is in it.
 is_bzimage() { [ "$(dd if="$1" bs=1 skip=514 count=4 2>/dev/null | tr -d '\0')" = HdrS ]; }
 modules=$(
     set -e
@@ -126,7 +126,7 @@ entry() { # TITLE WORDS: Takt with these words on its command line
 mkdir -p "$(dirname "$out")"
 if [ -n "$net" ]; then
     net_modules="multiboot2 normal tftp http test all_video"
-    # One GRUB for each firmware, which loads its modules and grub.cfg from where it came.
+    # There is one GRUB for each firmware. It loads its modules and grub.cfg from where it came.
     if ! SOURCE_DATE_EPOCH=0 grub-mknetdir --compress=no --fonts= --locales= --themes= \
         --install-modules="${menu:+serial terminal echo} $net_modules" \
         --net-directory="$tree" --subdir=boot/grub \
@@ -136,8 +136,8 @@ if [ -n "$net" ]; then
     fi
     chmod -R a+rX "$tree"
     mkdir -p "$out"
-    # What is there may be served at this moment: the new one is whole before it takes the place of
-    # the old one.
+    # The old tree may be served at this moment, so the new one is complete before it takes its
+    # place.
     rm -rf "$out/boot.new" "$out/boot.old"
     mv "$tree/boot" "$out/boot.new"
     if [ -e "$out/boot" ]; then mv "$out/boot" "$out/boot.old"; fi
@@ -162,7 +162,8 @@ if [ -n "$memory_disk" ]; then
     cat "$grub/lnxboot.img" "$tree/core.img" > "$out"
     exit 0
 fi
-# Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
+# Few GRUB modules make an image that is quick to make and to load. Dates are fixed, so the same
+# input gives the same image.
 grub_modules="${menu:+serial terminal echo} multiboot2 iso9660 normal fat test all_video
     part_gpt part_msdos part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan
     part_sun part_sunpc"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# mksyms.sh IMAGE.elf > symbols.asm: its functions, in order of address, as the table that
-# hv/x86/trap.c searches.
+# mksyms.sh IMAGE.elf > symbols.asm: prints the image's functions, in order of address, as the table
+# that hv/x86/trap.c searches.
 nm -n "$1" | awk '
     $2 ~ /^[Tt]$/ && $3 !~ /^(trap_[0-9]+$|\.|image_)/ && $1 ~ /^ffffffff/ {
         addr[n] = $1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build/store-bench beside an xenstored: Debian's packages are unpacked under build/xen, nothing is
-# installed. xenstored and oxenstored are each tried as a plain process; where neither answers a
-# request, it tells how each ended and measures the store alone.
+# Measures Takt's store (build/store-bench) beside an xenstored. Debian's packages are unpacked
+# under build/xen; nothing is installed. xenstored and oxenstored are each tried as a plain process.
+# If neither answers a request, the script says how each ended, and measures Takt's store alone.
 set -u
 cd "$(dirname "$0")/.."
 dir=build/xen
@@ -21,7 +21,7 @@ fetch() {
 	for f in "$dir"/*.deb; do dpkg -x "$f" "$dir"; done
 }
 
-# Starts COMMAND and asks it for the root; its socket is then there.
+# Starts COMMAND, waits for its socket, and asks it for the root of the tree.
 try() {
 	rm -f "$run/socket"
 	"$@" >"$run/log" 2>&1 &
