@@ -27,8 +27,9 @@ def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True,
     """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and
     returns its path.
 
-    A wrong file is refused, unless not `checked`: then the image has to refuse it. `menu`: with
-    GRUB's menu, as `make iso`."""
+    A file with an error is refused here, unless `checked` is false: then the image has to refuse
+    it. With `menu`, the image has GRUB's menu, as `make iso` makes it.
+    """
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "test.cfg")
     with open(path, "w", encoding="ascii") as f:
@@ -55,7 +56,7 @@ def place(name):
 
 
 def until(what, seconds=15):
-    """Asks again and again, for so long at the most."""
+    """Asks again and again until what() is true, for `seconds` at most."""
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, f"not so after {seconds} s"
@@ -66,7 +67,7 @@ SCRIPTED = "[hypervisor]\ntop = no\nguest_console = log\nnoreboot = no\nscript =
 
 
 def vm(name, image, memory="4M", **keys):
-    """A VM's section of a VM file."""
+    """Returns a VM's section of a VM file."""
     return f"\n[vm {name}]\nimage = {image}\nmemory = {memory}\n" + "".join(
         f"{k} = {v}\n" for k, v in keys.items()
     )
@@ -95,14 +96,14 @@ class Boot:
             how, code = m.wait(timeout=timeout or (600 if platform == "bochs" else 90))
             self.serial = m.serial()
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", self.serial)
-        # 0: a reset; 3: a panic; negative: the signal that ended QEMU
+        # 0: a reset; 3: a panic; negative: a signal ended QEMU
         off = how == "ended" and (platform == "bochs" or code == 1)
         assert off, f"{how}, code {code}: see {self.directory}/serial.txt\n{self.log[-3000:]}"
         self.answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", self.serial)]
         self.results = {a["id"]: a["result"] for a in self.answers if not a["error"]}
 
     def said(self, what):
-        """Every match of a regular expression in the log."""
+        """Returns every match of a regular expression in the log."""
         return re.findall(what, self.log)
 
 
@@ -138,7 +139,7 @@ class Takt:
         return self.link.run(command, timeout=timeout)
 
     def shares(self, seconds=2, warm_up=0.5):
-        """{"vm/vcpu": percent of a pCPU} over some seconds."""
+        """Returns {"vm/vcpu": per cent of a pCPU}, measured over some seconds."""
         top = self(f"top -w {warm_up} -d {seconds}", timeout=30 + 4 * (seconds + warm_up))
         return {f"{v['vm']}/{v['vcpu']}": v["cpu_pct"] for v in top["vcpus"]}
 

@@ -1,5 +1,5 @@
-"""Guests and devices at their worst, on a machine with an IOMMU: a virtual function turned against
-everybody, a device that writes after its VM has ended, NMIs of devices."""
+"""Guests and devices do their worst, on a machine with an IOMMU: a virtual function is turned
+against all others, a device writes after its VM has ended, and devices raise NMIs."""
 import re
 import socket
 import time
@@ -22,9 +22,9 @@ ABUSE = SCRIPTED.replace("top = no", "top = no\nvfs = 2") + vm("iodom", "iodom",
 
 @pytest.mark.long
 def test_a_virtual_function_turned_against_everybody():
-    """It changes nothing, and every attempt is counted; a forged message is named and is none; its
-    function and its neighbour's work afterwards. When it reaches for memory that is not its own, it
-    is stopped, and nobody else."""
+    """The attempts change nothing, and each is counted. A forged message is reported and has no
+    effect. The function itself and its neighbour work afterwards. When the function reaches for
+    memory that its VM does not have, its VM is stopped, and no other one."""
     boot = Boot("abuse", ABUSE, ["@300ms create iodom", "+0ms create victim", "+0ms create abuser",
                                  "+0ms wait victim 30s",
                                  "+0ms wait abuser 10s", "+0ms pci-list -j=pci abuser",
@@ -60,7 +60,7 @@ LATE_SCRIPT = "@300ms create leaves\n+0ms wait leaves 20s\n+0ms wait leaves 20s\
 
 
 class Outside:
-    """A machine that is acted on from outside: by QEMU's monitor, and its protocol for tests
+    """A machine that is acted on from outside: by QEMU's monitor, and by its protocol for tests
     (docs/devel/testing/qtest)."""
 
     def __init__(self, name):
@@ -73,7 +73,7 @@ class Outside:
         self.machine = Machine("qemu", iso, directory=directory, iommu=IOMMU, extra=options)
 
     def says(self, what):
-        """Waits until it does, after what was waited for before."""
+        """Waits until the machine says this, after what was waited for before."""
         how, match = self.machine.wait(what, 60)
         assert how == "matched", f"{how}: {what}\n{self.machine.serial()[-3000:]}"
         return match
@@ -102,13 +102,13 @@ def outside():
 
 
 def test_a_device_that_writes_after_its_vm_has_ended(outside):
-    """It has no reset, and here it does not heed what Takt says about the bus either: it is
-    blocked, named and counted, and who has that RAM now sees nothing of it."""
+    """The device has no reset, and here it does not obey what Takt does to the bus either. It is
+    blocked, reported and counted, and the VM that has that RAM now sees nothing of its writes."""
     registers = int(outside.says("leaves: its registers are at ([0-9a-f]+)")[1], 16)
     outside.says("leaves: RESULT: SUCCESS")
     outside.says("heir: nothing so far")
     for n in (1, 2):
-        time.sleep(1.1 * (n - 1))  # there is a sentence a second
+        time.sleep(1.1 * (n - 1))  # There is one message a second.
         outside.write(ECAM + (4 << 15) + 4, MASTER, "w")
         outside.write(registers + EDU_RUN, TO_RAM, "q")
         outside.says(
@@ -120,8 +120,8 @@ def test_a_device_that_writes_after_its_vm_has_ended(outside):
 
 
 def test_nmis_of_devices(outside):
-    """As of SERR: logged, a few of them, by whichever pCPU; the VMs go on and hear nothing of
-    it."""
+    """The NMIs are as those of SERR. A few of them are logged, whichever pCPU gets them; the VMs go
+    on and do not notice."""
     sentence = r"CPU {}: NMI that nobody sent, at [0-9a-f]+; going on"
     outside.says("heir: nothing so far")
     end = time.monotonic() + 30

@@ -1,5 +1,5 @@
-"""The boot: machines that lack something, and faults of the hypervisor itself, which are made on
-request."""
+"""The boot: on machines that lack something, and with faults of the hypervisor itself, which are
+made on request."""
 import re
 import socket
 import time
@@ -16,7 +16,7 @@ HELLO = "[vm hello]\nimage = hello\nmemory = 4M\n"
 def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="",
          checked=True,
          **machine):
-    """Boots, waits for the end (or for `until`), returns what the serial port said."""
+    """Boots, and waits for the end (or for `until`). Returns what the serial port has printed."""
     directory = place(f"boot-{name}-{platform}")
     iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script},
                    checked=checked)
@@ -36,11 +36,12 @@ def test_guest_runs(platform):
     assert "hello from a VM of Takt" in text
     assert "hello: ends with code 0" in text
     log = [line for line in text.split("boot took")[0].splitlines() if line.startswith("[")]
-    assert len(log) > 15 and not [line for line in log if len(line) > 80]  # a terminal's width
+    # 80 is the width of a terminal
+    assert len(log) > 15 and not [line for line in log if len(line) > 80]
 
 
 def test_a_cpu_without_nx():
-    """Neither is it in a guest's CPUID, nor can a guest switch it on."""
+    """A guest's CPUID does not show NX, and a guest cannot switch it on."""
     guest = "[vm guest]\nimage = test-msr_policy\nmemory = 4M\ncmdline = platform=qemu\n"
     text = boot("qemu", "no-nx", vms=guest, until="RESULT: .*\n", extra=["-cpu", "max,-nx"])
     assert re.search("RESULT: SUCCESS", text), text[-2000:]
@@ -95,7 +96,7 @@ def test_fault_is_survived(platform, word, says):
 
 
 def test_sleeping_cpu_is_woken():
-    """It halts with no timer armed: whoever watches it sees that its deadlines pass."""
+    """The pCPU halts with no timer armed. The pCPU that watches it sees that its deadlines pass."""
     text = boot("qemu", "sleep", "@200ms fault sleep\n@1s poweroff\n", vms="", cpus=2)
     assert "CPU 0 slept through its timer; waking it" in text
 
@@ -113,8 +114,8 @@ def test_no_virtualisation():
 
 
 def test_machine_check_in_a_guest():
-    """CR4.MCE is set while a guest runs that has it clear: else a machine check would shut the
-    machine down."""
+    """CR4.MCE is set while a guest runs that has cleared it. Otherwise a machine check would shut
+    the machine down."""
     directory = place("boot-mce")
     iso = make_iso(directory, HYPERVISOR.format("") + "[vm spin]\nimage = spin\ncpus = 1\n", "",
                    {"s": "@6s poweroff\n"})
@@ -157,7 +158,7 @@ def test_absent_serial_port():
 
 
 def test_console_is_silent():
-    """Nothing waits for a port that is not there."""
+    """Takt does not wait for a port that does not exist."""
     text = boot("qemu", "none", "@300ms poweroff\n", "console = none")
     assert "VT-x or AMD-V" not in text
 
@@ -168,7 +169,8 @@ def test_many_cpus():
 
 
 def test_pools_of_the_configuration():
-    """Each gets its CPUs, Pool-0 the rest, and nobody is told of CPUs that nobody asked for."""
+    """Each pool gets its CPUs and Pool-0 gets the rest. There is no message about CPUs that the
+    file does not ask for."""
     text = boot("qemu", "pools", "@200ms cpupool-list\n@400ms poweroff\n", cpus=4,
                 vms="[pool a]\ncpus = 2\n[pool b]\ncpus = 1,9\n" + HELLO)
     assert re.findall(r"\n(Pool-0|a|b) +\d+ +\S+ +\d+ +(\S+)", text.replace("\r", "")) == [
@@ -179,8 +181,8 @@ def test_pools_of_the_configuration():
 
 
 def test_too_little_memory(platform):
-    """A guest that does not fit is refused; the others run. The live table tells of it, as it
-    covers the log."""
+    """A guest that does not fit is refused, and the others run. The live table shows the message,
+    because the table covers the log."""
     script = "@200ms top -d 0.1\n@500ms poweroff\n"
     text = boot(platform, "ram", script, vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n",
                 memory=64)
@@ -196,7 +198,7 @@ def test_bad_configuration():
 
 
 def test_a_cpu_without_xsave():
-    """Westmere and K10 have none: the FPU is switched by FXSAVE, and guests are shown neither XSAVE
+    """Westmere and K10 have no XSAVE. The FPU is switched by FXSAVE, and guests see neither XSAVE
     nor AVX."""
     guests = "".join(f"[vm fpu{n}]\nimage = test-fpu\nmemory = 4M\ncpus = 0\n" for n in (1, 2))
     text = boot("qemu", "no-xsave", "@4s poweroff\n", vms=guests, extra=["-cpu", "max,-xsave"])
@@ -207,7 +209,7 @@ def test_a_cpu_without_xsave():
 @pytest.mark.long
 @pytest.mark.bochs
 def test_westmere():
-    """No XSAVE, no TSC deadline, and a preemption timer that is broken on this model."""
+    """This model has no XSAVE, no TSC deadline, and a preemption timer that does not work."""
     text = boot("bochs", "westmere", "@300ms poweroff\n", model="corei5_arrandale_m520", cpus=2)
     assert "XSAVE                  no" in text
     assert "it is broken: APIC timer ends slices" in text
@@ -216,7 +218,8 @@ def test_westmere():
 
 @pytest.mark.bochs
 def test_a_tsc_that_is_behind():
-    """Firmware that wrote one CPU's TSC: it is mended by IA32_TSC_ADJUST, and nothing notices."""
+    """Firmware has written one CPU's TSC. Takt mends it by IA32_TSC_ADJUST, and nothing else is
+    affected."""
     text = boot("bochs", "tsc", "@300ms poweroff\n", "boot_fault = tsc", cpus=2)
     assert re.search(r"CPU 1: its TSC is \d+ ticks behind the first CPU's", text), text
     assert "] 2 CPUs" in text
@@ -225,7 +228,7 @@ def test_a_tsc_that_is_behind():
 
 @pytest.mark.bochs
 def test_a_tsc_that_stays_behind():
-    """The CPU is done without: what moved to it would see time go back."""
+    """Takt does not use this CPU: a vCPU that moved to it would see time go back."""
     text = boot("bochs", "tsc-stuck", "@300ms poweroff\n", "boot_fault = tsc-stuck", cpus=2)
     assert re.search(r"APIC id 1 has a TSC that cannot be set right: time would go backwards",
                      text), text
@@ -239,7 +242,7 @@ NUMA = ["-smp", "8,sockets=2,cores=2,threads=2", "-object", "memory-backend-ram,
 
 
 def test_places():
-    """CPUs are numbered by socket, core and thread; a VM's RAM is of its CPU's node."""
+    """CPUs are numbered by socket, core and thread. A VM's RAM is on the node of its CPU."""
     vms = "[vm there]\nimage = spin\nmemory = 64M\ncpus = 7\nstart = no\n"
     script = "@1s topology\n+0ms nodes\n+0ms create there\n+0ms nodes\n+0ms poweroff\n"
     text = boot("qemu", "places", script, vms=vms, extra=NUMA)
@@ -255,7 +258,7 @@ def test_places():
 
 @pytest.mark.long
 def test_more_cpus_than_are_used():
-    """The 64 CPUs that are used are whole sockets, as far as they go."""
+    """The 64 CPUs that are used are whole sockets, as far as possible."""
     text = boot("qemu", "many", "@20s topology\n@21s poweroff\n", timeout=300, memory=1024,
                 extra=["-smp", "72,sockets=4,cores=9,threads=2"])
     assert "CPUs beyond the first 64, which are not used: 8" in text
@@ -278,8 +281,8 @@ def test_without_smt():
 
 
 def test_bad_parameters():
-    """A file that nobody checked before (PXE, a stick): the image tells all that its policies do
-    not take, and where."""
+    """The file was not checked before (PXE, a stick). The image reports everything that its
+    policies do not accept, and where it stands."""
     vms = ("[pool p]\ncpus = 1\nsched_preset = nosuch\n[vm x]\nimage = hello\nmemory = 4M\n"
            "weight = much\n")
     text = boot("qemu", "parameters", vms=vms, checked=False)

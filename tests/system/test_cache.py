@@ -1,4 +1,5 @@
-"""Guests with a disk behind a page cache. A boot a platform, by a script."""
+"""Guests with a disk behind a page cache. There is one boot for each platform, driven by a
+script."""
 import re
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from system.takt import SCRIPTED, Boot, Takt, until, vm
 
 KIB, RECORD, CACHE, DIRTY = 1024, 8, 128, 40
-FILM, RATE = 512, "rate=8000000"  # KiB; 1 MB/s: half a second
+FILM, RATE = 512, "rate=8000000"  # size in KiB; 1 MB/s, so that the film takes half a second
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
@@ -58,16 +59,16 @@ def boot(platform):
 
 
 def numbers(boot, line):
-    """{"name": n} of the words name=n of the last line that begins so."""
+    """Returns {"name": n} of the words name=n of the last line that begins like this."""
     found = boot.said(re.escape(line) + ".*")
     assert found, (line, boot.log[-3000:])
     return {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", found[-1])}
 
 
 def test_files(boot, platform):
-    """What was written is read back, through a cache of half the file; where time is exact, the
-    disk's 50 MB/s are nearly reached where requests are many, and not where a record is waited
-    for."""
+    """What was written is read back, through a cache of half the file. Where time is exact, the
+    disk's 50 MB/s are nearly reached if there are many requests, and not if the guest waits for
+    each record."""
     assert boot.said(r"files: ends with code 0\b"), boot.log[-3000:]
     rates = {
         name: float(rate)
@@ -82,11 +83,11 @@ def test_files(boot, platform):
 
 
 def test_what_reaches_the_disk(boot):
-    """Requests of several pages, fewer interrupts than requests, and writers that are held back at
-    the dirty ratio."""
+    """The requests have several pages, there are fewer interrupts than requests, and writers are
+    held back at the dirty ratio."""
     n = numbers(boot, "files: iozone: cache") | numbers(boot, "files: iozone: disk")
     assert n["wrong"] == 0 and n["throttled"] > 0 and n["evicted"] > 0
-    # one for each test that writes, and the one after it, when nothing is left to write
+    # There is one flush for each test that writes, and one after it, when nothing is left to write.
     assert n["flushes"] == 6
     assert (
         2 * KIB // 4 < n["pages_written"] <= 3 * KIB // 4 and n["writes"] < n["pages_written"] / 2
@@ -107,8 +108,8 @@ def film(boot, vm, line):
 
 
 def test_stream(boot, platform):
-    """Two viewers of a file that is read from the disk once: every byte is right, and on time where
-    time is exact."""
+    """Two viewers watch a file that is read from the disk once. Every byte is right, and it is on
+    time where time is exact."""
     sent, (one,), (two,) = (
         film(boot, "server", "sent"),
         film(boot, "one", "got"),
@@ -127,8 +128,8 @@ def test_stream(boot, platform):
 
 
 def test_stream_from_a_slow_disk(boot):
-    """Half a MB/s is not enough: chunks are late, and the viewer stalls; what it sees is right
-    nevertheless."""
+    """Half a MB/s is not enough. Chunks are late, and the viewer stalls, but what it sees is
+    right."""
     (sent,), (got,) = film(boot, "slow", "sent"), film(boot, "stalled", "got")
     assert sent["late"] > sent["chunks"] / 2 and got["underruns"] > 0 and got["wrong"] == 0, (
         sent,
@@ -138,8 +139,8 @@ def test_stream_from_a_slow_disk(boot):
 
 
 def test_what_was_synced_survives(boot, platform):
-    """A VM is destroyed in the middle of rewriting its file. The next one of its name finds it
-    whole: each word as it was synced, or as it was written later."""
+    """A VM is destroyed while it rewrites its file. The next VM of that name finds the file whole:
+    each word is as it was synced, or as it was written later."""
     assert (
         boot.said(r"killed: iozone: verified (\d+) KiB, (\d+) wrong") == [("512", "0")]
         or platform == "qemu"
@@ -161,10 +162,10 @@ REVIVED = SCRIPTED.replace("script = script\n", "") + "[pool io]\ncpus = 1\n" + 
 
 
 def test_back_end_dies():
-    """The cache goes on with the next back end, and what is dirty then goes there."""
+    """The cache goes on with the next back end, and writes its dirty pages there."""
     with Takt("cache-back-end", REVIVED) as takt:
         def wait_for(line):
-            # who does not read holds the console up
+            # If nothing reads the console, the machine is held up.
             until(lambda: takt("list") and line in takt.serial(), 30)
 
         wait_for("iozone: write ")
@@ -206,8 +207,9 @@ TURBO = (
 
 
 def test_turbo_core(platform):
-    """With flusher and completion on a turbo core writing waits for the disk and not for the core;
-    a fresh read still waits for the core, as its reader has to run again (vTurbo, section 5.1)."""
+    """If flusher and completion are on a turbo core, a write waits for the disk and not for the
+    core. A read of new data still waits for the core, because its reader has to run again (vTurbo,
+    section 5.1)."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     script = ["@600ms create plain", "+0ms wait plain 30s", "+0ms create boosted",

@@ -1,4 +1,4 @@
-"""Guests and driver domain that tune disk I/O together (docs/collab.md), by a script."""
+"""Guests and driver domain tune disk I/O together (docs/collab.md); a script drives them."""
 import re
 
 import pytest
@@ -8,7 +8,7 @@ from system.takt import SCRIPTED, Boot, vm
 pytestmark = pytest.mark.long_on("qemu")
 
 # 400 KiB fit below the dirty limit of 40 % of 1 MiB, but only if the pages of the burst before are
-# clean; the device needs half of each pause to write them.
+# clean. The device needs half of each pause to write them.
 BURSTS = "kib=400 bursts=5 pause_ms=200 cache=256 background=35 dirty=40"
 DEVICE = "report_s=1 ssd0=bw=4M,lat=100us,depth=8"
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
@@ -55,7 +55,8 @@ def boot(platform):
 
 
 def bursts(boot, name, run=0):
-    """{"took": us, "writing": us, "throttled": n ...} of what that VM says at its end."""
+    """Returns {"took": us, "writing": us, "throttled": n ...}, from what that VM prints at its
+    end."""
     assert len(boot.said(rf"{name}: ends with code 0\b")) > run, boot.log[-3000:]
     line = boot.said(rf"{name}: bursts: wrote .*")[run]
     took, writing = re.search(r"in (\d+) us, of that writing (\d+) us", line).groups()
@@ -65,7 +66,8 @@ def bursts(boot, name, run=0):
 
 def test_flush_raises_write_throughput(boot, platform):
     """The device is idle between bursts. With the manager the guest's dirty pages are written then,
-    so no burst waits for them; by itself the guest keeps nearly as many as it may."""
+    so no burst has to wait for them. Without it the guest keeps nearly as many dirty pages as it
+    may."""
     plain, flush = bursts(boot, "plain"), bursts(boot, "flush")
     assert plain["wrong"] == flush["wrong"] == 0
     assert plain["flush_asked"] == 0 and flush["flush_asked"] >= 4, flush
@@ -77,8 +79,8 @@ def test_flush_raises_write_throughput(boot, platform):
 
 
 def monitored(boot, tag):
-    """{name: {"reads": n, ...}} of the nodes in which the monitor says what a device did: `all` and
-    one for each disk."""
+    """Returns {name: {"reads": n, ...}} of the nodes in which the monitor says what a device did:
+    `all`, and one node for each disk."""
     return {row["name"]: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", row["value"])}
             for row in boot.results[tag]}
 

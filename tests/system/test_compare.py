@@ -1,5 +1,5 @@
-"""The same file in the simulation and on Bochs: the same shares within a point, and the same
-latency in kind."""
+"""The same file runs in the simulation and on Bochs. Shares must agree within a point, and
+latencies roughly."""
 import argparse
 import os
 
@@ -24,12 +24,13 @@ def test_same_file_same_shares(policy):
             sim["vms"],
             bochs["vms"],
         )
-    assert abs(sim["events"] - bochs["events"]) <= 10  # those that wait when the measurement ends
+    # Events that wait when the measurement ends may be missing.
+    assert abs(sim["events"] - bochs["events"]) <= 10
     assert sim["latency_us"]["mean"] == pytest.approx(bochs["latency_us"]["mean"], rel=0.5)
     assert sum(half["events"] for half in bochs["halves"]) == bochs["events"]
     for half in bochs["halves"]:
         assert half["latency_us"]["mean"] == pytest.approx(bochs["latency_us"]["mean"], rel=0.5)
-    # the image was set as the simulation was
+    # The image had the same settings as the simulation.
     for kind, name in (("pools", "core"), ("vms", "mixed")):
         said = {key: str(value) for key, value in knobs[kind][name].items() if key != "policy"}
         assert {key: str(value) for key, value in in_image[kind][name].items()} == said

@@ -1,4 +1,4 @@
-"""Congestion that guests and driver domain handle together (docs/collab.md), by a script."""
+"""Guests and driver domain handle congestion together (docs/collab.md); a script drives them."""
 import re
 
 import pytest
@@ -7,8 +7,8 @@ from system.takt import SCRIPTED, Boot, vm
 
 pytestmark = pytest.mark.long_on("qemu")
 
-# Three streams and uploads through a queue of 8 requests: each upload fills it. The device itself
-# has room for 64 requests, or, where it is called crowded, for 4.
+# Three streams and uploads go through a queue of 8 requests, which each upload fills. The device
+# itself has room for 64 requests, or for 4 in the case where it is called crowded.
 VIDEO = ("streams=3 file_kib=256 write_kib=160 write_ms=60 run_ms=800 cache=128 queue=8 ahead=8 "
          "background=15 dirty=60")
 ROOMY, CROWDED = (f"ssd0=bw=6M,lat=200us,depth=8,queue={n}" for n in (64, 4))
@@ -37,15 +37,15 @@ def boot(platform):
 
 
 def counts(boot, name):
-    """{"chunks": n, "mean_us": t ...} of what that VM says at its end."""
+    """Returns {"chunks": n, "mean_us": t ...}, from what that VM prints at its end."""
     assert boot.said(rf"{name}: ends with code 0\b"), boot.log[-3000:]
     lines = "\n".join(boot.said(rf"{name}: video: .*"))
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", lines)}
 
 
 def test_released_while_the_device_is_not_crowded(boot, platform):
-    """The guest's queue is full and the device's is not: the guest goes on, and reads ahead as
-    one without avoidance does."""
+    """The guest's queue is full and the device's is not. The guest goes on, and reads ahead as one
+    without avoidance does."""
     plain, never, asks = (counts(boot, name) for name in ("plain", "never", "asks"))
     assert plain["wrong"] == never["wrong"] == asks["wrong"] == 0
     assert never["congestions"] == 0
@@ -56,7 +56,8 @@ def test_released_while_the_device_is_not_crowded(boot, platform):
 
 
 def test_not_released_while_it_is_crowded(boot, platform):
-    """Four requests crowd the other device. Its guest asks as often, and goes by its own rule."""
+    """Four requests make the other device crowded. Its guest asks as often, but goes on by Linux's
+    own rule."""
     plain, waits = counts(boot, "plain"), counts(boot, "waits")
     assert waits["wrong"] == 0
     assert waits["asked"] >= 5, waits

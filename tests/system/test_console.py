@@ -1,5 +1,5 @@
-"""Where the console is, and what it takes: ports that the firmware names or PCI has, and scripts
-that come without pauses."""
+"""Where the console is, and what it can take: ports that the firmware names or that PCI has, and
+scripts that are sent without pauses."""
 import os
 import struct
 
@@ -13,15 +13,15 @@ SCRIPT = "@300ms info -j=seen\n+10ms poweroff\n"
 
 
 def spcr(port, irq):
-    """Microsoft's table, revision 2, that names a port of 115,200 baud: without its head, which
-    QEMU makes."""
+    """Returns Microsoft's table SPCR, revision 2, which names a port of 115,200 baud. The header is
+    missing, because QEMU makes it."""
     address = struct.pack("<BBBBQ", 1, 8, 0, 1, port)
     body = struct.pack("<B3x", 0) + address + struct.pack("<BBIBBBBB", 1, irq, 0, 7, 0, 1, 0, 3)
     return (body + b"\0\xff\xff\xff\xff").ljust(44, b"\0")
 
 
 def boot(name, settings, **machine):
-    """Boots and waits for the end; returns the directory and what COM1 said."""
+    """Boots and waits for the end. Returns the directory and what COM1 has printed."""
     directory = place(name)
     os.makedirs(directory, exist_ok=True)
     iso = make_iso(directory, SCRIPTED.format(settings), modules={"s": SCRIPT})
@@ -37,8 +37,8 @@ def read(path):
 
 
 def test_the_firmwares_port():
-    """Without `console` it is where SPCR says. What was said before the table was read came on
-    com1."""
+    """Without `console` the console is where SPCR says. What was printed before the table was read
+    came on com1."""
     directory = place("spcr")
     os.makedirs(directory, exist_ok=True)
     table = os.path.join(directory, "spcr.bin")
@@ -74,7 +74,7 @@ def test_a_device_that_is_no_port():
 
 
 def test_a_script_is_sent_at_once():
-    """Nobody waits for a prompt, and all commands are answered, in their order."""
+    """The sender does not wait for a prompt. All commands are answered, in their order."""
     with Takt("sent-at-once", "[hypervisor]\n" + vm("hello", "hello")) as takt:
         text = "".join(f"list -j=n{i}\r" for i in range(300))
         takt.link.close()

@@ -1,5 +1,5 @@
-"""What a session said last is told by the next one: after a panic, a reset from outside, a hang. On
-QEMU, whose RAM outlives a reset as a real machine's may."""
+"""What a session printed last is shown by the next one: after a panic, a reset from outside, and a
+hang. This runs on QEMU, whose RAM outlives a reset as a real machine's may."""
 import json
 import os
 import re
@@ -13,7 +13,8 @@ from system.takt import make_iso, place
 
 SETTINGS = "[hypervisor]\nscript = s\nguest_console = log\ntop = no\n"
 SPIN = "[vm spin]\nimage = spin\nmemory = 4M\n"
-# The first boot has nothing to show yet, so the second one's answer is the first without an error.
+# The first boot has nothing to show yet, so the second boot's answer is the first one without an
+# error.
 ASK = "@300ms crash -t -j=records\n@320ms info -j=info\n@340ms crash -j=log\n"
 ANSWER = r'\x1e({"id": "log", "command": "crash", "error": 0.*\]})\n'
 
@@ -48,7 +49,7 @@ class TwoBoots:
         self.info, self.records = (self.answer(tag) for tag in ("info", "records"))
 
     def answer(self, tag):
-        """The last one with this tag that is no error."""
+        """Returns the last answer with this tag that is no error."""
         return json.loads(re.findall(rf'\x1e({{"id": "{tag}".*"error": 0.*}})\n', self.text)[-1])[
             "result"
         ]
@@ -65,7 +66,7 @@ def test_a_panic_is_told_by_the_next_boot(uefi):
         assert any(re.search(r"page_fault\+0x", line) for line in lines), lines
         assert "PANIC on CPU 0" in lines[-2] and "Rebooting." in lines[-1]
     assert len(boots.log) >= len(boots.told)
-    # the records are those of the last moments
+    # The records are those of the last moments.
     times = [r["ns"] for r in boots.records if r["cpu"] == 0]
     assert len(times) > 50 and times == sorted(times)
     fault = float(re.search(r"\[ *([0-9.]+)\] fault on request", boots.text)[1])
@@ -74,7 +75,7 @@ def test_a_panic_is_told_by_the_next_boot(uefi):
 
 def wdat(directory):
     """Writes a table WDAT that describes the TCO timer of QEMU's q35, as firmware of newer machines
-    does; returns the options for QEMU. (Microsoft: Hardware Watchdog Timers Design Specification;
+    does. Returns the options for QEMU. (Microsoft: Hardware Watchdog Timers Design Specification;
     ACPI 6.5, 5.2.3.2.)"""
     tco, gcs = 0x660, 0xfed1f410
     read, write, count, preserve = 0, 2, 3, 0x80
@@ -103,7 +104,7 @@ def wdat(directory):
 @pytest.mark.long
 @pytest.mark.parametrize("name, cpus", [
     ("TCO", 2),
-    ("TCO", 1),  # nobody is left who could dump the CPU that hangs
+    ("TCO", 1),  # No other CPU is left that could dump the CPU that hangs.
     ("WDAT", 2),
 ])
 def test_a_watchdog_resets_a_machine_that_hangs(name, cpus):

@@ -1,5 +1,5 @@
-"""What a fault of the hypervisor's own does to a VM: damaged second-level tables, registers that no
-CPU enters. That VM is stopped with a dump and a reason; the others go on."""
+"""A fault of the hypervisor itself damages a VM: its second-level tables, or registers that no CPU
+accepts at an entry. That VM is stopped with a dump and a reason; the others go on."""
 from system.takt import Boot
 
 CONFIG = """\
@@ -28,7 +28,7 @@ def test_damage(platform):
         "registers": "crashed",
         "bystander": "running",
     }, boot.log[-3000:]
-    # QEMU does not tell that bits were reserved when the guest's own page walk meets them
+    # QEMU does not report reserved bits when it finds them during the guest's own page walk.
     why = (
         "malformed second-level entry"
         if platform == "bochs"

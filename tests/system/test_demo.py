@@ -1,4 +1,4 @@
-"""make demo: passes as it is, and fails with a fault in the scheduler."""
+"""make demo passes as it is, and fails with a fault in the scheduler."""
 import json
 import os
 import subprocess

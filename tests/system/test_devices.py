@@ -1,5 +1,5 @@
-"""Front ends and back ends that come and go in every order, while the one writes into the other's
-RAM, leave no page behind."""
+"""Front ends and back ends come and go in every order, while the back end writes into the front
+end's RAM. They leave no page behind."""
 from system.takt import SCRIPTED, Boot, vm
 
 CONFIG = SCRIPTED + vm("back", "test-dev_front_ends", cmdline='"vm=2 forever"', start="no") \
@@ -8,19 +8,19 @@ CONFIG = SCRIPTED + vm("back", "test-dev_front_ends", cmdline='"vm=2 forever"', 
 
 
 def one_round(ms):
-    """The back end is there at its beginning and at its end; each step has that many ms, in which
-    the two come together."""
-    return ["+0ms create front", f"+{ms}ms destroy front",  # the back end goes on
+    """Returns a script. The back end is there at its beginning and at its end. Each step has this
+    many ms, in which the two find each other."""
+    return ["+0ms create front", f"+{ms}ms destroy front",  # The back end goes on.
             "+0ms create front", f"+{ms}ms devices -j=runs", "+0ms destroy back",
             "+0ms devices -j=waits",
-            "+0ms create back", f"+{ms}ms devices -j=broken",  # its driver has not looked yet
+            "+0ms create back", f"+{ms}ms devices -j=broken",  # Its driver has not looked yet.
             "+0ms destroy front", "+0ms create front", f"+{ms}ms destroy back",
             "+0ms destroy front",
             "+0ms create back", f"+{ms}ms list"]
 
 
 def test_no_page_is_left(platform):
-    # On Bochs the two come together in 30 to 40 ms of virtual time, of which making a VM takes up
+    # On Bochs the two find each other in 30 to 40 ms of virtual time, of which making a VM takes up
     # to 16. Other versions of Bochs and other compilers need some more.
     rounds, ms = (2, 120) if platform == "bochs" else (5, 200)
     script = (
@@ -35,7 +35,7 @@ def test_no_page_is_left(platform):
     seen = [a for a in boot.answers if a["command"] == "devices"]
     assert len(seen) == 3 * (rounds + 1)
     if platform == "qemu":
-        return  # how far the two get in their time is up to the host
+        return  # The host decides how far the two get in their time.
     assert not boot.said("wrong:|RESULT"), f"see {boot.directory}/serial.txt"
     for a in seen:
         device, = a["result"]

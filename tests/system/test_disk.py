@@ -1,5 +1,5 @@
-"""Virtio block devices on an NVMe controller that was given to the driver domain: what a guest
-writes is in the host's file, and what it flushed is there whatever happens then. QEMU alone has the
+"""Virtio block devices on an NVMe controller that was given to the driver domain. What a guest
+writes is in the host's file, and what it flushed is there whatever happens then. Only QEMU has the
 controller."""
 import io
 import os
@@ -57,8 +57,8 @@ start = no
 
 
 def machine(name):
-    """A machine with the disk, an empty file of the host's, whose writes and flushes the emulator
-    logs."""
+    """Starts a machine with the disk, an empty file of the host. The emulator logs the disk's
+    writes and flushes."""
     directory = place(name)
     os.makedirs(directory, exist_ok=True)
     paths = [os.path.join(directory, f) for f in ("disk.img", "disk.log")]
@@ -81,7 +81,7 @@ def part(image, offset, size):
 
 
 def places(capacity, sectors, requests, seed=1):
-    """Where blktest writes."""
+    """Returns where blktest writes."""
     for _ in range(requests):
         seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 64)
         yield (seed >> 33) % ((capacity - 1) // sectors) * sectors
@@ -93,16 +93,18 @@ def sector_of(number):
 
 
 def said(takt, what):
-    """On the console since the first time that this was asked. Not from the emulator's log of it,
-    which says some letters twice when nobody reads fast enough."""
+    """Returns the matches in what was printed on the console since the first time that this was
+    asked. It does not use the emulator's log, which has some letters twice if nothing reads fast
+    enough."""
     takt.link.log = takt.link.log or io.BytesIO()
-    takt("list")  # all that comes before its answer is read
+    takt("list")  # Everything that comes before its answer has been read then.
     return re.findall(what, takt.link.log.getvalue().decode("utf-8", "replace"))
 
 
 def test_a_pattern_is_in_the_file():
-    """Each sector, in requests that take two commands; nothing beside them; the next VM finds it,
-    and the one after it discards it. Three disks are refused."""
+    """Each sector is written, in requests that take two commands, and nothing beside the sectors is
+    changed. The next VM finds the pattern, and the VM after it discards it. Three disks are
+    refused."""
     takt, image, _ = machine("disk-pattern")
     with takt:
         said(takt, "")
@@ -152,7 +154,7 @@ def record_of(number):
 
 
 def records(data, first=0):
-    """How many there are without a gap, from one on."""
+    """Returns how many records there are without a gap, from record one on."""
     n = first
     while (n + 1) * 4096 <= len(data) and data[n * 4096:(n + 1) * 4096] == record_of(n):
         n += 1
@@ -160,8 +162,8 @@ def records(data, first=0):
 
 
 def at_each_flush(log):
-    """How many records the disk had at each flush, were all lost that was written after it: from a
-    log as dm-log-writes has it."""
+    """Returns how many records the disk had at each flush, if everything that was written after the
+    flush were lost. The log is one of dm-log-writes' kind."""
     disk, pending, n, counts = bytearray(24 * MIB), [], 0, []
     with open(log, "rb") as f:
         magic, _, _, sector = struct.unpack("<QQQI", f.read(28))
@@ -189,15 +191,16 @@ def found(takt):
 
 
 def goes_on(takt, times, told):
-    """Until it has found what was there, for so many times, and has written more."""
+    """Waits until guests have found earlier records `times` times, at least `told` of them the last
+    time, and have written more."""
     until(lambda: len(found(takt)) == times, 30)
     assert found(takt)[-1] >= told
     until(lambda: safe(takt)[-1:] >= [found(takt)[-1] + 40], 30)
 
 
 def test_what_was_flushed_is_there():
-    """The VM is destroyed again and again in the middle of what it does, then the driver domain is.
-    Whatever was flushed is in the file, is found by who comes next, and would be there had the disk
+    """The VM is destroyed again and again in the middle of its work, and then the driver domain is.
+    Whatever was flushed is in the file. The next VM finds it, and it would be there if the disk had
     lost its power."""
     takt, image, log = machine("disk-flushed")
     told = 0

@@ -1,4 +1,4 @@
-"""`make run` says how the machine ended. On QEMU, whose exit code does not tell."""
+"""`make run` says how the machine ended, on QEMU, whose exit code does not tell."""
 import os
 import re
 import subprocess
@@ -11,7 +11,8 @@ from system.takt import SCRIPTED, make_iso, place
 
 
 def run(name, command, *options):
-    """tools/machine.py run, as a person has it, of a machine whose script gives one command."""
+    """Runs tools/machine.py run, as a person does, with a machine whose script gives one
+    command."""
     directory = place(f"{name}-qemu")
     iso = make_iso(directory, SCRIPTED, modules={"script": f"@200ms {command}\n"})
     done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run",
@@ -30,7 +31,8 @@ def test_a_triple_fault_leaves_evidence():
     assert code == 1
     assert last.startswith("The hypervisor ended by a triple fault"), last
     end = log[log.index("Triple fault"):]
-    # both CPUs; the one that did it has no IDT and is in the hypervisor, at the top 2 GiB
+    # There are both CPUs. The CPU that caused it has no IDT and is in the hypervisor, in the top 2
+    # GiB.
     assert len(re.findall(r"RIP=[0-9a-f]{16}", end)) == 2
     faulty = re.split(r"CPU#\d", end)
     assert any(
@@ -49,7 +51,7 @@ def test_other_ends_are_told_apart(command, code, words):
 
 
 def test_acpi_ends_a_machine_without_an_exit_port():
-    """QEMU tells why it ended: state S5. No other port of the machine switches it off."""
+    """QEMU says why it ended: state S5. No other port of the machine switches it off."""
     code, last, log = run("ends-acpi-poweroff", "poweroff", "--no-exit-port")
     assert "Takt switched the machine off." in last, last
     assert code == 0 and "Triple fault" not in log
@@ -65,7 +67,7 @@ def test_reboot_reboots():
         said = b""
 
         def type_at_prompt(n, text):
-            """Types when there have been so many prompts."""
+            """Types the text when there have been `n` prompts."""
             nonlocal said
             while said.count(b"takt> ") < n:
                 more = os.read(person.stdout.fileno(), 4096)
@@ -80,7 +82,7 @@ def test_reboot_reboots():
             said += person.communicate(timeout=60)[0]
         finally:
             if person.poll() is None:
-                person.stdin.write(b"\x01x")  # ends QEMU
+                person.stdin.write(b"\x01x")  # This ends QEMU.
                 person.stdin.flush()
     assert said.count(b"Takt, a small hypervisor") == 2, said[-2000:]
     assert b"Takt switched the machine off." in said and person.returncode == 0

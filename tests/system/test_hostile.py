@@ -1,14 +1,14 @@
-"""A guest that does its worst must not cost another VM its share. On Bochs, where time is exact:
-one boot, a script, no person."""
+"""A guest that does its worst must not cost another VM its share. This runs on Bochs, where time is
+exact, in one boot that a script drives."""
 import pytest
 
 from system.takt import Boot
 
 pytestmark = pytest.mark.bochs
 
-SHORT = ("io", "hypercall", "timer")  # the others run in the long test alone
+SHORT = ("io", "hypercall", "timer")  # the others run only in the long test
 MODES = SHORT + ("mmio", "console", "ipi", "yield", "msr", "cli", "cpuid", "selfwake")
-TOLERANCE = 2.0  # points of the pCPU that victim and hostile guest share, half each
+TOLERANCE = 2.0  # in points of the pCPU that the victim and the hostile guest share, half each
 SECONDS = 0.6
 
 CONFIG = """\
@@ -45,7 +45,7 @@ start = no
 
 @pytest.fixture(scope="module")
 def measured(request):
-    """{hostile VM: result of `top`} of one boot, and what lists the VMs at its end."""
+    """Returns {hostile VM: result of `top`} of one boot, and the list of the VMs at its end."""
     modes = MODES if request.config.getoption("--long") else SHORT
     everyone = modes + ("evader",)
     config = CONFIG + "".join(HOSTILE.format(mode=m) for m in modes) + EVADER
@@ -61,14 +61,15 @@ def measured(request):
                                   else pytest.param(m, marks=pytest.mark.long) for m in MODES])
 def test_victim_keeps_its_half(measured, mode):
     shares = {v["vm"]: v["cpu_pct"] for v in measured[mode]["vcpus"]}
-    # more if the hostile one sleeps, waits or yields
+    # The victim gets more if the hostile VM sleeps, waits or yields.
     assert shares["victim"] >= 50 - TOLERANCE, shares
     other = next(p for p in measured[mode]["pcpus"] if p["cpu"] == 1)
     assert abs(sum(shares.values()) - other["guest_pct"] - other["hv_pct"]) < 3
 
 
 def test_theft_of_service(measured):
-    """It sleeps over the ticks: at most its half, as time is charged by the clock."""
+    """The VM sleeps over the ticks. It gets its half at most, because time is charged by the
+    clock."""
     shares = {v["vm"]: v["cpu_pct"] for v in measured["evader"]["vcpus"]}
     assert shares["evader"] <= 51 and shares["victim"] >= 48
 

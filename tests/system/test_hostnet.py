@@ -1,5 +1,6 @@
-"""The host's own ping and iperf (version 2) talk to guests: tap device - e1000 - driver domain's
-bridge - virtio network device. On QEMU, where the host has a tap device to give."""
+"""The host's own ping and iperf (version 2) talk to guests, through a tap device, an e1000, the
+driver domain's bridge and a virtio network device. This runs on QEMU, if the host has a tap device
+to give."""
 import glob
 import os
 import re
@@ -43,7 +44,7 @@ def net():
 
 
 def guest(net, name, words="", link="", script="", extra=()):
-    """A machine whose server has number 2 of the network; when it is there."""
+    """Starts a machine whose server has number 2 of the network, and waits until it is there."""
     directory = place(f"hostnet-{name}")
     config = CONFIG.format(ip=net.guest(2), client=net.guest(3), host=net.address, words=words,
                            link=link)
@@ -52,19 +53,19 @@ def guest(net, name, words="", link="", script="", extra=()):
 
 
 def test_ping(net):
-    """Every request is answered, small ones and such as fill a frame, after what the emulated link
-    takes: 5 ms up and 5 down."""
+    """Every request is answered, small ones and those that fill a frame. The answer comes after the
+    time that the emulated link takes: 5 ms up and 5 ms down."""
     with guest(net, "ping", link="delay=5ms"):
         clients.until_answered(net.guest(2))
         for size in ("56", "1472"):
             said = clients.ping(net.guest(2), "-c", "20", "-i", "0.05", "-s", size)
             assert said["requests"] == said["answers"] == 20 and said["rtt_ms"][0] >= 10, said
-        # nobody
+        # No machine has this address.
         assert clients.ping(net.guest(9), "-c", "2", "-i", "0.2", "-W", "1")["answers"] == 0
 
 
 def told(machine, kind):
-    """What the server prints of the next connection: [bytes] or [bytes, lost, sent]."""
+    """Returns what the server prints about the next connection: [bytes] or [bytes, lost, sent]."""
     how, said = machine.wait(
         rf"server: iperf: {kind} (\d+) bytes in \d+ ns, .*?(?: (\d+) of (\d+) datagrams.*|end 0)\n",
         20,
@@ -74,7 +75,8 @@ def told(machine, kind):
 
 
 def test_iperf_as_server(net):
-    """One client after the other, and two at once; each of UDP gets the report on its datagrams."""
+    """The clients come one after the other, and then two at once. Each client of UDP gets the
+    report on its datagrams."""
     with guest(net, "server") as machine:
         clients.until_answered(net.guest(2))
         for _ in range(3):
@@ -93,8 +95,8 @@ def test_iperf_as_server(net):
 
 @pytest.mark.long
 def test_iperf_udp_with_losses(net):
-    """Of ten datagrams three are lost, so are last ones and reports: the client asks again until it
-    has one, which is the same as the first."""
+    """Three of ten datagrams are lost. So are some last datagrams and some reports: the client asks
+    again until it has a report, which is the same as the first one."""
     with guest(net, "losses", link="loss=30% seed=3") as machine:
         clients.until_answered(net.guest(2))
         for _ in range(5):
@@ -105,7 +107,8 @@ def test_iperf_udp_with_losses(net):
 
 @pytest.mark.parametrize("kind", ("tcp", pytest.param("udp", marks=pytest.mark.long)))
 def test_iperf_as_client(net, kind):
-    """The host's server understands the guest's client, and the client its report."""
+    """The host's server understands the guest's client, and the client understands the server's
+    report."""
     words = "tcp=500000" if kind == "tcp" else "udp_ms=500 udp_rate=2000000"
     server = subprocess.Popen(["iperf", "-s", "-f", "b", "-B", net.address,
                                *(["-u"] if kind == "udp" else [])], text=True,
@@ -128,7 +131,7 @@ def test_iperf_as_client(net, kind):
             text,
         )
         assert [last["bytes"], last["lost"], last["sent"]] == [int(n) for n in said.groups()], heard
-        assert last["sent"] == sent, heard  # those before ARP's answer are lost
+        assert last["sent"] == sent, heard  # Datagrams that were sent before ARP's answer are lost.
 
 
 BAD = " || ".join(["_ws.malformed",
@@ -136,7 +139,7 @@ BAD = " || ".join(["_ws.malformed",
 
 
 def frames(capture, which):
-    """What tshark, which verifies every sum, sees of that kind."""
+    """Returns the frames of that kind that tshark sees. tshark verifies every checksum."""
     checks = [w for p in ("ip", "tcp", "udp") for w in ("-o", f"{p}.check_checksum:TRUE")]
     done = subprocess.run(["tshark", "-n", "-r", capture, *checks, "-Y", which],
                           capture_output=True, text=True, check=True)
@@ -145,8 +148,8 @@ def frames(capture, which):
 
 @pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is missing (tools/deps.sh clients)")
 def test_nothing_is_malformed(net):
-    """In what QEMU has seen at the network card, of ping, TCP and UDP; the reports of the server
-    are among it, and tshark would notice a frame that was spoilt."""
+    """This looks at what QEMU has seen at the network card, of ping, TCP and UDP. The reports of
+    the server are among it, and tshark would notice a frame that was spoilt."""
     capture = os.path.join(place("hostnet-capture"), "card.pcap")
     with guest(net, "capture",
                extra=["-object", f"filter-dump,id=capture,netdev=nic,file={capture}"]):
@@ -166,14 +169,14 @@ def test_nothing_is_malformed(net):
     assert not frames(capture, f"{server} && ({BAD})")  # Linux sends 0xffff for a TCP checksum of 0
     with open(capture, "rb") as f:
         spoilt = bytearray(f.read())
-    spoilt[-1] ^= 1  # of the last frame, a report
+    spoilt[-1] ^= 1  # It is the last frame, a report.
     with open(capture + ".spoilt", "wb") as f:
         f.write(spoilt)
     assert len(frames(capture + ".spoilt", f"{server} && ({BAD})")) == 1
 
 
 def test_two_networks_at_a_time(net):
-    """Each has a device and a network of its own."""
+    """Each network has a device and addresses of its own."""
     with HostNet() as other:
         assert other.name != net.name and other.address != net.address
         assert owners().count(str(os.getpid())) == 2
@@ -181,7 +184,7 @@ def test_two_networks_at_a_time(net):
 
 
 def owners():
-    """Whose devices there are; those of others come and go."""
+    """Returns the processes whose devices exist. Devices of others come and go."""
     found = []
     for path in glob.glob(f"{DEVICES}/takt*/ifalias"):
         try:
@@ -193,7 +196,7 @@ def owners():
 
 
 def test_left_behind(net):
-    """What a process leaves that was killed is taken away by the next."""
+    """What a killed process leaves behind is removed by the next one."""
     killed = ("import os, hostnet; hostnet.HostNet().__enter__(); print(os.getpid()); "
               "os.close(1); os.kill(os.getpid(), 9)")
     done = subprocess.run([sys.executable, "-uc", killed], cwd=os.path.join(ROOT, "tools"),
@@ -205,7 +208,7 @@ def test_left_behind(net):
 
 
 def test_missing():
-    """One sentence, where there is no tap device."""
+    """There is one sentence where there is no tap device."""
     script = "import hostnet; hostnet.TUN = '/dev/net/nothing'; raise SystemExit(hostnet.main())"
     done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tools"),
                           stdout=subprocess.PIPE, text=True,

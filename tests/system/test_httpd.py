@@ -1,5 +1,5 @@
 """The host's web clients, curl and ab, get pages from a guest through a network card of the driver
-domain's; what went over the wire is judged by tshark. On QEMU, where the host has a tap device to
+domain. tshark judges what went over the wire. This runs on QEMU, if the host has a tap device to
 give."""
 import os
 import re
@@ -27,7 +27,8 @@ def run(*words, timeout=180):
 
 @pytest.fixture(scope="module")
 def server():
-    """The address of a guest that serves pages; all frames between host and card go to CAPTURE."""
+    """Yields the address of a guest that serves pages. All frames between host and card go to
+    CAPTURE."""
     try:
         with HostNet() as net:
             config = CONFIG + vm("web", "httpd", "8M",
@@ -56,8 +57,8 @@ def test_curl_gets_every_byte(server, size):
 
 
 def test_curl_keeps_its_connection(server):
-    """One connection for two pages. A HEAD is an answer without its body, the front page names the
-    VM, and others are not there."""
+    """There is one connection for two pages. A HEAD gets an answer without its body, the front page
+    names the VM, and other pages do not exist."""
     pages = [word for size in (1000, 20) for word in ("-o", "/dev/null", f"http://{server}/{size}")]
     made = run("curl", "-sSf", "-w", "%{num_connects},", *pages)
     assert made == b"1,0,"
@@ -68,8 +69,8 @@ def test_curl_keeps_its_connection(server):
 
 
 def test_ab(server):
-    """200 requests over four connections that stay open, beside one that reads nothing and one that
-    never ends its request."""
+    """200 requests come over four connections that stay open. Beside them, one connection reads
+    nothing, and one never ends its request."""
     with socket.create_connection((server, 80), 10) as greedy, socket.create_connection(
         (server, 80), 10
     ) as slow:
@@ -89,10 +90,11 @@ def test_no_malformed_segment(server):
     """tshark finds nothing malformed in what the server sent, and every checksum is right. What the
     host sent is not looked at: Linux writes 0xffff where a TCP checksum is 0, and tshark calls that
     a fault."""
-    for _ in range(6):  # a server that was started anew for this test has its traffic too
+    for _ in range(6):  # A server that was started anew for this test has traffic, too.
         run("curl", "-sSf", "-o", "/dev/null", f"http://{server}/300003")
     size = 0
-    while size != os.path.getsize(CAPTURE):  # who reads it amid a frame finds it cut short
+    # A reader in the middle of a frame would find it cut short.
+    while size != os.path.getsize(CAPTURE):
         size = os.path.getsize(CAPTURE)
         time.sleep(0.5)
     sums = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o",

@@ -16,13 +16,15 @@ PF = ["01:00.0", "02:00.0"]
 
 @pytest.mark.parametrize("iommu", [None, IOMMU, "intremap=off,eim=off"])
 def test_the_machine_has_them(iommu):
-    """With an IOMMU and without, the card is where tests look for it, and may be given to a VM."""
+    """With an IOMMU and without one, the card is where tests look for it, and may be given to a
+    VM."""
     boot = Boot(f"igb-there-{(iommu or 'none').replace(',', '-')}", SCRIPTED,
                 ["@300ms pci-list -j=all", "+0ms pci-assignable-list -j=free", "+10ms poweroff"],
                 "qemu", igb=2, iommu=iommu)
     found = {d["bdf"]: d for d in boot.results["all"]}
     assert [found[b]["id"] for b in PF] == ["8086:10c9"] * 2
-    assert [found[b]["class"] for b in ("00:08.0", "00:09.0")] == ["060400"] * 2  # their root ports
+    # These are their root ports.
+    assert [found[b]["class"] for b in ("00:08.0", "00:09.0")] == ["060400"] * 2
     assert set(PF) <= {d["bdf"] for d in boot.results["free"]}
 
 
@@ -44,8 +46,8 @@ def iodom(name, pci, **keys):
 
 
 def test_ping_and_be_pinged():
-    """Two driver domains with a card each, on one hub: a VM behind the first pings the one behind
-    the second, and that one the hub's gateway."""
+    """Two driver domains have a card each, on one hub. A VM behind the first pings the VM behind
+    the second, and that one pings the hub's gateway."""
     config = SCRIPTED + iodom("iodom", PF[0]) + iodom("other", PF[1])
     config += vm("ping", "netping",
                  cmdline="ip=0x0a000001 to=0x0a000002 batches=5 batch=32 timeout_ms=3000",
@@ -69,7 +71,7 @@ def test_ping_and_be_pinged():
         dict(c.split("=") for c in line.split())
         for line in boot.said(r"iodom: network card 01:00.0: (in=.*)")
     ]
-    # of the first time: pings, and ARP
+    # The counts are those of the first time: pings, and ARP.
     assert int(counts[-1]["in"]) >= 161 and int(counts[-1]["out"]) >= 161, counts
     assert not {"ring_full", "bad", "damaged", "missed", "spoofed"} & set(counts[-1])
 
@@ -107,7 +109,7 @@ def test_link_goes_and_comes_back():
             return next((d["interrupts"] for d in takt("devices") if d["vm"] == "ping"), 0)
 
         def said(what):
-            takt("list")  # so that the console is read
+            takt("list")  # This reads the console.
             return takt.serial().count(f"01:00.0: link is {what}")
 
         qmp = Qmp(monitor)

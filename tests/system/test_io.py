@@ -1,6 +1,6 @@
-"""Virtio devices served by the driver domain: guests that talk over its bridge, a disk in its
-memory, and who misbehaves or dies. A boot a platform, by a script; what needs a person's timing is
-on QEMU alone."""
+"""Virtio devices that the driver domain serves: guests that talk over its bridge, a disk in its
+memory, and guests that misbehave or die. There is one boot for each platform, driven by a script.
+What needs exact timing from outside is on QEMU only."""
 import re
 
 import pytest
@@ -36,7 +36,7 @@ BEGIN = """\
 +0ms devices -j=after-ping
 """
 
-# While batches go to and fro, where time is exact.
+# This is asked while batches go to and fro, where time is exact.
 MEASURE = """\
 +0ms create many
 +100ms devices -j=before
@@ -57,7 +57,7 @@ LINKS_AND_DISK = """\
 +0ms wait disk 4s
 """
 
-# Pings beside who misbehaves, where time is exact.
+# These ping beside the guests that misbehave, where time is exact.
 BESIDE_HOSTILE = """\
 +0ms create hostile
 +0ms create ping
@@ -74,7 +74,8 @@ BESIDE_HOSTILE = """\
 +0ms destroy flood
 """
 
-# By the host's clock they would cost what the host likes: who pings comes when they are gone.
+# By the host's clock, the misbehaving guests would cost whatever the host wants. So the guests that
+# ping come when the others are gone.
 HOSTILE = """\
 +0ms create hostile
 +0ms wait hostile 500ms
@@ -114,17 +115,17 @@ def test_ping(boot):
     interrupt."""
     sent, lost, wrong, _, _, kicks = map(int, boot.said(PINGS)[0])
     assert (sent, lost, wrong) == (1280, 0, 0)
-    assert kicks <= 40 + 6  # a few at the start, for receive buffers and ARP
+    assert kicks <= 40 + 6  # There are a few at the start, for receive buffers and ARP.
     answer = next(d for d in boot.results["after-ping"] if d["vm"] == "answer")
     assert answer["interrupts"] <= 40 + 6 and answer["notifies"] <= 40 + 6, answer
     assert int(boot.said(r"iodom: ping\.0:.* irqs=(\d+)")[0]) <= 40 + 6
 
 
 def test_exits_of_a_batch(boot, platform):
-    """For 32 frames, there and back, at most one interrupt, and these exits: who answers says so,
-    and sleeps; who pings also sets its timer now and then; the driver domain raises an interrupt
-    and sleeps, for each of the two directions. What is more is the pCPU's own: its ticks, the
-    console. An exit for each frame would be 32."""
+    """For 32 frames, there and back, there is at most one interrupt, and there are these exits. The
+    VM that answers notifies, and sleeps. The VM that pings also sets its timer now and then. The
+    driver domain raises an interrupt and sleeps, for each of the two directions. Further exits come
+    from the pCPU itself: its ticks, the console. If each frame cost an exit, there would be 32."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     count = [
@@ -139,7 +140,7 @@ def test_exits_of_a_batch(boot, platform):
     assert a_batch["answer"] < 3 and a_batch["many"] < 3.5 and a_batch["iodom"] < 4.5, a_batch
 
 
-# and the size of what they send, so that they do not go in step
+# and the size of what they send, which differs so that they do not go in step
 PINGERS = {"one": 0, "two": 200, "three": 500}
 LOADED = SCRIPTED + "".join(
     [f"[pool {name}]\ncpus = {n}\nsched = null\n"
@@ -159,16 +160,17 @@ LOAD = """\
 @pytest.mark.bochs
 @pytest.mark.long
 def test_exits_of_a_batch_under_load():
-    """Three send batches of 32 to one who answers, who so has always something to do: for 32 frames
-    that it receives at most one interrupt and one exit, ticks and sleep included, and for 32 that
-    it sends at most one notification, which is one exit. The driver domain makes less than two for
-    each 32: it raises the interrupt, and sleeps."""
+    """Three VMs send batches of 32 to one VM that answers, so that VM always has something to do.
+    For 32 frames that it receives there is at most one interrupt and one exit, ticks and sleep
+    included. For 32 frames that it sends there is at most one notification, which is one exit. The
+    driver domain makes less than two exits for each 32 frames: it raises the interrupt, and
+    sleeps."""
     boot = Boot("io-load", LOADED, LOAD, "bochs", cpus=6)
     before, after = ({d["vm"]: d for d in boot.results[when]} for when in ("before", "after"))
 
     def per_s(vm, what):
         return (after[vm][what] - before[vm][what]) / 0.31
-    # each is told once of the answers to its 32
+    # Each VM gets one interrupt for the answers to its 32 requests.
     batches = sum(per_s(vm, "interrupts") for vm in PINGERS)
     exits = {v["vm"]: v["exits_per_s"] / batches for v in boot.results["load"]["vcpus"]}
     interrupts, notifies = (per_s("answer", what) / batches for what in ("interrupts", "notifies"))
@@ -187,8 +189,9 @@ def test_who_has_nothing_to_do_costs_no_exits(boot):
 
 
 def test_emulated_link(boot, platform):
-    """1,514 bytes at 20 Mb/s take 606 us, up and down, and 5 ms of delay each way: 11.2 ms there
-    and back, and computing. Eight at once wait for the link in the sender's ring."""
+    """1,514 bytes at 20 Mb/s take 606 us, up and down, and there are 5 ms of delay each way. This
+    makes 11.2 ms there and back, and the time to compute. Eight frames at once wait for the link in
+    the sender's ring."""
     said = boot.said("slow: " + PINGS[6:])
     sent, lost, wrong, mean, most, _ = map(int, said[0])
     assert (sent, lost, wrong) == (80, 0, 0)
@@ -199,10 +202,10 @@ def test_emulated_link(boot, platform):
 
 
 def test_queue_of_a_link_drops(boot, platform):
-    """64 frames at once for a link whose queue takes 16, twice."""
+    """64 frames at once go to a link whose queue takes 16, twice."""
     sent, lost, wrong, *_ = map(int, boot.said("burst: " + PINGS[6:])[0])
     assert (sent, wrong) == (128, 0)
-    # by the host's clock ARP may be asked again
+    # By the host's clock, ARP may be asked again.
     assert 96 <= lost <= (96 if platform == "bochs" else 100)
     assert boot.said(r"iodom: far\.0: in=\d+ .*queue_full=(\d+) queue_most=(\d+)") == [
         (str(lost), "16")
@@ -210,8 +213,9 @@ def test_queue_of_a_link_drops(boot, platform):
 
 
 def test_disk(boot):
-    """What was written is read back, by the same VM and by the one that comes after it; there are
-    no more requests at a time than the disk takes, and not one interrupt for each."""
+    """What was written is read back, by the same VM and by the one that comes after it. There are
+    never more requests at a time than the disk takes, and less than one interrupt for each
+    request."""
     said = boot.said(
         r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) "
         r"notifications"
@@ -228,7 +232,7 @@ def test_disk(boot):
 
 
 def test_hostile_front_end(boot, platform):
-    """It costs the others not a frame."""
+    """The hostile front end does not cost the others a single frame."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[1])
@@ -246,7 +250,8 @@ def test_hostile_front_ends_that_went(boot):
 
 
 def test_notify_storm(boot, platform):
-    """Who notifies of nothing all the time, on the pCPU of those who ping, costs them no frame."""
+    """A guest that notifies all the time without having anything to say, on the pCPU of those that
+    ping, does not cost them a frame."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[2])
@@ -258,8 +263,8 @@ def test_notify_storm(boot, platform):
 
 
 def test_flood(boot, platform):
-    """Broadcasts from new addresses, as fast as they go, are dropped where a ring is full, and
-    counted; most of what others send arrives."""
+    """A guest broadcasts from new addresses as fast as it can. These frames are dropped where a
+    ring is full, and counted; most of what others send arrives."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[3])
@@ -279,8 +284,8 @@ IDLE = SCRIPTED + "[pool io]\ncpus = 1\n[pool turbo]\ncpus = 2\nturbo_of = Pool-
 
 
 def test_idle_after_traffic(platform):
-    """Drivers that have had traffic and whose interrupts go to a turbo vCPU, a link and a disk with
-    timers: when it is over, nobody makes an exit."""
+    """There are drivers that have had traffic and whose interrupts go to a turbo vCPU, and a link
+    and a disk with timers. When the traffic is over, no VM makes an exit."""
     boot = Boot("io-idle", IDLE,
                 "@0ms wait ping 5s\n+1s top -j=idle -w 0.1 -d 0.5\n+10ms poweroff\n", platform,
                 cpus=3)
@@ -299,8 +304,8 @@ ENDLESS = (
 
 
 def test_ends_that_die():
-    """Front ends are destroyed in the middle of what they do, then the driver domain is, and comes
-    back."""
+    """Front ends are destroyed in the middle of their work. Then the driver domain is destroyed,
+    and comes back."""
     with Takt("io-dying", ENDLESS) as takt:
         free = set()
         for _ in range(4):
@@ -324,15 +329,15 @@ def test_ends_that_die():
 
 @pytest.mark.long_on("bochs")
 def test_who_comes_and_goes_leaves_no_memory_behind(platform):
-    """Twenty times a VM with a disk and a network device of 40 pages of iodom's, which has 2 MiB:
-    they are had again and again."""
+    """Twenty times, a VM comes with a disk and a network device that take 40 pages of iodom, which
+    has 2 MiB. So iodom must get the pages back again and again."""
     config = SCRIPTED + vm("iodom", "iodom", "2M") + vm("disk", "blktest", cmdline="requests=1",
                                                         net="iodom delay=1ms",
                                                        disk="iodom size=64K depth=128", start="no")
     once = "+20ms create disk\n+0ms wait disk 5s\n"
     boot = Boot("io-memory", config, "@300ms list\n" + once * 20 + "+0ms poweroff\n", platform)
     read = len(boot.said(r"disk: blktest: 64 KiB, .* ended, 0 errors, 0 bad"))
-    # by the host's clock it may not have been gone yet
+    # By the host's clock the VM may not have been gone yet.
     late = len(boot.said("create: VM disk is there already"))
     assert read + late == 20 and read > 15, (read, late, boot.log[-2000:])
     assert not boot.said("cannot be served|no window")
@@ -344,8 +349,8 @@ def device(takt, vm):
 
 def test_the_way_out(platform):
     """A VM pings the gateway of the emulator's own network, through the bridge and a network card
-    that was given to the driver domain. It has the card's address, as Bochs's network answers
-    nobody else."""
+    that was given to the driver domain. The VM has the card's address, because Bochs's network
+    answers no other address."""
     ip, gateway = (
         ("0x0a00020f", "0x0a000202") if platform == "qemu" else ("0xc0a80a0f", "0xc0a80a01")
     )

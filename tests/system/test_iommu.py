@@ -1,5 +1,5 @@
-"""Devices of VMs under an IOMMU (QEMU's intel-iommu): they reach what their VM has, and who reaches
-for more is named and stopped."""
+"""Devices of VMs under an IOMMU (QEMU's intel-iommu). They reach what their VM has; a device that
+reaches for more is named, and its VM is stopped."""
 import re
 
 import pytest
@@ -20,8 +20,8 @@ def run(name, config, script, iommu=IOMMU, **machine):
 
 
 def gone(name):
-    """Commands that wait until it has ended, and then until it is no more: who has just ended may
-    still be there."""
+    """Returns commands that wait until the VM has ended, and then until it does not exist any more.
+    A VM that has just ended may still be there."""
     return [f"+0ms wait {name} 8s"] * 2
 
 
@@ -35,7 +35,7 @@ def wild(name, device, **keys):
 @pytest.mark.parametrize("options",
                          ["intremap=on,eim=off", "intremap=on,eim=on,caching-mode=on,aw-bits=39"])
 def test_a_card_works(options):
-    """Given, taken back and given again, without unsafe_dma."""
+    """The card is given, taken back and given again, without unsafe_dma."""
     once = ["+0ms create nic"] + gone("nic")
     boot = run(f"card-{len(options)}",
                vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no"),
@@ -48,10 +48,10 @@ def test_a_card_works(options):
         assert boot.results["first"][what] == boot.results["last"][what], what
 
 
-WILD = {  # VM: device, words, what is said of it
+WILD = {  # VM: device, words, what is said about it
     "to-nowhere": ("edu", "at=0x30000000", "write to 30000000"),
     "from-nowhere": ("edu", "read at=0x200000000", "read from 200000000"),
-    # its own RAM ends at 4 MiB: what is there in the machine is not its
+    # Its own RAM ends at 4 MiB. What the machine has there does not belong to this VM.
     "to-hypervisor": ("edu", "at=0x800000", "write to 800000"),
     "ring": ("ring", "at=0x30000000", "read from 30000000"),
     "frame": ("frame", "at=0x31000000", "read from 31000000"),
@@ -59,8 +59,9 @@ WILD = {  # VM: device, words, what is said of it
 
 
 def test_confined():
-    """A card works as ever, without unsafe_dma; whose device goes wild is named in a sentence and
-    stopped, and nobody else; its device can be given to the next. At the end nothing is missing."""
+    """A card works as ever, without unsafe_dma. A VM whose device goes wild is named in a sentence
+    and stopped, and no other VM is. Its device can be given to the next VM. At the end nothing is
+    missing."""
     config = vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no") + vm(
         "other", "busy"
     )
@@ -96,8 +97,8 @@ def test_confined():
 
 @pytest.mark.long
 def test_logged_and_counted():
-    """on_dma_fault = log: it goes on, there is a sentence a second at the most, and all are
-    counted."""
+    """With on_dma_fault = log, the VM goes on. There is at most one sentence a second, and all
+    faults are counted."""
     boot = run("log", wild("wild", "edu", words="at=0x30000000 times=40", on_dma_fault="log"),
                ["@300ms create wild", "+0ms wait wild 20s", "+0ms pci-list -j=pci"])
     assert boot.said(r"\] wild: RESULT: SUCCESS it is still here"), boot.log[-3000:]
@@ -117,7 +118,8 @@ def test_logged_and_counted():
     ("intremap=off", "its IOMMU does not remap interrupts"),
 ])
 def test_refused_without(options, why):
-    """Boot goes on; without unsafe_dma no device is given, with it as ever."""
+    """The boot goes on. Without unsafe_dma no device is given; with it devices are given as
+    ever."""
     boot = run(f"refused-{'off' if options else 'none'}",
                vm("safe", "hello", pci=NIC, start="no") +
                vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, unsafe_dma="yes",
@@ -133,8 +135,9 @@ def test_refused_without(options, why):
 
 @pytest.mark.long
 def test_interrupts_come_by_their_entry():
-    """edu interrupts by MSI through its own entry. One that it forges by DMA, of an entry that is
-    not there, is none; QEMU tells only of messages proper whose they were."""
+    """The device edu interrupts by MSI through its own entry. A message that it forges by DMA, of
+    an entry that does not exist, has no effect. QEMU only says for real messages which device they
+    come from."""
     boot = run("msi", vm("msi", "test-pci_msi", cmdline="platform=qemu", pci=EDU, start="no") +
                wild("wild", "edu", words="interrupt at=0xfee01ff0"),
                ["@300ms create msi"] + gone("msi") + ["+0ms create wild", "+0ms wait wild 8s"])
@@ -146,8 +149,9 @@ def test_interrupts_come_by_their_entry():
 
 
 def test_windows_of_a_back_end():
-    """Its device reaches what the back end has mapped of a front end, at the same address; when
-    that has gone, nothing of whoever has the frames then; and unmapped is unmapped."""
+    """The device of a back end reaches what the back end has mapped of a front end, at the same
+    address. When the front end has gone, the device reaches nothing of the VM that has the frames
+    then. What is unmapped cannot be reached any more."""
     boot = run("window", vm("back", "test-pci_window", cmdline="vm=2", pci=EDU, on_crash="preserve",
                             start="no") +
                vm("front", "test-pci_window", "8M", cmdline="vm=1", net="back", start="no") +
@@ -166,8 +170,8 @@ def test_windows_of_a_back_end():
 @pytest.mark.long
 @pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")
 def test_a_virtual_function_comes_and_goes():
-    """Confined by its own number, which no table of firmware's names, by way of its bridge; its VM
-    had no device before."""
+    """The function is confined by its own number, by way of its bridge. No table of the firmware
+    has that number, and its VM had no device before."""
     rounds = 3 * ["+300ms pci-attach hot igb0/any", "+300ms pci-list -j=has hot",
                   "+0ms pci-detach hot 01:10.0"]
     boot = run("vf", vm("hot", "test-pci_hot", cmdline="touches", on_crash="preserve", start="no"),

@@ -1,5 +1,5 @@
-"""tools/labhost with IPMI: a BMC that OpenIPMI plays (ipmi_sim), ipmitool, serial over LAN, and a
-QEMU that the BMC switches on and off and that has the BMC's other end (ipmi-bmc-extern)."""
+"""tools/labhost with IPMI: OpenIPMI's ipmi_sim plays a BMC, with ipmitool and serial over LAN. The
+BMC switches a QEMU on and off, which has the other end of the BMC (ipmi-bmc-extern)."""
 import json
 import os
 import re
@@ -45,7 +45,7 @@ CONFIG = "[hypervisor]\ntop = no\n\n[vm spin]\nimage = spin\nmemory = 4M\n"
 
 
 def free_ports(n):
-    """Ports of this host that nobody has now."""
+    """Returns ports of this host that are free now."""
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [s.getsockname()[1] for s in taken]
     for s in taken:
@@ -104,7 +104,7 @@ class Rack:
         return done.returncode, done.stdout + done.stderr
 
     def run(self, name, script):
-        """(exit status, what was said, the directory of the results)"""
+        """Returns (exit status, what was printed, the directory of the results)."""
         out = os.path.join(self.directory, name)
         self.write(name + ".script", script)
         code, said = self.labhost("run", os.path.join(self.directory, name + ".script"), "--out",
@@ -123,7 +123,7 @@ def test_a_server_by_its_bmc():
         assert [r["command"] for r in results] == ["list", "sched-credit -d spin -w 512", "info",
                                                    "list"]
         assert results[0]["result"][0]["name"] == "spin"
-        # RAM outlived the BMC's reset
+        # The RAM outlived the BMC's reset.
         assert results[2]["result"]["last_session"] == "was reset while it ran"
         code, said, out = rack.run("panic", "@boot\n@timeout 10\nfault pf\nlist\n")
         assert code == 1 and 'the console said "PANIC on CPU"' in said, said

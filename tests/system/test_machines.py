@@ -1,4 +1,4 @@
-"""What Takt's probes say of real machines (tests/machines/) is what it should be."""
+"""Takt's probes say about real machines (tests/machines/) what they should say."""
 import os
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_machine(results, path):
 
 
 def test_enough_of_each_kind():
-    """A kind of machine that nobody describes any more would go unnoticed."""
+    """If a kind of machine lost its last description, nothing else would show it."""
     told = [machines.read(p) for p in ALL]
     assert sum("MSRs" in d["checked"] for d in told) >= 60
     assert sum(d.get("verdict") == "no" for d in told) >= 10
@@ -28,7 +28,8 @@ def test_enough_of_each_kind():
 
 
 def test_what_differs_is_told(tmp_path):
-    """The comparison can fail: by a verdict, a sentence, an MSR that the machine does not have."""
+    """The comparison can fail: by a verdict, a sentence, or an MSR that the machine does not
+    have."""
     good = os.path.join(machines.MACHINES, "intel-506e3-skylake.txt")
     with open(good, encoding="utf-8") as f:
         text = f.read()
@@ -42,7 +43,8 @@ def test_what_differs_is_told(tmp_path):
         assert told in "\n".join(machines.check(str(path))["wrong"])
 
 
-# What commands print of a made-up machine: two CPUs that run, one that does not, a unit of VT-d.
+# What commands print on a made-up machine with two CPUs that run, one that does not, and a unit of
+# VT-d.
 CPUID = """CPU 0:
    0x00000000 0x00: eax=0x0000000d ebx=0x756e6547 ecx=0x6c65746e edx=0x49656e69
    0x00000001 0x00: eax=0x000306c3 ebx=0x00100800 ecx=0x7ffafbff edx=0xbfebfbff
@@ -59,7 +61,7 @@ DMAR = bytes.fromhex("260100000000000000000000" "00001800010000000000d9fe0000000
 
 
 def acpidump(signature, body):
-    """A table as acpidump prints it."""
+    """Returns a table as acpidump prints it."""
     length = (36 + len(body)).to_bytes(4, "little")
     table = bytearray(signature.encode() + length + bytes(28) + body)
     table[9] = -sum(table) & 0xff
@@ -70,7 +72,7 @@ def acpidump(signature, body):
 
 
 def own(tmp_path, tables):
-    """The description that extract.py makes of that machine."""
+    """Returns the description that extract.py makes of that machine."""
     printed = {"cpuid": CPUID, "acpi": tables, "msr": "3A: 1\n480: DA040000000004\n"}
     for name, text in printed.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Labels of the I/O monitor, event routes at run time, in a running image."""
+"""Labels of the I/O monitor, and event routes that change at run time, in a running image."""
 import pytest
 
 from system.takt import CommandError, Takt, until
@@ -35,7 +35,7 @@ def vm_class(takt, name):
 
 def test_label_comes_and_goes(takt):
     until(lambda: vm_class(takt, "reporter") == "io")
-    assert vm_class(takt, "quiet") == ""  # its own alarms do not count
+    assert vm_class(takt, "quiet") == ""  # The VM's own alarms do not count.
     until(lambda: vm_class(takt, "reporter") == "")
 
 

@@ -1,19 +1,19 @@
-"""Guests with the network stack, over the driver domain's bridge: what `load` sends is what `iperf`
-gets. A boot a platform, by a script."""
+"""Guests with the network stack, over the driver domain's bridge: `iperf` gets what `load` sends.
+There is one boot for each platform, driven by a script."""
 import re
 
 import pytest
 
 from system.takt import SCRIPTED, Boot, vm
 
-pytestmark = pytest.mark.long_on("bochs")  # test_io sends through the same drivers there
+pytestmark = pytest.mark.long_on("bochs")  # On Bochs, test_io sends through the same drivers.
 
-BYTES = 1_000_003  # no multiple of anything
+BYTES = 1_000_003  # no multiple of a buffer size
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
     vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=2000", net="iodom"),
-    # Its driver's interrupts come to either vCPU, whatever the driver has asked for.
+    # The interrupts of its driver come to either vCPU, whatever the driver has asked for.
     vm("source", "load", "8M",
        cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
        net="iodom",
@@ -40,14 +40,14 @@ def boot(platform):
 
 
 def numbers(boot, line):
-    """{"name": n} of the words name=n of the last line that begins so."""
+    """Returns {"name": n} of the words name=n of the last line that begins like this."""
     found = boot.said(re.escape(line) + ".*")
     assert found, (line, boot.log[-3000:])
     return {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", found[-1])}
 
 
 def test_tcp_stream_is_exact(boot):
-    """Every byte arrives, once, in order; both ends end by themselves."""
+    """Every byte arrives, once and in order; both ends end by themselves."""
     assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)]
     assert boot.said(
         r"server: iperf: tcp (\d+) bytes in \d+ ns, [\d.]+ Mb/s, (\d+) wrong, end 0"
@@ -56,7 +56,8 @@ def test_tcp_stream_is_exact(boot):
 
 
 def test_frames_are_taken_in_batches(boot):
-    """Most segments share their interrupt with others, and none is lost for want of a buffer."""
+    """Most segments share their interrupt with others, and no segment is lost for want of a
+    buffer."""
     n = numbers(boot, "server: iperf: frames")
     assert (
         n["rx"] >= BYTES / 1460
@@ -69,8 +70,8 @@ def test_frames_are_taken_in_batches(boot):
 
 
 def test_udp_and_echo(boot):
-    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes, and one ends them; the client gets the
-    server's report on them. lwIP answers every echo request."""
+    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes, and one more datagram ends them. The client
+    gets the server's report on them. lwIP answers every echo request."""
     assert boot.said(
         r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)"
     ) == [("102900", "0", "70", "0")]
@@ -84,9 +85,9 @@ def test_udp_and_echo(boot):
 
 
 def test_udp_to_who_sleeps(boot, platform):
-    """The server is off its pCPU when the datagrams end, with a ring that holds 16: the last one is
-    repeated until it is back. Jitter is that of RFC 3550, 6.4.1: the first that waited came 2.2 s
-    late, each of the other 15 5.88 ms less."""
+    """The server is off its pCPU when the datagrams end, with a ring that holds 16. The last
+    datagram is repeated until the server is back. Jitter is that of RFC 3550, 6.4.1: the first
+    datagram that waited came 2.2 s late, and each of the other 15 came 5.88 ms less late."""
     if platform != "bochs":
         pytest.skip("a host may hold one of them up over the other's pause")
     said = boot.said(
@@ -97,14 +98,14 @@ def test_udp_to_who_sleeps(boot, platform):
     assert int(got) == 1470 * (int(sent) - int(lost)) and int(lost) > 50
     decay = (15 / 16) ** 15
     assert int(jitter) == pytest.approx(2.2e9 / 16 * decay + 5.88e6 * (1 - decay), rel=0.02)
-    assert int(sent) > 171 + 5  # datagrams of 1 s of 2 Mb/s, and as many last ones
+    assert int(sent) > 171 + 5  # the datagrams of 1 s of 2 Mb/s, and the repeated last ones
     assert boot.said(r"(patient): ends with code 0\b")
 
 
 def test_vcpu_that_waits_for_its_pcpu(platform):
-    """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there
-    is one for two in the pool. It sleeps meanwhile: its own pCPU may be a turbo core, that others
-    wait for."""
+    """A vCPU that starts another vCPU waits for it as long as other VMs have its pCPU. This is
+    three seconds here, because the pool has one pCPU for two. It sleeps meanwhile: its own pCPU may
+    be a turbo core that others wait for."""
     config = SCRIPTED + "[pool full]\ncpus = 1-2\nsched = null\n" + "".join([
         vm("hog", "spin", pool="full"), vm("iodom", "iodom", "12M"),
         vm("server", "iperf", "8M", vcpus=2, cmdline="ip=10.0.0.2/24", net="iodom", pool="full")])
@@ -165,9 +166,9 @@ def test_echo_of_two_who_wait_long():
 
 
 def test_checksums_stay_open(boot):
-    """Between VMs nobody sums up data: every segment and datagram comes with its checksum left
-    open, and every one that goes out is left so."""
+    """Between VMs no side computes checksums over data: every segment and datagram comes with its
+    checksum left open, and every one that is sent is left open."""
     n = numbers(boot, "server: iperf: frames")
-    # ARP, and no echo by then
+    # ARP frames are not counted, and by then there is no echo.
     assert n["rx_unsummed"] >= BYTES / 1460 + 69 and n["rx"] - n["rx_unsummed"] <= 5, n
     assert 0 < n["tx_unsummed"] <= n["tx"] <= n["tx_unsummed"] + 5, n

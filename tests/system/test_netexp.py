@@ -7,9 +7,9 @@ import pytest
 
 pytestmark = [pytest.mark.bochs, pytest.mark.long]
 
-# Frames that may be lost before an experiment begins: what an end announces to one that is still
-# starting and has given its ring no buffers, and datagrams that are sent before the address is
-# resolved.
+# Frames that may be lost before an experiment begins. These are what an end announces to another
+# one that is still starting and has given its ring no buffers, and datagrams that are sent before
+# the address is resolved.
 AT_THE_START = 10
 
 
@@ -25,8 +25,8 @@ def both(experiment, *setups):
 
 
 def test_a_ring_is_finite():
-    """A VM that waits for its turn for 90 ms has 120 datagrams come meanwhile and 16 buffers: the
-    rest is dropped, and counted. One whose interrupts are taken on a turbo core loses nothing."""
+    """While a VM waits for its turn for 90 ms, 120 datagrams come and it has 16 buffers. The rest
+    is dropped, and counted. A VM whose interrupts go to a turbo core loses nothing."""
     credit, turbo = both("udp", "faithful-4.1", "turbo")
     assert (
         credit["ring_drops"] > credit["sent"] / 4 and credit["lost"] >= credit["ring_drops"]
@@ -36,9 +36,9 @@ def test_a_ring_is_finite():
 
 
 def test_datagrams_need_the_buffer_too():
-    """A turbo core takes all datagrams in time, but the reader is off its core for up to 90 ms: a
-    socket's buffer that is smaller than what comes meanwhile loses the rest, and one of the paper's
-    40 MB, scaled, loses nothing."""
+    """A turbo core takes all datagrams in time, but the reader is off its core for up to 90 ms. A
+    socket's buffer that is smaller than what comes meanwhile loses the rest. A buffer of the
+    paper's 40 MB, scaled, loses nothing."""
     small, large = both("udp", "turbo, small buffer", "turbo")
     assert max(small["ring_drops"], large["ring_drops"]) < AT_THE_START, (small, large)
     assert small["lost"] > small["sent"] / 10, small
@@ -46,8 +46,9 @@ def test_datagrams_need_the_buffer_too():
 
 
 def test_early_acknowledgements_keep_a_stream_going():
-    """A reader that is off its core owns its socket: the sender, whose buffer is small, hears
-    nothing for 90 ms of 120, or it hears that all is kept. Nothing is dropped either way."""
+    """A reader that is off its core owns its socket. The sender has a small buffer. Without early
+    acknowledgements it hears nothing for 90 ms of 120; with them it hears that everything is kept.
+    Nothing is dropped either way."""
     without, early = both("tcp", "turbo+buffers", "turbo+buffers+early_ack")
     assert without["early_acks"] == 0 and without["backlog_segments"] > 100, without
     assert early["early_acks"] > 300 and early["backlog_most"] > 2 * without["backlog_most"], early

@@ -1,5 +1,5 @@
-"""Devices of the machine given to VMs, one after the other: all comes back, and no device writes
-where its VM's RAM was."""
+"""Devices of the machine are given to VMs, one after the other. All of them come back, and no
+device writes where its VM's RAM was."""
 import re
 
 import pytest
@@ -10,13 +10,14 @@ from system.takt import SCRIPTED, Boot, vm
 pytestmark = pytest.mark.alone
 
 NIC = "00:03.0"
-DESTROYED = "+0ms top -j=pause -w 0.1 -d 0.2"  # lasts so long; who has ended is soon gone
+# It lasts this long, because a VM that has ended is gone soon.
+DESTROYED = "+0ms top -j=pause -w 0.1 -d 0.2"
 EDU = ["-device", "edu,addr=4.0"]
 
 
 def run(name, platform, script, device=""):
-    """(log, {tag: answer}) of a boot with these commands. Who `leaves` has the network card, as
-    `heir` has, or another device."""
+    """Returns (log, {tag: answer}) of a boot with these commands. The VM `leaves`, and then the VM
+    `heir`, has the network card or another device."""
     role, mine = f'"role={{}} {device} platform={platform}"', "00:04.0" if device else NIC
     unsafe = {"unsafe_dma": "yes", "start": "no"}
     config = SCRIPTED + "".join([
@@ -44,7 +45,7 @@ def test_given_back_and_given_again(platform):
     card = {
         a: next(d for d in answers[a]["result"] if d["bdf"] == NIC) for a in ("before", "after")
     }
-    # of the last who had it
+    # This is about the last VM that had it.
     assert card["before"]["interrupts"] == 0 and card["after"]["interrupts"] >= 3
     assert card["after"]["vm"] == ""
     assert card["after"]["pin_source"] == ("its interrupt line register" if platform == "bochs"
@@ -74,8 +75,8 @@ def test_refusals(platform):
 
 @pytest.mark.parametrize("device", ["nic", "edu"])
 def test_nothing_is_written_after_the_end(platform, device):
-    """Bochs' card does not obey COMMAND; edu, which does, has its transfer under way when it loses
-    its right to it."""
+    """Bochs' card does not obey COMMAND. The device edu does, and its transfer is under way when it
+    loses its right to it."""
     if device == "edu" and platform == "bochs":
         pytest.skip("Bochs has no edu")
     text, answers = run(f"late-{device}", platform, ["@300ms create leaves", "+0ms wait leaves 8s",

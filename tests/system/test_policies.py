@@ -69,8 +69,8 @@ def test_the_pair_is_made_at_boot(takt):
 
 
 def test_turbo_use_is_shown_and_charged(takt):
-    """Both compute on every vCPU: who has a whole turbo core leaves the regular one to the other,
-    nearly all of it."""
+    """Both VMs compute on every vCPU. The VM that has a whole turbo core leaves nearly all of the
+    regular core to the other one."""
     time.sleep(1)
     top = takt("top -w 0.5 -d 2", timeout=60)["vcpus"]
     both = [v for v in top if v["vm"] == "both"]

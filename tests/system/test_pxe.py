@@ -1,5 +1,6 @@
-"""`make pxe`: machines without a disk that boot over the network, by BIOS and by UEFI, all by TFTP
-or the rest by HTTP. The servers are QEMU's own for TFTP and Python's for HTTP."""
+"""`make pxe`: machines without a disk boot over the network, by BIOS and by UEFI. Either everything
+comes by TFTP, or everything but GRUB comes by HTTP. The servers are QEMU's own for TFTP and
+Python's for HTTP."""
 import functools
 import http.server
 import os
@@ -23,11 +24,12 @@ image = hello
 memory = 4M
 """
 GRUB = {"bios": "boot/grub/i386-pc/core.0", "uefi": "boot/grub/x86_64-efi/core.efi"}
-SERVER = "10.0.2.100"  # in QEMU's network; what is sent there goes to a port of this host
+# an address in QEMU's network; what is sent there goes to a port of this host
+SERVER = "10.0.2.100"
 
 
 def make_tree(directory, *options):
-    """`make pxe` in `directory`; returns the tree for the TFTP server."""
+    """Makes `make pxe` in `directory`. Returns the tree for the TFTP server."""
     os.makedirs(directory, exist_ok=True)
     config, script, tree = (os.path.join(directory, name) for name in ("pxe.cfg", "s", "pxe"))
     for path, text in ((config, CONFIG), (script, "@500ms list\n@700ms poweroff\n")):
@@ -69,7 +71,7 @@ while data := server.recv(65536):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves files and remembers which."""
+    """Serves files, and remembers which."""
 
     def log_message(self, *unused):
         self.server.served.append(self.path)

@@ -1,5 +1,5 @@
-"""What the scheduler is told in the image, told again to the same sources on the host, must make it
-decide the same."""
+"""The scheduler's inputs in the image are given again to the same sources on the host, which must
+make the same decisions."""
 import os
 
 import pytest
@@ -60,8 +60,8 @@ cap = 30
 
 TURBO = "[pool fast]\ncpus = 2\nturbo_of = second"
 BOTH = {"waker": "turbo = yes", "part": "turbo = yes", "pools": TURBO}
-# What differs from one to the next: keys of the pool, of the VM that wakes and of one that
-# computes, more pools.
+# These differ from one recording to the next: keys of the pool, of the VM that wakes and of a VM
+# that computes, and further pools.
 POLICIES = {
     "hardened": {},
     "faithful-3.4": {},
@@ -90,8 +90,8 @@ POLICIES = {
 }
 QUICK = {"qemu": ("hardened", "sc+aca", "vturbo"), "bochs": ()}
 
-# The recording stops before its records are all on the line, which on Bochs carries 360 a virtual
-# second.
+# The recording stops before all of its records are on the line, which on Bochs carries 360 records
+# a virtual second.
 SCRIPT = """\
 @{0}ms sched-credit -d hog -w 1000
 @{1}ms pause waker
@@ -119,7 +119,7 @@ def test_replay(platform, policy, request):
     with Machine(platform, iso, cpus=3 if keys["pools"] else 2, directory=directory,
                  com2=stream) as machine:
         how, match = machine.wait(r"streaming\s*: false\s+streamed\s*: (\d+)\s+lost\s*: (\d+)",
-                                  170 if platform == "qemu" else 900)  # Bochs' seconds are virtual
+                                  170 if platform == "qemu" else 900)  # Bochs' seconds are virtual.
         assert how == "matched", f"{how}\n{machine.serial()[-2000:]}"
     assert os.path.exists(os.path.join(BUILD, "sim")), "make build/sim first"
     assert int(match.group(1)) > 200 and int(match.group(2)) == 0, match.group(0)
@@ -128,4 +128,4 @@ def test_replay(platform, policy, request):
     assert "identical" in text
     labels = [r.arg[0] >> 16 for r in tracestream.load(stream).records if r.event == SCHED_INPUT
               and r.arg[0] & 0xFF == IN_LABEL]
-    assert set(labels) == {0, 1}  # one came and went
+    assert set(labels) == {0, 1}  # One label came and went.

@@ -26,13 +26,14 @@ SCRIPT = "@1s store write /local/domain/3/data/result 42\n@60s poweroff\n"
 
 
 class Collector:
-    """A TCP server that keeps the lines that one connection after the other brings."""
+    """A TCP server that keeps the lines that its connections bring, one connection after the
+    other."""
 
     def __init__(self):
         self.lines, self.new, self.connections = [], threading.Condition(), 0
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
-        # a line that ends a connection; how many lines had come then
+        # The pattern of a line after which it ends a connection, and how many lines had come then.
         self.hang_up_at, self.hung_up = None, 0
         threading.Thread(target=self.serve, daemon=True).start()
 
@@ -58,7 +59,7 @@ class Collector:
                     pass
 
     def wait(self, pattern, seconds=40, after=0):
-        """Until a line has come that matches, with `after` others before it."""
+        """Waits until a matching line has come, with `after` other lines before it."""
         with self.new:
             assert self.new.wait_for(
                 lambda: any(re.search(pattern, line) for line in self.lines[after:]), seconds
@@ -93,11 +94,12 @@ def test_what_a_collector_gets(collector):
         collector.wait(r"^\d+ /local/domain/3/data/result 42$")
         collector.wait(r"^\d+ /local/domain/3/cpu_ms [1-9]\d\d+$")
         collector.wait(r"^[5-9] end of this report$")
-        # That may be the first report that came, if the network was late: then it ended the
+        # If the network was late, that may be the first report that came. Then it ended the
         # connection.
         collector.wait(r" end of this report$", after=collector.hung_up)
     logged = [line.split(" ", 2)[2] for line in collector.lines if re.match(r"\d+ log ", line)]
-    assert len(logged) == len(set(logged)) > 20  # each line once, although the connection was lost
+    # Each line comes once, although the connection was lost.
+    assert len(logged) == len(set(logged)) > 20
     assert collector.connections > 1
 
 

@@ -1,5 +1,5 @@
-"""Pools and policies of a running image. Shares are not measured here but by the demonstration:
-QEMU's clock is the host's."""
+"""Pools and policies of a running image. Shares are not measured here but by the demonstration,
+because QEMU's clock is the host's."""
 import time
 
 import pytest
@@ -38,7 +38,7 @@ cmdline = phase_us=0
 @pytest.fixture(scope="module")
 def takt():
     with Takt("sched", CONFIG, cpus=4) as t:
-        # All are made, and two started. The third never sleeps, as its phase is 0.
+        # All VMs are made, and two are started. The third VM never sleeps, because its phase is 0.
         until(lambda: [v["switches"] for v in t("vcpu-list")] == [1, 0, 1])
         yield t
 
@@ -52,7 +52,7 @@ def test_null_runs_one_and_does_not_switch(takt):
     assert (first["state"], second["state"]) == ("running", "runnable")
     time.sleep(1)
     again = vcpu(takt, "first")
-    # it sleeps two hundred times a second, and keeps its pCPU
+    # The VM sleeps two hundred times a second, and keeps its pCPU.
     assert again["switches"] == first["switches"] == 1
     assert again["running_ns"] > first["running_ns"]
     assert vcpu(takt, "second")["running_ns"] == 0
@@ -61,9 +61,9 @@ def test_null_runs_one_and_does_not_switch(takt):
 def test_a_cpu_and_a_vm_change_pools(takt):
     takt("cpupool-cpu-remove Pool-0 2")
     takt("cpupool-cpu-add quiet 2")
-    until(lambda: vcpu(takt, "second")["state"] == "running")  # there is room for it now
+    until(lambda: vcpu(takt, "second")["state"] == "running")  # There is room for it now.
     takt("cpupool-migrate third quiet")
-    assert vcpu(takt, "third")["state"] == "runnable"  # and none for a third
+    assert vcpu(takt, "third")["state"] == "runnable"  # There is no room for a third one.
     takt("cpupool-cpu-remove quiet 2")
     until(lambda: [vcpu(takt, n)["state"] for n in ("second", "third")].count("running") == 0)
     takt("cpupool-cpu-add Pool-0 2")
@@ -77,7 +77,8 @@ def test_who_leaves_makes_room(takt):
 
 
 def test_the_order_of_things(takt):
-    """Removing, adding, moving and pinning under load, over and over; at the end everybody runs."""
+    """VMs and CPUs are removed, added, moved and pinned under load, over and over. At the end every
+    VM runs."""
     takt("cpupool-migrate second Pool-0")
     for i in range(4):
         cpu = 2 + i % 2

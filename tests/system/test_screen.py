@@ -1,6 +1,6 @@
-"""The shell on the machine's own screen and keyboard. QEMU presses the keys; what its screen shows
-is read from the text that VGA has in memory, or from a picture of the screen by the font that Takt
-draws with."""
+"""The shell on the machine's own screen and keyboard. QEMU presses the keys. What its screen shows
+is read from the text that VGA has in memory, or from a picture of the screen, by means of the font
+that Takt draws with."""
 import os
 import re
 import socket
@@ -20,7 +20,7 @@ CELL_W, CELL_H = 6, 9  # as in hv/platform/screen.c
 
 
 def font():
-    """{the lit pixels of a character: the character}, from the source."""
+    """Returns {the lit pixels of a character: the character}, from the source."""
     with open(os.path.join(ROOT, "hv/platform/screen.c"), encoding="ascii") as f:
         table = re.search(r"font\[95\] = \{(.*?)\};", f.read(), re.S)[1]
     return {int(n, 16): chr(32 + i) for i, n in enumerate(re.findall(r"0x[0-9a-f]+", table))}
@@ -65,12 +65,13 @@ class Screen(Machine):
         self.hear()
 
     def press(self, text):
-        """Types a key when the screen shows the one before: a controller keeps only 16 bytes, so a
-        machine that has to wait on a busy host would lose what is typed faster than it reads."""
+        """Types each key when the screen shows the key before. A controller keeps only 16 bytes. So
+        a machine that has to wait on a busy host would lose keys that come faster than it reads
+        them."""
         typed = ""
         for key in re.findall(r"<.+?>|.|\n", text):
             self.ask(f"sendkey {KEYS.get(key, key)} 1")
-            if len(key) > 1 or key == "\n":  # what this one shows is not itself
+            if len(key) > 1 or key == "\n":  # The screen does not show such a key as itself.
                 typed = ""
                 continue
             typed += key
@@ -80,21 +81,21 @@ class Screen(Machine):
         end = time.monotonic() + 60
         while True:
             lines = [line for line in self.read() if line]
-            if lines and lines[-1].endswith(typed.rstrip()):  # a blank is not seen
+            if lines and lines[-1].endswith(typed.rstrip()):  # A blank cannot be seen.
                 return
             assert time.monotonic() < end, f"no echo of {typed!r}:\n" + "\n".join(lines)
             time.sleep(0.02)
 
     def text(self):
-        """The lines of VGA's text mode."""
+        """Returns the lines of VGA's text mode."""
         self.ask(f'pmemsave {TEXT:#x} {2 * COLUMNS * ROWS} "{self.memory_file}"')
         with open(self.memory_file, "rb") as f:
             cells = f.read()[::2].decode("cp437")
         return [cells[i:i + COLUMNS].rstrip(" \0") for i in range(0, COLUMNS * ROWS, COLUMNS)]
 
     def drawn(self):
-        """The lines of a frame buffer: each cell's picture is looked up in the font, that of the
-        cursor inverted."""
+        """Returns the lines of a frame buffer. Each cell's picture is looked up in the font; the
+        picture of the cursor is inverted."""
         self.ask(f'screendump "{self.picture}"')
         with open(self.picture, "rb") as f:
             magic, width, height, _, pixels = re.match(rb"(P6)\s(\d+)\s(\d+)\s(\d+)\s(.*)",
@@ -117,7 +118,7 @@ class Screen(Machine):
 
 
 def shows(read, *lines):
-    """Waits until the screen shows these regular expressions, each a line of it."""
+    """Waits until the screen shows these regular expressions, each as a line of it."""
     seen = []
 
     def there():
@@ -131,7 +132,8 @@ def shows(read, *lines):
 
 
 def operate(screen, read):
-    """What somebody does who has no serial port: looks, errs, goes back, ends the machine."""
+    """Does what a person without a serial port does: looks, makes an error, goes back, ends the
+    machine."""
     screen.read = read
     shows(read, r".*console: the shell is on the screen", "takt>")
     screen.press("list spinner\n")
@@ -142,10 +144,10 @@ def operate(screen, read):
     screen.press("<up><up>\n")
     shows(lambda: ["|".join(read())],
           r".*takt> list spinner.*takt> help nosuch.*takt> list spinner\|.*")
-    screen.press("counters\n")  # more lines than there are
+    screen.press("counters\n")  # This prints more lines than the screen has.
     shows(lambda: [s for s in read() if s][-1:], "takt>")
     screen.press("list -x<^U>poweroff\n")
-    assert screen.process.wait(30) == 1  # by the port that ends QEMU
+    assert screen.process.wait(30) == 1  # The port that ends QEMU gives this exit code.
 
 
 def test_without_a_serial_port():
@@ -154,7 +156,7 @@ def test_without_a_serial_port():
 
 
 def test_beside_a_serial_port():
-    """The screen says where the shell is, and has it as well from the first key on."""
+    """The screen says where the shell is, and has the shell as well from the first key on."""
     with Screen("screen-beside") as screen:
         shows(screen.text,
               r"The shell is on com1.*, 115200 baud, 8N1. To have it here as well, press a key.*")
@@ -168,7 +170,7 @@ def test_beside_a_serial_port():
         table = screen.wait(r"takt> pci-list\n(Device .*\n(?:\d.*\n)+)", 20)[1][1]
         assert "it is a part of the machine itself" in table
         assert max(len(line) for line in table.splitlines()) < COLUMNS
-        screen.press("fault ud\n")  # the machine stays as it is
+        screen.press("fault ud\n")  # The machine stays as it is.
         shows(screen.text, r".*PANIC on CPU 0: .*", r".*Stopped, since noreboot is set\.")
 
 

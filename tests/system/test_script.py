@@ -1,4 +1,4 @@
-"""Timed commands from a boot module on Bochs: they come at their times, and a run repeats bit for
+"""Timed commands from a boot module on Bochs. They come at their times, and a run repeats bit for
 bit."""
 import pytest
 
@@ -47,14 +47,14 @@ def test_timed_and_repeated():
     ]
     assert {v["name"] for v in results["a"]} >= {"one", "two"}
     before, after = results["b"][0], results["c"][0]
-    # paused: not a nanosecond more
+    # A paused vCPU does not run for a nanosecond more.
     assert before["paused"] and before["running_ns"] == after["running_ns"]
     top = results["d"]
     assert 0.6 <= top["seconds"] < 0.61
     share = {v["vm"]: v["cpu_pct"] for v in top["vcpus"]}
     assert share["two"] > 2 * share["one"] > 20
     assert "takt> pause one\n" in first.serial
-    assert first.said(r"\] greets: .")  # guests' lines in the log, with their names
+    assert first.said(r"\] greets: .")  # Guests' lines are in the log, with the guests' names.
     assert first.serial == second.serial
 
 
@@ -78,7 +78,7 @@ def test_a_guest_cannot_lock_the_operator_out():
     boot = Boot("flood", FLOOD, script, "bochs", timeout=180)
     assert list(boot.results) == ["a", "b", "c"], boot.log[-2000:]
     a, b, c = (boot.results[tag]["uptime_s"] for tag in "abc")
-    assert 0.37 < b - a < 0.43 and 0.37 < c - b < 0.43  # 0.4 s, as the script says
+    assert 0.37 < b - a < 0.43 and 0.37 < c - b < 0.43  # It is 0.4 s, as the script says.
     lines = boot.said(r"\] loud: \\x01")
-    assert 20 < len(lines) < 150, len(lines)  # the VM has its part of the line
+    assert 20 < len(lines) < 150, len(lines)  # The VM has its part of the line.
     assert boot.log.count("takt> ") < len(lines) + 10

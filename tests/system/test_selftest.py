@@ -1,4 +1,4 @@
-"""The self test and the description of a machine, both asked for on the command line."""
+"""The self test and the description of a machine, both of which the command line asks for."""
 import os
 import re
 import socket
@@ -28,7 +28,7 @@ def boot(platform, name, word, **machine):
 
 
 def rows(text):
-    """{check: (verdict, sentence)}"""
+    """Returns {check: (verdict, sentence)}."""
     return {
         m[1].strip(): (m[2], m[3])
         for m in re.finditer(r"\]   (\S.{17}) (ok|FAILS|-) +(.*?)\r?\n", text)
@@ -40,7 +40,7 @@ def holding(checks):
 
 
 def test_selftest(platform):
-    """Two CPUs, nothing that confines devices."""
+    """The machine has two CPUs, and nothing that confines devices."""
     text = boot(platform, "two", "selftest")
     checks = rows(text)
     assert holding(checks) == HOLDS, text[-3000:]
@@ -65,7 +65,7 @@ def test_dma_is_stopped(controller, slot):
 
 @pytest.mark.long
 def test_one_cpu():
-    """What takes two CPUs is told as not made."""
+    """A check that needs two CPUs is reported as not made."""
     text = boot("qemu", "one", "selftest", cpus=1)
     checks = rows(text)
     assert holding(checks) == HOLDS - {"kicks", "NMIs"}, text[-3000:]
@@ -75,10 +75,11 @@ def test_one_cpu():
 
 @pytest.mark.parametrize("uefi", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_menu(uefi):
-    """Of the image of `make iso` GRUB's menu can be worked from the serial port. Its second entry
-    is the self test.
+    """GRUB's menu in the image of `make iso` can be used from the serial port. Its second entry is
+    the self test.
 
-    What taktctl and other programs type before does nothing: only Esc shows the menu."""
+    What taktctl and other programs type before that has no effect: only Esc shows the menu.
+    """
     directory = place(f"selftest-menu{uefi}")
     m = Machine("qemu", make_iso(directory, "[hypervisor]\n", menu=True), directory=directory,
                 com1="socket", uefi=uefi)
@@ -92,7 +93,7 @@ def test_menu(uefi):
             said = b""
             while b"Describe this machine" not in said:
                 said += line.recv(4096)
-            line.sendall(b"\x0e\r")  # ^N is the next entry
+            line.sendall(b"\x0e\r")  # ^N selects the next entry.
             while (part := line.recv(4096)):  # until the machine ends
                 said += part
         assert b"The self test passed" in said, said[-3000:].decode(errors="replace")
@@ -101,9 +102,9 @@ def test_menu(uefi):
 
 
 def test_taktctl_while_grub_waits():
-    """The machine starts as if nobody had typed, though keys come that GRUB would know at its menu
-    (e: edit, c: its shell), and then answers taktctl, which began while GRUB waited, and leaves the
-    live table that Takt shows then."""
+    """Keys come that GRUB would know at its menu (e: edit, c: its shell), and the machine starts as
+    if no key had been pressed. Then it answers taktctl, which began while GRUB waited, and leaves
+    the live table that Takt shows then."""
     directory = place("selftest-menu-taktctl")
     iso = make_iso(directory, "[hypervisor]\ntop = yes\n" + vm("stays", "spin"), menu=True)
     m = Machine("qemu", iso, directory=directory, com1="socket")
@@ -123,7 +124,7 @@ def test_taktctl_while_grub_waits():
 @pytest.mark.parametrize("name, machine",
                          [("plain", {}), ("pci", {"iommu": IOMMU, "extra": NVME + XHCI})])
 def test_probe(platform, name, machine, tmp_path):
-    """The machine describes itself; Takt's probes on the host, which know no more than that, come
+    """The machine describes itself. Takt's probes on the host know only that description. They come
     to the same verdict, and find as many CPUs and functions as the machine has."""
     if platform == "bochs" and machine:
         pytest.skip("Bochs has no IOMMU")
@@ -142,7 +143,7 @@ def test_probe(platform, name, machine, tmp_path):
             # The host knows no IOMMU; and a key of a description has no colon in it.
             if what.strip() != "IOMMU" and ":" not in what:
                 f.write(f"expect row {what.strip()}: {verdict}\n")
-        if machine:  # the table of the machine came whole
+        if machine:  # The table of the machine came completely.
             f.write("expect iommu table: good\nexpect iommu units: 1\n")
     done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "-v", path],
                           capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
-"""The operator's commands against a running image, over the serial line. QEMU: nobody types on
-Bochs."""
+"""The operator's commands go to a running image, over the serial line. This is on QEMU, because no
+input can be typed on Bochs."""
 import time
 
 import metrics
@@ -108,7 +108,7 @@ def test_pin_and_migrate(takt):
     try:
         assert {v["vm"]: v["cpu"] for v in takt("vcpu-list")} == {"a": 0, "b": 1}
         with pytest.raises(CommandError):
-            takt("vcpu-pin a 0 1")  # its pool has no such CPU
+            takt("vcpu-pin a 0 1")  # Its pool has no such CPU.
         takt("vcpu-pin a 0 0")
         shares = takt.shares(1)
         assert shares["a/0"] > 70 and shares["b/0"] > 70
@@ -120,7 +120,7 @@ def test_pin_and_migrate(takt):
 
 def test_pools(takt):
     with pytest.raises(CommandError):
-        takt("cpupool-destroy one")  # it has VMs
+        takt("cpupool-destroy one")  # The pool has VMs.
     takt("cpupool-migrate a Pool-0")
     takt("cpupool-migrate b Pool-0")
     try:
@@ -130,7 +130,7 @@ def test_pools(takt):
             takt("cpupool-migrate a one")
         takt("cpupool-cpu-add Pool-0 1")
         shares = takt.shares(1)
-        assert shares["a/0"] > 60 and shares["b/0"] > 60  # a pCPU each
+        assert shares["a/0"] > 60 and shares["b/0"] > 60  # Each VM has a pCPU.
         takt("cpupool-cpu-remove Pool-0 1")
         shares = takt.shares(1)
         assert 30 < shares["a/0"] < 70 and 30 < shares["b/0"] < 70
@@ -189,7 +189,7 @@ def test_a_vm_that_ends_by_itself(takt):
             assert time.monotonic() < deadline, names(takt)["late"]
         return takt("info")["free_frames"]
 
-    free = live_and_die()  # what is made at first use is there now
+    free = live_and_die()  # What is made at first use exists now.
     assert live_and_die() == free
     assert any("late" in x["line"] and "code 0" in x["line"] for x in takt("dmesg"))
 
@@ -199,7 +199,7 @@ def test_log(takt):
 
 
 def test_a_vm_that_is_still_being_made_is_left_alone():
-    """Commands that come while the boot still makes the VMs are refused or wait; none of them is
+    """Commands that come while the boot still makes the VMs are refused, or wait. None of them is
     fatal."""
     config = "[hypervisor]\ntop = no\nscript = script\n" + "".join(
         f"[vm v{i}]\nimage = spin\nmemory = 8M\n" for i in range(8))
@@ -213,7 +213,7 @@ def test_a_vm_that_is_still_being_made_is_left_alone():
 
 
 def test_metrics(takt):
-    """Counters only grow, and each pCPU's time is all accounted for."""
+    """Counters only grow, and the time of each pCPU is accounted for completely."""
     def scrape():
         families = text_string_to_metric_families(metrics.collect(takt.link.run))
         return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families
@@ -229,7 +229,7 @@ def test_metrics(takt):
     for cpu in ("0", "1"):
         spent = sum(v for (name, labels), v in grown.items() if name == "takt_pcpu_seconds_total"
                     and ("cpu", cpu) in labels)
-        assert up * 0.5 < spent < up * 1.5  # the two are asked for one after the other
+        assert up * 0.5 < spent < up * 1.5  # The two values are asked for one after the other.
     assert ended["takt_vm_weight", (("vm", "a"),)] == takt("sched-credit -d a")[0]["weight"]
     ran = grown["takt_vcpu_seconds_total", (("state", "running"), ("vcpu", "0"), ("vm", "a"))]
     assert 0.2 * up < ran < 1.5 * up

@@ -1,5 +1,5 @@
-"""A VM with event channels live, created and destroyed ten thousand times, leaves no page behind.
-On QEMU, driven by a script."""
+"""A VM with event channels that are in use, created and destroyed ten thousand times, leaves no
+page behind. This runs on QEMU, driven by a script."""
 import pytest
 
 from system.takt import Boot
@@ -24,10 +24,10 @@ start = no
 
 
 def soak(rounds, timeout):
-    """[info after each tenth of the rounds]"""
+    """Returns [info after each tenth of the rounds]."""
     script = ["@300ms create mayfly", "+5ms destroy mayfly", "+0ms info -j=start"]
     for i in range(1, 11):
-        # some live long enough to have their ports, most die young
+        # Some VMs live long enough to have their ports, but most end soon.
         script += ["+0ms create mayfly", "+20ms destroy mayfly"] + [
             "+0ms create mayfly",
             "+0ms destroy mayfly",

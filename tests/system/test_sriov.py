@@ -1,4 +1,5 @@
-"""Virtual functions of an igb: given to VMs, taken, given again, at boot and while they run."""
+"""Virtual functions of an igb are given to VMs, taken back and given again, at boot and while the
+VMs run."""
 import re
 
 import pytest
@@ -28,8 +29,8 @@ def message(boot, tag):
 
 @pytest.mark.parametrize("iommu", [pytest.param(None, marks=pytest.mark.long), IOMMU])
 def test_comes_and_goes(iommu):
-    """A VM that runs gets one and lets go of it when it is told to; afterwards nothing of it is
-    there for the VM."""
+    """A running VM gets a function, and gives it up when it is told to. Afterwards the VM finds
+    nothing of the function."""
     rounds = ["+300ms pci-attach hot igb0/any", "+300ms pci-info -j=has 01:10.0",
               "+0ms pci-detach hot 01:10.0"]
     unsafe = "no" if iommu else "yes"
@@ -51,8 +52,8 @@ def test_comes_and_goes(iommu):
 
 
 def test_not_let_go_of():
-    """A VM that does not hear loses its device after two seconds, or at once; a device that does
-    not come back is nobody's."""
+    """A VM that does not listen loses its device after two seconds, or at once. A device that does
+    not come back belongs to no VM."""
     boot = run("forced", [vm("deaf", "spin", cpus="1", **UNSAFE)], [
         "@300ms create deaf", "+0ms pci-attach deaf 01:10.0", "+0ms pci-attach deaf igb0/3",
         "+0ms pci-attach -j=none deaf igb0/9",
@@ -77,8 +78,8 @@ def test_not_let_go_of():
 
 
 def test_seven_of_them_and_four_gigabytes():
-    """All have their registers below 4 GiB, also where firmware would put them above; each is what
-    it says."""
+    """All functions have their registers below 4 GiB, also where firmware would put them above.
+    Each function is what it says."""
     boot = run(
         "all",
         [
@@ -106,7 +107,7 @@ def test_seven_of_them_and_four_gigabytes():
 
 @pytest.mark.parametrize("times", [pytest.param(n, marks=pytest.mark.long) for n in (5, 100)])
 def test_given_again(times):
-    """Nothing is left behind by a VM that had some."""
+    """A VM that had functions leaves nothing behind."""
     once = ["+0ms create one", "+0ms wait one 8s", "+0ms destroy one", "+0ms wait one 8s"]
     boot = run(f"again-{times}", [vm("one", "hello", vf="igb0/any\nvf = igb0/any", **UNSAFE)],
                ["@300ms list"] + 2 * once + ["+0ms info -j=first"] + times * once

@@ -18,9 +18,9 @@ HOME = "/local/domain/1"
 
 @pytest.fixture(scope="module")
 def boot(platform):
-    """One boot; its script is what an operator does, and the tests look at what came of it. The
-    pauses let guests come so far that they have said what the tests look for. On QEMU they are
-    longer, because a busy host makes guests slower but not the clock."""
+    """This is one boot. Its script does what an operator does, and the tests look at the results.
+    The pauses give guests the time to print what the tests look for. On QEMU they are longer,
+    because a busy host makes guests slower but not the clock."""
     slow = 8 if platform == "qemu" else 1
     return Boot("store", WATCHERS, [
         f"@{300 * slow}ms store read -j=weight {HOME}/sched/weight",
@@ -101,14 +101,14 @@ def test_a_request_beyond_the_ceiling_is_refused(boot):
 
 
 def test_a_home_goes_with_its_vm(boot):
-    """And who is created again under that name inherits nothing."""
+    """A VM that is created again under that name inherits nothing."""
     assert {n["name"] for n in boot.results["domains"]} == {"1", "3", "4"}
     assert boot.results["forgotten"]["value"] == "0"
 
 
 @pytest.fixture(scope="module")
 def changes():
-    """VMs that watch a node each, while parameters, pools and quotas change by other roads."""
+    """VMs each watch a node, while parameters, pools and quotas change in other ways."""
     vms = [vm("weight", "storewatch", cmdline="key=sched/weight", weight=300),
            vm("class", "storewatch", cmdline="key=sched/class io=20"),
            vm("pool", "storewatch", cmdline="key=sched/pool", pool="fast"),
@@ -136,8 +136,8 @@ def heard(boot, name):
 
 @pytest.mark.bochs
 def test_a_move_keeps_parameters(changes):
-    """By the shell and by the store. Whoever watches one is told to look again, as the other pool
-    might not have kept it."""
+    """A VM is moved by the shell and by the store. The watchers of a parameter are told to look
+    again, because the other pool might not have kept it."""
     assert heard(changes, "weight") == ["300", "300", "400", "400"]
 
 
@@ -165,8 +165,8 @@ def test_quotas_are_set(changes):
 
 @pytest.mark.bochs
 def test_a_watch_reaches_another_cpu():
-    """From the write to the callback of a watcher that sleeps on an idle pCPU: at most 15,000 ticks
-    of 10 ns."""
+    """This measures from the write to the callback of a watcher that sleeps on an idle pCPU: at
+    most 15,000 ticks of 10 ns."""
     config = SCRIPTED + vm("watcher", "storebench", cmdline="watch writer=2 n=50", cpus=1) + vm(
         "writer", "storebench", cmdline="watcher=1 n=60", cpus=0)
     boot = Boot("store-watch", config, ["@0ms wait watcher 5s", "+0ms poweroff"], "bochs", cpus=2)
@@ -175,7 +175,7 @@ def test_a_watch_reaches_another_cpu():
 
 
 def test_clients_of_xenstore():
-    """Debian's xenstore-* and pyxs, unmodified, by way of a serial line."""
+    """Debian's xenstore-* and pyxs, unmodified, use the store over a serial line."""
     done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "storedemo.py")],
                           stdout=subprocess.PIPE, text=True,
                           timeout=300, check=False)

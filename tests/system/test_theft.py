@@ -1,5 +1,5 @@
-"""Theft of service, with a real guest: it sleeps over the ticks, and what it gets depends on who is
-charged. On Bochs."""
+"""Theft of service with a real guest on Bochs. The guest sleeps over the ticks, and what it gets
+depends on which vCPU is charged."""
 import pytest
 
 from system.takt import Boot
@@ -29,7 +29,8 @@ TURBO = "\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n"
 
 
 def measure(name, seconds=1, **keys):
-    """{"VM/vCPU": percent of a pCPU}. In a second a vCPU may be a slice or two before or behind."""
+    """Returns {"VM/vCPU": per cent of a pCPU}. In a second a vCPU may be a slice or two before or
+    behind its share."""
     keys = {"cpus": 1, "evader": "", "victim": "", "pools": "", **keys}
     script = f"@500ms top -j=theft -w 0.1 -d {seconds}\n+10ms poweroff\n"
     boot = Boot(f"theft-{name}", CONFIG.format(**keys), script, "bochs", timeout=300)
@@ -50,8 +51,8 @@ def test_evader(preset, least, most):
 
 @pytest.mark.long
 @pytest.mark.parametrize("preset, evader", [
-    ("vslicer", "micro_us = 5000"),  # it says that it is latency-sensitive
-    # it says that it is I/O-intensive; the victim consents to nothing
+    ("vslicer", "micro_us = 5000"),  # The guest claims to be latency-sensitive.
+    # The guest claims to be I/O-intensive; the victim agrees to nothing.
     ("sc+aca", "io = io"),
     ("anticipatory", ""),
 ])
@@ -63,8 +64,8 @@ def test_evader_under_a_policy(preset, evader):
 
 @pytest.mark.long
 def test_evader_on_a_turbo_core():
-    """It sleeps over the ticks of the turbo core, where the other computes as well: half of that is
-    its share."""
+    """The guest sleeps over the ticks of the turbo core, where the other VM computes as well. Half
+    of that core is its share."""
     shares = measure("vturbo", preset="hardened", cpus=0, pools=TURBO,
                      evader="turbo = yes\ncmdline = tick_us=100 lead_us=10 nap_us=20",
                      victim="turbo = yes")

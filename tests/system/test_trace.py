@@ -1,4 +1,4 @@
-"""The trace of a running image: a ring that nobody reads blocks nobody, and a stream says what
+"""The trace of a running image: a ring that is not read blocks nothing, and a stream says what
 happened."""
 import json
 import os
@@ -49,7 +49,7 @@ def takt():
 
 
 def test_nobody_reads(takt):
-    """Full rings lose what is new, say how much, and hold up nothing."""
+    """Full rings lose new records, say how many, and hold up nothing."""
     takt("trace start all")
     until(lambda: takt("trace status")["lost"] > 1000, 60)
     exits = {v["vm"]: v for v in takt("vcpu-list")}
@@ -81,7 +81,7 @@ def test_unknown_class_is_refused(takt):
 
 
 def test_stream(takt):
-    takt("trace stream com2")  # first what the rings still hold from before
+    takt("trace stream com2")  # First comes what the rings still hold from before.
     until(lambda: os.path.getsize(STREAM) > 10000, 60)
     takt("trace start sched exit")
     time.sleep(1)
@@ -107,7 +107,7 @@ def test_stream(takt):
 def test_tools_on_it(takt):
     trace = tracestream.load(STREAM)
     runs, states = trace2json.intervals(trace)
-    for cpu in range(trace.cpus):  # nobody is in two places, no pCPU runs two
+    for cpu in range(trace.cpus):  # No vCPU is in two places, and no pCPU runs two vCPUs.
         mine = sorted((start, end) for c, _, start, end in runs if c == cpu)
         assert all(a[1] <= b[0] for a, b in zip(mine, mine[1:]))
     assert states and trace2json.convert(trace)["traceEvents"]
@@ -116,7 +116,8 @@ def test_tools_on_it(takt):
 
 
 def test_make_trace(tmp_path):
-    """One command, and nobody types: a picture, a file for Chrome's viewer, and the stream."""
+    """One command, without any typing, makes a picture, a file for Chrome's viewer, and the
+    stream."""
     out = str(tmp_path / "trace")
     config = tmp_path / "my.cfg"
     config.write_text(CONFIG)

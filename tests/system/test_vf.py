@@ -1,5 +1,5 @@
-"""Virtual functions of an 82576, each given to a VM with the network stack; its physical function
-is the driver domain's."""
+"""Virtual functions of an 82576. Each is given to a VM with the network stack; the driver domain
+has the physical function."""
 import pytest
 from machine import IGB_MAC, IOMMU
 
@@ -7,7 +7,7 @@ from system.takt import SCRIPTED, Boot, vm
 
 pytestmark = pytest.mark.alone
 
-BYTES = 1_000_003  # no multiple of anything
+BYTES = 1_000_003  # no multiple of a buffer size
 VF = {"vf": "igb0/any", "unsafe_dma": "yes"}
 
 TURBO = "[pool fast]\ncpus = 1\nturbo_of = Pool-0\n"
@@ -48,7 +48,7 @@ def test_the_same_guest_picks_its_card(boot):
     assert boot.said(r"server: net: 10.0.0.2/24, 52:54:00:[89a-f]\d:01:01 by igbvf"), boot.log[
         -3000:
     ]
-    assert IGB_MAC.format(1) == "52:54:00:00:01:01"  # from which that comes
+    assert IGB_MAC.format(1) == "52:54:00:00:01:01"  # The address comes from this one.
 
 
 def test_stream_between_virtual_functions(boot):
@@ -62,8 +62,8 @@ def test_stream_between_virtual_functions(boot):
 
 
 def test_turbo_core_takes_the_interrupts(boot):
-    """The server's function interrupts its turbo vCPU, which does what the stack has to do; the
-    other one only waits for data."""
+    """The server's function interrupts the server's turbo vCPU, which does the work of the stack;
+    the other vCPU only waits for data."""
     turbo, regular = (v for v in boot.results["vcpus"] if v["vm"] == "server")
     interrupts = [f["interrupts"] for f in boot.results["pci"] if f["vm"] == "server"]
     assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (
@@ -86,8 +86,8 @@ def test_ping_to_the_outside(boot):
 
 
 def test_a_driver_domain_comes_back():
-    """It crashes and is made anew, with the card; who has virtual functions of that is told, and
-    goes on."""
+    """The driver domain crashes and is made anew, with the card. VMs that have virtual functions of
+    the card are told, and go on."""
     config = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + "".join([
         vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", on_crash="restart",
            start="no"),
@@ -112,9 +112,9 @@ def test_a_driver_domain_comes_back():
 
 @pytest.mark.long
 def test_driver_tells_the_scheduler():
-    """The driver counts its clean-ups, and tells the scheduler when they are more than io_busy a
-    second. With a threshold that nobody reaches the scheduler does not believe it, and names the VM
-    in the log after three seconds. So it has heard."""
+    """The driver counts its clean-ups, and tells the scheduler when there are more than io_busy a
+    second. With a threshold that is never reached the scheduler does not believe it, and names the
+    VM in the log after three seconds. This shows that the scheduler was told."""
     config = SCRIPTED + "io_threshold = 1000000\n" + "".join([
         vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes"),
         vm("talks", "load", "8M", cmdline="ip=10.0.2.15/24 to=10.0.2.2 ping_ms=5500 io_busy=1",
@@ -136,8 +136,8 @@ IODOM = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + vm("iodom", "iodom",
 
 @pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_nothing_is_left_for_the_next(times):
-    """A VM ends while frames come to it; who has its function then finds rings that are off, an
-    empty mailbox, and no frame. Nothing is missing at the end."""
+    """A VM ends while frames come to it. The VM that gets its function then finds rings that are
+    off, an empty mailbox, and no frame. Nothing is missing at the end."""
     config = IODOM + frames("sink", "sink", vf="igb0/0") + frames("source", "source to=0",
                                                                   vf="igb0/1")
     config += frames("heir", "heir", vf="igb0/0")
@@ -157,8 +157,8 @@ def test_nothing_is_left_for_the_next(times):
 
 
 def test_flood_of_a_mailbox():
-    """Who asks the physical function without end, and nonsense, holds up nobody: neither who is
-    behind the bridge, nor who begins."""
+    """A VM that sends endless requests, and nonsense, to the physical function holds up no other
+    VM: neither one behind the bridge, nor one that begins."""
     config = IODOM + frames("flood", "flood", vf="igb0/any") + "".join([
         vm("server", "iperf", "8M", vf="igb0/any", cmdline="ip=10.0.0.2/24 check idle_ms=4000",
            start="no"),
@@ -183,9 +183,9 @@ def test_flood_of_a_mailbox():
 
 
 def test_storm_of_interrupts():
-    """Who makes its function interrupt without end gets 8,000 a second; when that goes on though it
-    is masked, the VM is stopped, and nobody else. Where time is exact, so that there are as many a
-    millisecond as it takes."""
+    """A VM that makes its function interrupt without end gets 8,000 interrupts a second. If the
+    function goes on though it is masked, that VM is stopped, and no other one. This is tested where
+    time is exact, so that there are as many interrupts a millisecond as it takes."""
     config = IODOM.replace("12M\n", "12M\nunsafe_dma = yes\n") + frames("storm", "storm", **VF)
     boot = Boot("vf-storm", config, ["@500ms create storm", "+200ms pci-info -j=before 01:10.0",
                                      "+100ms pci-info -j=after 01:10.0",

@@ -10,9 +10,9 @@ from conftest import BUILD
 
 @pytest.mark.long
 def test_virtual_functions_in_virtual_time_repeat():
-    """Two boots side by side, so that each disturbs the other: they say the same to the last byte.
-    An interrupt that comes twice would stop a stream, but only if it comes at a bad time. So
-    test_vendors.c is what shows that none does."""
+    """Two boots run side by side, so that each disturbs the other. Their output is the same to the
+    last byte. An interrupt that comes twice would stop a stream, but only if it comes at a bad
+    time. So test_vendors.c is what shows that none does."""
     policies = ("faithful-4.2", "sc")
     commands = sriovsched.script(1, policies)
     directories = [os.path.join(BUILD, "run", f"vf-time-{n}") for n in (1, 2)]

@@ -1,5 +1,6 @@
-"""Pages and requests between VMs, over the driver domain's bridge: `fetch` gets from `httpd`,
-beside others who break the rules, and `rr` asks `rr`. A boot a platform, by a script."""
+"""Pages and requests between VMs, over the driver domain's bridge: `fetch` gets pages from `httpd`,
+beside clients that break the rules, and `rr` asks `rr`. There is one boot for each platform, driven
+by a script."""
 import re
 
 import pytest
@@ -37,9 +38,9 @@ def log(platform):
 
 
 def test_pages_are_exact(log, platform):
-    """Three clients at a time get all their pages, byte for byte, whatever others do to the server
-    meanwhile; those get 400, 404 and 501. Connections that are opened at the same time lose no
-    segment: a retransmission takes a second."""
+    """Three clients at a time get all their pages, byte for byte, whatever other clients do to the
+    server meanwhile. Those get 400, 404 and 501. Connections that are opened at the same time lose
+    no segment: a retransmission takes a second."""
     pages, size, ns, wrong = re.search(
         r"client: fetch: (.*) pages of (\d+) bytes in (\d+) ns, (\d+) wrong", log
     ).groups()
@@ -50,22 +51,23 @@ def test_pages_are_exact(log, platform):
 
 
 def test_the_server_outlives_its_clients(log):
-    """Who asks for a page and reads nothing is given up after the timeout, the others are not: the
-    server ends by itself, and has seen each connection."""
+    """The server gives up a client that asks for a page and reads nothing after the timeout, and
+    does not give up the others. The server ends by itself, and has seen each connection."""
     (n,) = re.findall(r"web: httpd: (connections=.*)", log)
     n = {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", n)}
-    # 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle, two with
-    # empty lines
+    # These are 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle,
+    # and two with empty lines.
     assert n["connections"] == 13 and n["bad"] == 7 and n["timeouts"] == 2, n
-    # 24 pages and 3 heads, 6 refusals and the flood's, the page that nobody reads
+    # These are 24 pages and 3 heads, 6 refusals and the flood's, and the page that its client does
+    # not read.
     assert n["requests"] == 35 and n["bytes"] >= 24 * 20000, n
     assert "web: ends with code 0" in log
 
 
 def test_empty_lines_end(log):
-    """Who sends nothing but empty lines is refused once they are more than a request may have, and
-    given up after the timeout if they are not, as anybody whose request does not come. Half a
-    second is for what is under way."""
+    """A client that sends nothing but empty lines is refused once there are more of them than a
+    request may have. If there are not, it is given up after the timeout, as any client whose
+    request does not come. Half a second is for what is under way."""
     found = [
         re.search(rf"client: fetch: a {who} gets (\d+) and its end after (\d+) ns", log)
         for who in ("flood", "trickle")
@@ -86,7 +88,7 @@ def histogram(log, name):
 
 
 def test_latency(log):
-    """Every answer is right and timed: the histogram holds all of them, and the percentiles lie in
+    """Every answer is right and timed. The histogram holds all of them, and the percentiles lie in
     it and in order."""
     for name in "ask", "ask-paced":
         answers, n, octaves = histogram(log, name)
@@ -105,6 +107,6 @@ def test_latency(log):
 
 def test_pace(log):
     """Requests come when they are due, not when the last one is answered: 100 of them at 100 a
-    second take a second, but for what the seed makes of it."""
+    second take about a second; the seed makes the difference."""
     (ns,) = re.findall(r"ask-paced: rr: 100 answers in (\d+) ns", log)
     assert int(ns) > 0.7e9
