@@ -1,5 +1,5 @@
-"""make bench, tools/sched-cost.py: what they install and build first; a limit printed is the one
-checked."""
+"""make bench and tools/sched-cost.py: what they install and build first. A limit that is printed is
+the one that is checked."""
 import importlib.util
 import os
 import shutil
@@ -18,7 +18,7 @@ spec.loader.exec_module(sched_cost)
 
 
 def groups(target):
-    """The groups of tools/deps.sh that a target of the Makefile installs first."""
+    """Returns the groups of tools/deps.sh that a target of the Makefile installs first."""
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True,
                           check=True)
     return set(re.search(r"^tools/deps.sh (.*)", done.stdout, re.M)[1].split())

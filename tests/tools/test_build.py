@@ -16,12 +16,12 @@ while [ $# -gt 1 ]; do [ "$1" != -o ] || echo "$all" > "$2"; shift; done
 
 
 def clean():
-    """The environment without what a make above this test has put there."""
+    """Returns the environment without what a make above this test has put there."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "WERROR"))}
 
 
 def dry(*words):
-    """What `make -n` says that it would do, its sub-makes included."""
+    """Returns what `make -n` says that it would do, its sub-makes included."""
     done = subprocess.run(["make", "-n", "CC=cc", *words], cwd=ROOT, env=clean(),
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,7 @@ def make(tmp_path, monkeypatch):
 
 
 def compiled(make, suffix=".c", directory="image"):
-    """{object: when it was compiled} of all objects of sources of this kind."""
+    """Returns {object: when it was compiled} for all objects of sources of this kind."""
     top = make.build / directory
     return {path: path.stat().st_mtime_ns for path in top.rglob("*.o")
             if os.path.exists(os.path.join(ROOT, path.relative_to(top).with_suffix(suffix)))}
@@ -125,7 +125,7 @@ def test_a_build_gets_nothing_from_the_network(tmp_path):
 
 def test_a_make_that_is_started_by_a_rule_shares_the_jobs_of_the_one_above(tmp_path):
     assert "make -j2 all" in dry("test-needs", f"B={tmp_path}")
-    # dry() sees that nothing is warned of
+    # dry() checks that there is no warning.
     assert "make  all" in dry("-j2", "test-needs", f"B={tmp_path}")
 
 

@@ -1,4 +1,4 @@
-"""build/cfgdump, by which make run, make iso and make demo check a VM file before anything
+"""build/cfgdump, with which make run, make iso and make demo check a VM file before anything
 boots."""
 import json
 import os
@@ -12,8 +12,8 @@ CFGDUMP = os.path.join(BUILD, "cfgdump")
 
 
 def check(tmp_path, text, *options, cmdline=""):
-    """(exit status, standard output, standard error) for a file `my.cfg`, whose directory is left
-    out of the messages."""
+    """Returns (exit status, standard output, standard error) for a file `my.cfg`. Its directory is
+    left out of the messages."""
     path = tmp_path / "my.cfg"
     path.write_text(text)
     done = subprocess.run([CFGDUMP, *options, str(path), cmdline], capture_output=True, text=True,
@@ -73,7 +73,7 @@ def test_all_errors_are_told_at_once(tmp_path):
                           + "pool = p\nweight = 0\n" +
                           "[vm b]\nimage = spin\nweight = 3\ncap = no\n")
     assert code == 1
-    # a VM's need their pool
+    # A VM's parameters need the VM's pool.
     assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:2:9:", "my.cfg:5:9:"]
     code, _, said = check(tmp_path, VM
                           + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
@@ -98,8 +98,8 @@ def test_all_errors_are_told_at_once(tmp_path):
 
 
 def test_one_mistake_is_told_once(tmp_path):
-    """A pool that cannot be made, or has no CPU of the machine, is not told again for all that name
-    it."""
+    """A pool that cannot be made, or has no CPU of the machine, is reported once, and not again for
+    everything that names it."""
     text = "[pool p]\ncpus = 9\n[pool t]\ncpus = 1\nturbo_of = nosuch\n" + VM + "pool = p\n"
     assert check(tmp_path, text, "-p", "2")[2].splitlines()[:-1] == [
         "my.cfg:2:8: pool p has none of the machine's CPUs, which are 0 to 1",
@@ -107,15 +107,15 @@ def test_one_mistake_is_told_once(tmp_path):
 
 
 def test_the_command_line_counts(tmp_path):
-    """It overrides the file, so what the file says may be wrong and right there, or the other way
-    round."""
+    """The command line overrides the file. So an error in the file may be mended by it, or the
+    other way round."""
     assert check(tmp_path, "[hypervisor]\nsched = nosuch\n", cmdline="sched=null")[0] == 0
     code, _, said = check(tmp_path, VM, cmdline="noreboot sched_debit=never sched=credit")
     assert (code, said) == (1, 'command line:1:22: debit must be tick or time, not "never"\n')
 
 
 def test_a_parameter_of_another_policy_is_a_warning(tmp_path):
-    """One file serves for several policies: those that do not have weights ignore them."""
+    """One file can be used with several policies: a policy without weights ignores them."""
     code, out, said = check(tmp_path, VM + "weight = 3\n", cmdline="sched=null")
     assert code == 0 and json.loads(out)["vms"][0]["params"] == {"weight": "3"}
     assert said == "my.cfg:3:10: pool Pool-0 runs null, which has no parameter weight (warning)\n"
@@ -137,7 +137,8 @@ def test_the_machine(tmp_path):
     assert code == 1 and said.startswith(
         "my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 "
     )
-    assert check(tmp_path, VM + "cpus = 3\n")[0] == 0  # nobody said what machine it is for
+    # The command line does not say which machine it is for.
+    assert check(tmp_path, VM + "cpus = 3\n")[0] == 0
 
 
 def test_images(tmp_path):
@@ -171,7 +172,7 @@ def test_images(tmp_path):
 
 
 def test_an_image_that_cannot_be_loaded(tmp_path):
-    """The hypervisor's own loader looks at the file, for each VM with its memory."""
+    """The hypervisor's own loader looks at the file, for each VM with the memory of that VM."""
     (tmp_path / "text").write_text("This is no program.\n")
     (tmp_path / "directory").mkdir()
     text = (

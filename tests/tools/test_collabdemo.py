@@ -1,4 +1,4 @@
-"""tools/collabdemo.py: what it makes of the guests' words, its VM files, and when it fails."""
+"""tools/collabdemo.py: its VM files, what it reads from the guests' output, and when it fails."""
 import collabdemo
 import pytest
 
@@ -44,7 +44,7 @@ def test_what_does_not_hold_is_told(change, what):
     runs = [change if (r["setup"], r["seed"]) == (change["setup"], change["seed"]) else r
             for r in GOOD]
     assert any(what in sentence for sentence in collabdemo.judge(runs, "bochs"))
-    if "97" in str(change) or what == "mean write":  # not by the host's clock
+    if "97" in str(change) or what == "mean write":  # This is not judged by the host's clock.
         assert not collabdemo.judge(runs, "qemu")
 
 

@@ -1,5 +1,5 @@
-"""tools/compare.py: settings laid over a file, the table, what is refused, and what two runs of it
-share."""
+"""tools/compare.py: settings that are added to a file, the table, what is refused, and what two
+runs have in common."""
 import argparse
 import json
 import os
@@ -38,7 +38,7 @@ def arguments(platform="sim", seeds=3, seconds=4, percent=40, warm_up=None, loop
                               hv=os.path.join(BUILD, "takt.elf"))
 
 
-IN_STEP = "open jitter_pct=0 phase_us=0"  # with the ticks
+IN_STEP = "open jitter_pct=0 phase_us=0"  # in step with the ticks
 
 
 def one(seed=1, share=25.0, latency=1000.0, switches=60.0, trace=None):
@@ -59,7 +59,7 @@ def test_a_value_is_replaced_and_a_new_one_follows_its_heading():
     text = compare.lay_over(BASE, {"pool core": {"cpus": "1-2", "sched_preset": "vslicer"}})
     assert "[pool core]   # the core\ncpus = 1-2\nsched_preset = vslicer\n" in text
     assert "cpus = 1\n" not in text and text.count("cpus") == 1
-    assert text.count("pool = core") == 1  # another section's key stays
+    assert text.count("pool = core") == 1  # A key of another section stays.
 
 
 def test_a_new_section():
@@ -93,7 +93,7 @@ def test_every_policy_fits_the_file():
 
 
 def test_a_policy_is_called_what_it_is():
-    """The pool's own rules are `hardened`: `credit` is what papers call Xen's."""
+    """The pool's own rules are `hardened`; papers call Xen's rules `credit`."""
     assert "credit" not in compare.POLICIES
     for name in ("hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1", "faithful-4.2"):
         _, knobs = compare.run(name, 1, arguments(), 1)
@@ -108,7 +108,7 @@ def test_each_paper_has_its_baseline():
            "sc+aca": "4.2"}
     assert all(compare.BASELINES[policy][0] == f"faithful-{version}"
                for policy, version in xen.items())
-    # whoever has a second core is also compared with those who have it as a regular one
+    # A policy with a second core is also compared with those that have it as a regular core.
     for policy in ("vturbo", "pools"):
         assert {"faithful-4.1+core", "hardened+core"} <= set(compare.BASELINES[policy])
     assert compare.POLICIES["hardened+core"]["pool core"]["cpus"] == "1-2"
@@ -122,7 +122,8 @@ def test_table():
                            compare.summarise(measured("vturbo", why="it drifts"))],
                            {"x": "no such key"})
     assert lines[0].split()[:4] == ["policy", "W", "s", "mixed"] and "client" not in lines[0]
-    assert "25.0 ±12.7" not in lines[1]  # two runs: an interval as wide as the value
+    # There are two runs, and the interval is as wide as the value.
+    assert "25.0 ±12.7" not in lines[1]
     assert (
         "25.0, 24.0 to 26.0" in lines[1]
         and "1.00 (all)" in lines[1]
@@ -243,13 +244,14 @@ def test_an_image_is_told_to_measure_both_halves(tmp_path):
 
 
 def rows(**kinds):
-    """Rows of `vcpu-list` or `top`: a row for each vCPU of a VM, by its class."""
+    """Returns rows of `vcpu-list` or `top`: a row for each vCPU of a VM, by its class."""
     return [{"vm": vm, "vcpu": n, "class": kind} for vm, of_it in kinds.items()
             for n, kind in enumerate(of_it)]
 
 
 def test_a_label_is_the_monitors():
-    """A turbo vCPU is of another class than the VM's others, which is not the monitor's doing."""
+    """A turbo vCPU is of another class than the VM's other vCPUs. The monitor has no part in
+    that."""
     before = rows(mixed=["turbo", ""], other=["LS"])
     assert compare.relabelled(before, before) == []
     assert compare.relabelled(before, rows(mixed=["turbo", "io"], other=["LS"])) == ["mixed"]
@@ -264,7 +266,8 @@ def test_few_runs_are_measured_for_longer():
 
 
 def test_a_short_measurement_of_one_run_does_not_settle_and_a_longer_one_does():
-    """Why few runs are measured for longer: the halves of 4 s differ, however long the warm-up."""
+    """This is why few runs are measured for longer: the halves of 4 s differ, however long the
+    warm-up is."""
     def why(seconds):
         args = arguments(seeds=1, seconds=seconds)
         looks = [compare.look(compare.run("faithful-4.1", 1, args, 8)[0])]
@@ -275,8 +278,8 @@ def test_a_short_measurement_of_one_run_does_not_settle_and_a_longer_one_does():
 
 
 def test_a_policy_that_runs_away_is_told():
-    """vSlicer's prototype and a VM that keeps time with the ticks: after a while it is always
-    boosted, and the debts of the others grow for ever."""
+    """This is vSlicer's prototype with a VM that keeps time with the ticks. After a while that VM
+    is always boosted, and the debts of the others grow for ever."""
     found = compare.measure_in_simulation("vslicer-prototype",
                                           arguments(seeds=5, seconds=20, loop=IN_STEP))
     assert found.warm_up == compare.LONGEST and "the credit of hog-" in found.why
@@ -309,7 +312,8 @@ def test_twice_the_warm_up_gives_the_same(policy):
 
 
 def permuted(text, order):
-    """The VM file with its VMs in another order. They name each other by their numbers in it."""
+    """Returns the VM file with its VMs in another order. The VMs name each other by their numbers
+    in the file."""
     head, *vms = re.split(r"(?m)^(?=\[vm )", text)
     number = {old + 1: order.index(old) + 1 for old in range(len(vms))}
     vms = [
@@ -322,8 +326,8 @@ def permuted(text, order):
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["hardened", "faithful-4.2", "vslicer", "vturbo", "sc"])
 def test_the_order_of_the_vms_changes_nothing(policy, monkeypatch, tmp_path):
-    """Each order of the file is another run. Their means differ no more than those of other seeds
-    do."""
+    """Each order of the VMs in the file is another run. The means of these runs differ no more than
+    those of other seeds do."""
     args = arguments(seeds=10, seconds=20)
     with open(compare.BASE, encoding="ascii") as f:
         text = f.read()
@@ -340,7 +344,8 @@ def test_the_order_of_the_vms_changes_nothing(policy, monkeypatch, tmp_path):
 
 @pytest.mark.long
 def test_the_same_bytes_twice():
-    """compare's results file has nothing in it that names the time, and nothing else changes."""
+    """compare's results file has nothing in it that depends on the time, and nothing else changes
+    either."""
     path = os.path.join(BUILD, "results", "compare-sim.json")
     command = ["/usr/bin/python3", "tools/compare.py", "--seeds", "2", "--seconds", "4",
                "--policy", "hardened", "--policy", "vturbo", "--policy", "sc"]

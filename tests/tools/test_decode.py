@@ -1,4 +1,4 @@
-"""The MOV decoder against binutils: random byte strings, disassembled by both."""
+"""The MOV decoder is compared with binutils: both disassemble random byte strings."""
 import os
 import random
 import re
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# the bytes, then NOPs, so that a linear disassembly is in step again at the next slot
+# The bytes are followed by NOPs, so that a linear disassembly is in step again at the next slot.
 SLOT = 15 + 16
 COUNT = 6000
 ARCH = {16: "i8086", 32: "i386", 64: "i386:x86-64"}
@@ -30,8 +30,8 @@ for i in range(8, 16):
 
 
 def candidates(rng, mode):
-    """Byte strings that begin with some prefixes and then, mostly, with an opcode that the decoder
-    knows."""
+    """Yields byte strings that begin with some prefixes and then, mostly, with an opcode that the
+    decoder knows."""
     known = [0x88, 0x89, 0x8A, 0x8B, 0xA0, 0xA1, 0xA2, 0xA3, 0xC6, 0xC7, 0x63]
     for _ in range(COUNT):
         out = []
@@ -50,15 +50,15 @@ def candidates(rng, mode):
             out += [0x0F, rng.choice([0xB6, 0xB7, 0xBE, 0xBF])]
         elif what < 0.95:
             out += [0x0F, rng.randrange(256)]
-        if rng.random() < 0.3:  # the immediate forms need reg = 0 in ModRM
+        if rng.random() < 0.3:  # The immediate forms need reg = 0 in ModRM.
             out.append(rng.randrange(256) & 0xC7)
         out += [rng.randrange(256) for _ in range(15)]
         yield bytes(out[:15])
 
 
 def disassemble(tmp_path, mode, strings):
-    """What objdump says of each string: (length, text), or None where it shows a prefix by
-    itself."""
+    """Returns what objdump says about each string: (length, text), or None where it shows a prefix
+    by itself."""
     blob = tmp_path / ("code%d.bin" % mode)
     blob.write_bytes(b"".join(s + b"\x90" * 16 for s in strings))
     text = subprocess.run(["objdump", "-D", "-b", "binary", "-m", ARCH[mode], "-M", "intel",
@@ -73,7 +73,8 @@ def disassemble(tmp_path, mode, strings):
 
 
 def expected(length, text):
-    """The line that decode_dump should print for objdump's text; None if we cannot tell."""
+    """Returns the line that decode_dump should print for objdump's text, or None if we cannot
+    tell."""
     if length > 15 or "(bad)" in text:
         return "unknown"
     words = text.split(None)
@@ -88,14 +89,14 @@ def expected(length, text):
     memory = re.search(r"(BYTE|WORD|DWORD|QWORD) PTR", operands)
     bare = re.search(r"\b[c-gs]s:0x[0-9a-f]+|\bes:0x[0-9a-f]+", operands)
     if not memory and not bare:
-        return "unknown"  # registers only
+        return "unknown"  # These forms have registers only.
     if re.search(r"(^|,)[c-gs]s(,|$)|(^|,)es(,|$)|[cdt]r\d|\?", operands):
-        return "unknown"  # a segment or control register
+        return "unknown"  # This is a segment register or a control register.
     left, right = operands.split(",", 1)
     store = "PTR" in left or (bare is not None and ":0x" in left and "PTR" not in right)
     register = right if store else left
     if op == "movsxd" and register in LOW[1] + ["r%dw" % i for i in range(8, 16)]:
-        return "unknown"  # Intel reads 16 bits, AMD 32: nobody means it
+        return "unknown"  # Intel reads 16 bits and AMD reads 32, so no program uses it.
     sign = "sx" if op.startswith("movsx") else "zx"
     size = SIZES[memory.group(1)] if memory else None
     if register in REGS:

@@ -1,4 +1,5 @@
-"""tools/demo.py: where it measures when the host is busy. tests/system/test_demo.py measures."""
+"""tools/demo.py: which platform it measures on when the host is busy. tests/system/test_demo.py
+measures."""
 import os
 
 import pytest
@@ -10,7 +11,8 @@ import sentence
 
 @pytest.fixture
 def host(monkeypatch):
-    """host(part of the time that others take, is Bochs to be had) sets up a host without KVM."""
+    """host(part of the time that other programs take, whether Bochs can be had) sets up a host
+    without KVM."""
     def setup(busy, bochs=True):
         monkeypatch.setattr(machine, "kvm_nested", lambda: False)
         monkeypatch.setattr(machine, "host_busy", lambda cpus: busy)

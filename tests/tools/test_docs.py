@@ -1,4 +1,4 @@
-"""What the documentation quotes is what is in the tree."""
+"""What the documentation quotes is in the tree."""
 import glob
 import os
 import re
@@ -50,13 +50,13 @@ PAGES += [os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "
 
 
 def prose(page):
-    """A page without its blocks of code."""
+    """Returns a page without its blocks of code."""
     return re.sub(r"^( *)```.*?^\1```", "", text(page), flags=re.M | re.S)
 
 
 def anchors(page):
-    """The anchors of a page's headings, as GitHub makes them: lower case, blanks become hyphens,
-    and of the rest letters, digits, hyphens and underscores are kept."""
+    """Returns the anchors of a page's headings, as GitHub makes them: lower case, blanks become
+    hyphens, and of the other characters only letters, digits, hyphens and underscores are kept."""
     found, seen = set(), {}
     for heading in re.findall(r"^#+ +(.*)$", prose(page), re.M):
         heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
@@ -67,7 +67,7 @@ def anchors(page):
 
 
 def links(page):
-    """The targets of a page's links and pictures; not those of other sites."""
+    """Returns the targets of a page's links and pictures, without those of other sites."""
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose(page)))
     return [t for t in targets if not re.match(r"\w+:", t)]
 
@@ -95,7 +95,8 @@ def test_every_page_is_reached_from_the_readme():
 
 
 def test_files_that_pages_name_are_there():
-    """A path in `code` is one of the tree. guests/greet.c is what the reader is to write."""
+    """A path in `code` exists in the tree. The exception is guests/greet.c, which the reader is to
+    write."""
     rooms = "hv|common|docs|tools|tests|guests|guestlib|drivers|netstack|include|labs|mk"
     rooms = rf"`((?:{rooms})/[\w./-]+)`"
     missing = set()

@@ -1,4 +1,4 @@
-"""tools/entitlement.py against cases worked out by hand."""
+"""tools/entitlement.py is compared with cases that were worked out by hand."""
 import random
 from fractions import Fraction as F
 
@@ -8,7 +8,7 @@ import entitlement as e
 
 
 def shares(*specs):
-    """specs: (weight, limit in percent, cpus)"""
+    """specs: (weight, limit in per cent, cpus)"""
     vcpus = [
         e.Vcpu("v", i, F(w), F(limit, 100), frozenset(cpus))
         for i, (w, limit, cpus) in enumerate(specs)
@@ -25,8 +25,8 @@ def test_weights():
 
 
 def test_small_demand_is_met_and_the_rest_shared():
-    # the demonstration: two hogs, one of 40 %, one of 1 %: 40 is more than a third of 99, so all
-    # three get 33
+    # This is the demonstration: two VMs that compute all the time, one of 40 %, one of 1 %. 40 is
+    # more than a third of 99, so all three get 33.
     assert shares((256, 100, {0}), (256, 100, {0}), (256, 40, {0}), (256, 1, {0})) == [
         33,
         33,
@@ -36,7 +36,7 @@ def test_small_demand_is_met_and_the_rest_shared():
 
 
 def test_cap_leaves_the_rest_to_others():
-    # weights 3:1 would be 75:25; a cap of 40 leaves 60
+    # Weights of 3:1 would give 75:25. A cap of 40 leaves 60.
     assert shares((3, 40, {0}), (1, 100, {0})) == [40, 60]
 
 
@@ -45,17 +45,18 @@ def test_nobody_gets_more_than_one_cpu():
 
 
 def test_affinities_overlap():
-    # a may use 0, b both, c 1 with weight 2: pCPU 0 is a's and part of b's; all equal: 2/3 each
-    # would need c alone 4/3
+    # a may use pCPU 0, b may use both, c may use pCPU 1. All have the same weight, so each gets
+    # 2/3.
     assert shares((1, 100, {0}), (1, 100, {0, 1}), (1, 100, {1})) == [
         float(F(200, 3))] * 3
-    # weight 2 for c: levels a=b=t, c=2t, t=1/2: c is at its limit of 1 pCPU then, a and b share
-    # pCPU 0
+    # At these shares c with weight 2 would need 4/3, so the levels are a = b = t and c = 2t with t
+    # = 1/2. Then c is at its limit of 1 pCPU, and a and b share pCPU 0.
     assert shares((1, 100, {0}), (1, 100, {0, 1}), (2, 100, {1})) == [50, 50, 100]
 
 
 def test_full_cpu_does_not_hold_back_another():
-    # three on pCPU 0, one on 1, one on both: the last goes to 1 wholly: 1/3 each, 50 and 50
+    # Three vCPUs are on pCPU 0, one is on pCPU 1, and one may use both. The last one uses only pCPU
+    # 1: the three get 1/3 each, and the other two get 50 each.
     assert shares((1, 100, {0}), (1, 100, {0}), (1, 100, {0}), (1, 100, {1}), (1, 100, {0, 1})) == [
         float(F(100, 3))] * 3 + [50, 50]
 
@@ -78,7 +79,7 @@ def test_of_a_configuration():
             {"name": "d", "vcpus": 1, "start": False},
         ],
     }
-    # Pool-0 has pCPU 0: b takes its cap of 20, a's two vCPUs share the remaining 80
+    # Pool-0 has pCPU 0. b takes its cap of 20, and a's two vCPUs share the remaining 80.
     assert e.entitlement(config, 2) == {("a", 0): 40, ("a", 1): 40, ("b", 0): 20, ("c", 0): 40}
 
 
@@ -99,23 +100,23 @@ def of_vms(got):
 
 
 def test_turbo_is_entitled_in_both_pools_together():
-    # the paper's introduction: 100 on the regular core, or 50 and 50; max-min gives the one that
-    # may use both what the other cannot
+    # This is the introduction of the paper: 100 on the regular core, or 50 and 50. Max-min gives
+    # the VM that may use both cores what the other VM cannot use.
     assert of_vms(e.entitlement(TURBO, 3)) == {"both": 100, "plain": 100}
     assert set(e.entitlement(TURBO, 3)) == {("both", 0), ("both", 1), ("plain", 0)}
     assert e.turbo_vms(TURBO) == {"both"}
 
 
 def test_turbo_by_weight():
-    # three VMs on a core and a turbo core, of which one cannot use the latter: 200 in thirds, as FS
-    # says
+    # Three VMs have a core and a turbo core, and one of them cannot use the turbo core. 200 is
+    # shared in thirds, as FS says.
     vms = [
         {"name": n, "vcpus": 1, "pool": "core", "turbo": n != "c", "params": {"weight": "256"}}
         for n in "abc"
     ]
     got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
     assert all(abs(pct - 200 / 3) < 1e-9 for pct in got.values())
-    vms[2]["params"] = {"weight": "128"}  # 2:2:1
+    vms[2]["params"] = {"weight": "128"}  # the weights are 2:2:1
     got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
     assert {n: round(pct, 6) for n, pct in got.items()} == {"a": 80, "b": 80, "c": 40}
 
@@ -143,8 +144,8 @@ def test_cpus_chosen_at_boot_are_not_known():
 
 
 def test_max_min_property():
-    """No vCPU below its limit could rise at the cost of only richer (per weight) ones, nor for
-    free."""
+    """A vCPU below its limit could get more only at the cost of one that is no richer per
+    weight."""
     rnd = random.Random(1)
     for _ in range(150):
         cpus = rnd.randint(1, 4)

@@ -1,5 +1,5 @@
-"""tools/experiment.py: what a result says of itself, when a mean is allowed, when a system is
-settled."""
+"""tools/experiment.py: what a result says about its origin, when a mean is allowed, and when a
+system has settled."""
 import os
 import random
 import subprocess
@@ -74,7 +74,7 @@ def test_a_changed_tree_is_not_clean(tmp_path, monkeypatch):
 
 @pytest.fixture
 def image(tmp_path):
-    """image(commit) is an ELF file that says it was built from that commit."""
+    """Returns image(commit), which makes an ELF file that says it was built from that commit."""
     def build(commit):
         source, path = tmp_path / "version.c", tmp_path / f"image-{commit}"
         source.write_text(f'const char before[] = "x", version_commit[] = "{commit}";\n',
@@ -141,9 +141,10 @@ def test_an_image_is_made_of_the_guests_that_its_file_names(vm_file):
 # ---- statistics ----
 
 def test_a_mean_has_an_interval():
-    # standard deviation 1.5811, t of 4 degrees of freedom 2.776, over the root of 5
+    # The standard deviation is 1.5811, and t of 4 degrees of freedom is 2.776. Their product is
+    # divided by the root of 5.
     assert experiment.estimate([11, 12, 13, 14, 15]) == {"n": 5, "mean": 13, "ci95": 1.963}
-    # ten: 2.262 * 3.02765 / 3.16228
+    # For ten values it is 2.262 * 3.02765 / 3.16228.
     assert experiment.estimate(list(range(1, 11))) == {"n": 10, "mean": 5.5, "ci95": 2.166}
 
 
@@ -154,7 +155,7 @@ def test_one_run_has_no_interval():
 def test_an_interval_over_identical_runs_is_refused():
     found = experiment.estimate([7.0, 7.0, 7.0])
     assert found == {"n": 3, "value": 7, "why": "all 3 runs gave the same value"}
-    # what differs only beyond the digits that are written down is the same
+    # Values that differ only beyond the digits that are written down are the same.
     assert "ci95" not in experiment.estimate([7.00001, 7.00002, 7.00001])
 
 
@@ -174,10 +175,10 @@ def test_a_single_run_of_another_kind_is_a_group():
 
 
 def test_groups_that_hardly_differ_are_one():
-    # shares of a CPU in percent: nobody would act on 0.01
+    # These are shares of a CPU in per cent. A difference of 0.01 does not matter.
     found = experiment.estimate([25.0, 25.01] * 5)
     assert found["mean"] == 25.005 and found["ci95"] < 0.01
-    # a difference has no mean that it could be compared with
+    # A difference has no mean that it could be compared with.
     assert "groups" in experiment.estimate([0.0, 0.01] * 5, signed=True)
     assert experiment.estimate([0.0, 0.01] * 5, signed=True, floor=0.1)["mean"] == 0.005
     assert (
@@ -192,7 +193,7 @@ def test_a_normal_sample_is_rarely_taken_for_two_groups():
     draw = random.Random(1)
     wrong = sum(bool(experiment.two_groups([draw.gauss(100, 30) for _ in range(n)]))
                 for n in (5, 7, 10, 20) for _ in range(1000))
-    assert wrong <= 12  # of 4,000; 4 expected
+    assert wrong <= 12  # of 4,000; 4 are expected
 
 
 def test_two_groups_are_nearly_always_found():
@@ -205,7 +206,7 @@ def test_two_groups_are_nearly_always_found():
 
 
 def test_a_mean_that_says_nothing_is_refused():
-    # vSlicer's prototype after 2 s of warm-up
+    # This is vSlicer's prototype after 2 s of warm-up.
     found = experiment.estimate([0.07, 1.51, 0.07, 14.6, 19.08, 9.39, 0.07, 21.54, 0.07, 16.66])
     assert found["values"][0] == 0.07 and "scatter" in found["why"] and "ci95" not in found
     assert experiment.text(found) == "5.5, 0.1 to 21.5"
@@ -222,7 +223,7 @@ def test_points_have_no_interval():
 
 
 def test_pairs_are_of_common_seeds():
-    # the seed does much to both, and nothing to the difference
+    # The seed has a large effect on both, and none on the difference.
     before, after = {1: 10, 2: 20, 3: 30, 4: 99}, {1: 11.1, 2: 21, 3: 30.9, 7: 0}
     assert experiment.paired(before, after) == {"n": 3, "mean": 1.0, "ci95": 0.248}
     assert experiment.paired({1: 1}, {2: 2}) is None
@@ -248,7 +249,7 @@ SEEDS = range(1, 11)
 
 
 def looks(value, warm_up, labels=(), credit=()):
-    """A Look for each seed at value(time, seed), of a measurement of 10 s in two halves."""
+    """Returns a Look for each seed at value(time, seed), of a measurement of 10 s in two halves."""
     found = []
     for seed in SEEDS:
         halves = [
@@ -268,7 +269,7 @@ def test_what_is_stationary_needs_no_more():
 
 
 def test_warm_up_doubles_until_an_absorbing_state_is_reached():
-    """Each run is bad for a while, and then good for ever: the last one after 29 s."""
+    """Each run is bad for a while, and then good for ever. The last one becomes good after 29 s."""
     def value(time, seed):
         return 20.0 + time % 2 if time < 3 * seed - 1 else 0.07
 
@@ -278,7 +279,8 @@ def test_warm_up_doubles_until_an_absorbing_state_is_reached():
 
 
 def test_what_only_ends_in_few_runs_is_not_believed():
-    """Nine of ten are settled: neither mean nor interval of the difference would object."""
+    """Nine of ten runs are settled. Neither the mean nor the interval of the difference would show
+    the tenth."""
     def value(time, seed):
         return 20.0 if seed == 10 and time < 30 else 0.07
 
@@ -301,7 +303,8 @@ def test_halves_that_differ_are_not_settled():
 
 
 def test_a_warm_up_twice_as_long_has_to_give_the_same():
-    """Halves agree at each warm-up, as the measurement is short beside the change."""
+    """The halves agree at each warm-up, because the measurement is short compared with the
+    change."""
     def observe(warm_up):
         x = 1.0 if warm_up < 4 or warm_up > 16 else 3.0
         return [Look({"latency": x}, ({"latency": x}, {"latency": x})) for _ in SEEDS]
@@ -312,7 +315,7 @@ def test_a_warm_up_twice_as_long_has_to_give_the_same():
 
 
 def test_the_longest_warm_up_has_to_give_the_same():
-    """A state that lasts for a while looks settled to all who look at that while only."""
+    """A state that lasts for a while looks settled if one looks only at that while."""
     def observe(warm_up):
         x = 1.0 if warm_up < 16 else 3.0
         return [Look({"latency": x}, ({"latency": x}, {"latency": x})) for _ in SEEDS]

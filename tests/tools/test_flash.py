@@ -1,5 +1,5 @@
-"""tools/flash.py: what it refuses, that it asks, that it reads back what it wrote. lsblk is a fake
-that tells of a file as if it were a disk; the last tests have the real one."""
+"""tools/flash.py: what it refuses, that it asks, and that it reads back what it wrote. lsblk is a
+fake that describes a file as if it were a disk; the last tests use the real one."""
 import json
 import os
 import subprocess
@@ -10,14 +10,14 @@ import pytest
 from conftest import ROOT
 import flash
 
-IMAGE = bytes(range(256)) * 40000  # 10 MB: more than two pieces
+IMAGE = bytes(range(256)) * 40000  # 10 MB, which is more than two pieces
 FAKE = """#!/bin/sh
 cat "$(dirname "$0")/answer"
 """
 
 
 class Desk:
-    """A host with an image, and a device that lsblk tells of as a test wants."""
+    """A host with an image, and a device that lsblk describes as a test wants."""
 
     def __init__(self, directory, monkeypatch):
         self.image, self.device, self.directory = (
@@ -40,7 +40,7 @@ class Desk:
         (self.directory / "answer").write_text(json.dumps({"blockdevices": [disk]}))
 
     def run(self, typed="yes\n", device=None):
-        """(exit status, standard output, standard error)"""
+        """Returns (exit status, standard output, standard error)."""
         done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "flash.py"),
                                str(self.image),
                                str(device or self.device)], input=typed, capture_output=True,
@@ -110,7 +110,8 @@ def test_what_is_refused(desk, children, fields, why):
     ({"children": [part()]}, "is not the disk any more"),
 ])
 def test_it_looks_again_after_the_answer(desk, fields, why):
-    """While the person thinks, the stick is mounted, or another one has taken its name."""
+    """While the person thinks about the answer, the stick is mounted, or another one takes its
+    name."""
     tool = subprocess.Popen([sys.executable, os.path.join(ROOT, "tools", "flash.py"),
                              str(desk.image), str(desk.device)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -136,7 +137,7 @@ def test_a_stick_that_lost_a_byte_is_noticed(desk):
 
 
 def test_what_is_no_device(tmp_path):
-    """By the real lsblk."""
+    """The real lsblk decides this."""
     (tmp_path / "file").write_text("")
     for path, what in ((tmp_path / "nothing", ": there is no such device: "),
                        (tmp_path, " is a directory: "),
@@ -165,7 +166,7 @@ def test_a_block_device(desk):
         desk.tell(path=loop)
         assert desk.run(device=loop)[0] == 0
         assert flash.same(str(desk.image), loop)
-        os.unlink(desk.directory / "lsblk")  # the real one knows what it is
+        os.unlink(desk.directory / "lsblk")  # The real one knows what it is.
         code, _, wrong = desk.run(device=loop)
         assert code == 1 and f"{loop} is not a whole disk but of type 'loop'" in wrong
     finally:

@@ -75,7 +75,7 @@ def test_symbols_do_not_fail_the_check_until_it_is_strict(tree, monkeypatch):
     sources = {"hv/lib/list.c": "int core(void);\nint list(void) { return core(); }\n"}
     monkeypatch.setattr(floors, "STRICT", False)
     with pytest.raises(AssertionError):
-        tree(sources)  # it says something, and its status is that of success
+        tree(sources)  # It prints something, and its exit status is that of success.
     assert tree({**sources, "hv/sched/core.h": "", "hv/lib/x.c": '#include "sched/core.h"\n'})
 
 

@@ -1,12 +1,12 @@
-"""tools/fresh.sh: how it counts. Fakes stand in for what makes and runs a fresh system; `make
-fresh` is true."""
+"""tools/fresh.sh: how it counts. Fakes stand in for the programs that make and run a fresh system;
+`make fresh` uses the real ones."""
 import os
 import subprocess
 
 import pytest
 from conftest import ROOT
 
-# A system is an empty tar; inside, `make demo` succeeds and all else fails.
+# A system is an empty tar. Inside it, `make demo` succeeds and everything else fails.
 FAKES = {"mmdebstrap": 'for a; do case $a in *.tar*) tar -cf "$a" -T /dev/null ;; esac; done',
          "bwrap": 'case "$*" in *"make demo") ;; *) echo "the reason"; exit 3 ;; esac',
          "apt-get": "exit 0",
@@ -15,7 +15,8 @@ FAKES = {"mmdebstrap": 'for a; do case $a in *.tar*) tar -cf "$a" -T /dev/null ;
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """fresh(WORD...) runs tools/fresh.sh; returns its exit status and the lines that it printed."""
+    """fresh(WORD...) runs tools/fresh.sh. It returns the exit status and the lines that were
+    printed."""
     def run(*words, user=None, **fakes):
         tools = tmp_path / "bin"
         tools.mkdir(mode=0o755)

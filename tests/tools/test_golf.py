@@ -1,10 +1,10 @@
-"""tools/golf.py: what is counted as hard to read, and what is not."""
+"""tools/golf.py: what counts as hard to read, and what does not."""
 import golf
 import pytest
 
 
 def counted(text, path="hv/x.c"):
-    """{measure: lines} of a file with this text."""
+    """Returns {measure: lines} of a file with this text."""
     counters, found = golf.measure({path: text})
     return {
         what: [int(place.rpartition(":")[2]) for place in where] for what, where in found.items()

@@ -1,4 +1,4 @@
-"""What the compiler tells the author of a guest who takes it for a program of Linux."""
+"""What the compiler tells the author of a guest who takes the guest for a program of Linux."""
 import os
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""tools/iobench.py: whose every instruction of a round is."""
+"""tools/iobench.py: to which stage every instruction of a round belongs."""
 import pytest
 
 import iobench
@@ -7,7 +7,7 @@ HEAD = "[ 1.0] {}: STAMPS {} pair 0 base {}\n[ 1.0] {}: STAMPS {}\n[ 1.0] {}: ST
 
 
 def printed(vm, base, events):
-    """As a stamped guest prints [(letter, time by its own clock)]."""
+    """Returns what a guest with stamps prints for [(letter, time by its own clock)]."""
     last, tokens = 0, []
     for letter, at in events:
         tokens.append(f"{letter}{'-' if at < last else ''}{abs(at - last):x}")
@@ -22,7 +22,8 @@ BACK = [("t", 5), ("Z", 50), ("T", 100), ("<", 120), (">", 140), ("Q", 190), ("Z
 
 
 def test_frame():
-    """From the take on, each stage from its stamp to the next, in the one time of both."""
+    """From the moment when the back end takes the frame, each stage lasts from its stamp to the
+    next one, in one time for both VMs."""
     text = printed("sink", 1000, SINK) + printed("iodom", 1050, BACK)
     stages = iobench.stages_of(text, ["a"])["frame"]["1"]
     want = {"back end": 20 + 50, "bridge copy": 20, "notify": 10, "inject": 50,
@@ -43,7 +44,7 @@ def test_a_disk_request():
 
 
 def test_a_stamp_costs(monkeypatch):
-    """Half of a pair is taken off each interval."""
+    """Half of the cost of a pair of stamps is taken off each interval."""
     text = (printed("sink", 1000, SINK) + printed("iodom", 1050, BACK)).replace("pair 0", "pair 8")
     assert iobench.stages_of(text, ["a"])["frame"]["1"]["IP"] == 30 - 2 * 4
 

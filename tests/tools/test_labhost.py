@@ -1,6 +1,6 @@
 """tools/labhost against a server that is a model: a Redfish BMC, a console on a TCP port, and
-behind it a shell that answers as Takt's does, panics, restarts or falls silent when a script asks
-for that."""
+behind it a shell. The shell answers as Takt's does, and panics, restarts or falls silent when a
+script asks for that."""
 import base64
 import http.server
 import json
@@ -16,17 +16,16 @@ import pytest
 
 from conftest import ROOT
 
-BOOT_TIME = 0.3  # seconds that the model takes from power-on to its shell
+BOOT_TIME = 0.3  # seconds from power-on until the model's shell is there
 
 
 class Server:
-    """The model: `on`, `boots` and `commands` (all that was typed, without info) are what tests
-    look at."""
+    """The model. Tests look at `on`, `boots` and `commands` (all that was typed, without info)."""
 
     def __init__(self):
         self.on, self.booted, self.boots, self.commands = False, 0.0, 0, []
         self.link = self.silent = None
-        # seconds in which a new connection carries nothing, as with serial over LAN
+        # Seconds for which a new connection carries nothing, as with serial over LAN.
         self.opening = 0.0
         self.open_from = 0.0
         self.tricks = []  # what the next "trick" commands do: panic, restart, silence, hang up
@@ -83,7 +82,7 @@ class Server:
         try:
             self.link.sendall(text.encode())
         except (OSError, AttributeError):
-            pass  # nobody listens
+            pass  # Nothing listens.
 
     def power(self, what):
         self.on = what != "ForceOff"
@@ -144,7 +143,7 @@ class Server:
             if trick != "silence":
                 self.start()
             if trick == "panic":
-                self.booted += 3  # it is left to be read before the restart
+                self.booted += 3  # The panic can be read before the restart.
             self.silent = trick == "silence"
             return
         self.say(f"\x1e{json.dumps(answer)}\n")
@@ -168,7 +167,7 @@ class Lab:
                                 stderr=subprocess.PIPE, text=True)
 
     def call(self, *words):
-        """(exit status, standard output, standard error)"""
+        """Returns (exit status, standard output, standard error)."""
         tool = self.start(*words)
         said, wrong = tool.communicate(timeout=60)
         return tool.returncode, said, wrong
@@ -181,7 +180,8 @@ class Lab:
         return self.call(*self.script(text), *more)
 
     def stopped_at(self, words, what):
-        """Starts it, kills it when it has said `what`, returns all that it had said."""
+        """Starts labhost, and kills it when it has printed `what`. Returns all that it had
+        printed."""
         tool, said = self.start(*words), ""
         for line in tool.stdout:
             said += line
@@ -229,12 +229,12 @@ def test_a_script_passes(lab):
         in lab.server.requests
     assert "Takt, a small hypervisor" in (lab.out / "console.log").read_text()
     assert lab.run("# first\n@boot\nlist\n\n@sleep 0.1\nsched-credit -d a -w 512\n")[0] == 0
-    assert lab.server.boots == 1  # there is a verdict already
+    assert lab.server.boots == 1  # There is a verdict already.
 
 
 def test_a_console_that_opens_slowly(lab):
-    """Serial over LAN takes seconds to open: whoever opens it anew each second never hears
-    anything."""
+    """Serial over LAN takes seconds to open. A program that opened it anew each second would never
+    receive anything."""
     lab.server.opening = 3
     code, _, wrong = lab.run("@boot\nlist\n")
     assert (code, wrong) == (0, "")
@@ -251,7 +251,7 @@ def test_a_script_fails(lab, line, why):
     if why:
         assert code == 1 and why in said and lab.verdict()["verdict"] == "fail"
     else:
-        assert code == 0  # that was said before the shell came
+        assert code == 0  # It was printed before the shell came.
 
 
 def test_what_is_to_come_and_what_never(lab):
@@ -305,7 +305,7 @@ def test_it_goes_on_where_it_was_stopped(lab):
     assert lab.server.commands == ["list"]
     state = json.loads((lab.out / "state.json").read_text())
     assert state["step"] == 3
-    state["step"] = 4  # the 1000 seconds are over
+    state["step"] = 4  # The 1000 seconds are over.
     (lab.out / "state.json").write_text(json.dumps(state))
     assert lab.call(*words)[0] == 0
     assert lab.server.commands == ["list", "vcpu-list"] and lab.server.boots == 1
@@ -315,9 +315,9 @@ def test_it_goes_on_where_it_was_stopped(lab):
 def test_after_a_stop_a_new_session_is_not_gone_on_with(lab):
     words = lab.script("@boot\nlist\n@sleep 1000\n")
     lab.stopped_at(words, "@sleep")
-    time.sleep(2.5)  # by less two boots cannot be told apart
+    time.sleep(2.5)  # Two boots that are less than this apart cannot be told apart.
     lab.server.start()
-    time.sleep(2 * BOOT_TIME)  # its shell answers
+    time.sleep(2 * BOOT_TIME)  # Its shell answers.
     said = lab.stopped_at(words, "@sleep")
     assert "not in the session of before any more" in said
     assert lab.server.commands == ["list", "list"] and lab.server.boots == 3
@@ -346,7 +346,7 @@ def test_scripts_that_are_none(lab, text, why):
 @pytest.mark.long
 def test_no_shell_and_no_bmc(lab):
     lab.boot_timeout = 2
-    # to close it would let the waiting accept() have one more
+    # Closing it would let the waiting accept() take one more connection.
     lab.server.listener.shutdown(socket.SHUT_RDWR)
     code, said, _ = lab.run("@boot\nlist\n")
     assert code == 1 and "no shell of Takt 2 s after power-on" in said

@@ -1,5 +1,5 @@
-"""tools/lwip.sh: what is not the lwIP that we know does not get in, and each way to fail is one
-sentence."""
+"""tools/lwip.sh: an lwIP that is not the one that we know is refused, and each way to fail gives
+one sentence."""
 import os
 import subprocess
 

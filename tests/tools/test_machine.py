@@ -46,7 +46,7 @@ def test_a_dead_emulator_is_told_by_its_last_words(dying_bochs, tmp_path):
                          [["tools/machine.py", "run", "--platform", "bochs", "boot/demo.cfg"],
                                    ["tools/machine.py", "check", "--platform", "bochs"]])
 def test_a_command_tells_of_it_in_a_sentence(dying_bochs, words):
-    """Any file will do for an image: nobody gets as far as to read it."""
+    """Any file will do for an image, because it is never read."""
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True,
                           check=False,
                           stdin=subprocess.DEVNULL)
@@ -136,8 +136,8 @@ def test_a_test_whose_machine_takes_a_triple_fault_is_told(tmp_path):
 
 
 class FakeQemu:
-    """A QEMU's end as Witness sees it: its QMP socket, and a process that ends when it is told to
-    quit."""
+    """The end of a QEMU as Witness sees it: its QMP socket, and a process that ends when it is told
+    to quit."""
 
     def __init__(self, directory, guest, answers):
         self.server = socket.socket(socket.AF_UNIX)
@@ -157,7 +157,7 @@ class FakeQemu:
             self.ended.set()
 
     def answer(self, link):
-        """To what was asked last; false: says no more."""
+        """Answers what was asked last. Returns False if it says no more."""
         said, asked = [{"return": {}}], self.asked[-1]
         if asked == "qmp_capabilities":
             reason = "guest-reset" if self.guest else "host-signal"
@@ -167,7 +167,7 @@ class FakeQemu:
         elif asked == "quit":
             link.settimeout(0.2)
             try:
-                hung_up = not link.recv(1)  # then QEMU forgets the command
+                hung_up = not link.recv(1)  # Then QEMU forgets the command.
             except TimeoutError:
                 hung_up = False
             if not hung_up:
@@ -178,7 +178,7 @@ class FakeQemu:
         elif asked == "human-monitor-command":
             said = [{"return": "RIP=0000000000001234"}]
         link.sendall("".join(json.dumps(x) + "\n" for x in said).encode())
-        # as if the machine had been ended from outside, which is not what is tested
+        # This is as if the machine had been ended from outside, which is not what is tested.
         return asked != "cont"
 
     def poll(self):
@@ -235,7 +235,7 @@ def test_kvm_remaps_interrupts_only_outside_the_kernel(tmp_path):
         command = machine.Machine(
             "kvm", tmp_path / "no.iso", directory=str(tmp_path), **more
         ).qemu_command()
-        # else no CPUID leaf 40000010h
+        # Otherwise there is no CPUID leaf 40000010h.
         assert command[command.index("-cpu") + 1] == "host,migratable=off"
         return command[command.index("-accel") + 1]
 

@@ -1,5 +1,5 @@
-"""taktctl metrics: Prometheus' text format, read by its own client library, and strictly as
-its specification says."""
+"""taktctl metrics: Prometheus' text format is read by its own client library, and strictly as its
+specification says."""
 import re
 
 import metrics
@@ -29,8 +29,8 @@ SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(%s)? (-?[0-9.]+(?:e[+-]?[0-9]+)
 
 
 def assert_strict(text):
-    """Each line as the specification wants it: one HELP, one TYPE, then all samples of a family,
-    each only once."""
+    """Checks that each line is as the specification wants it: one HELP, one TYPE, then all samples
+    of a family, each only once."""
     assert text.endswith("\n") and "\n\n" not in text
     families, series, current = set(), set(), None
     for line in text[:-1].split("\n"):
@@ -70,7 +70,7 @@ def test_the_format():
 
 
 def test_numbers_are_exact():
-    """A counter that is rounded would seem to stand still, and then to jump."""
+    """A rounded counter would seem to stand still, and then to jump."""
     counters = [{"name": "kicks", "value": 123456789012345}]
     text = metrics.collect({**ANSWERS, "counters": counters}.__getitem__)
     assert 'takt_events_total{name="kicks"} 123456789012345\n' in text

@@ -1,4 +1,4 @@
-"""tools/mkiso.sh --net: the tree for a TFTP server, and that it takes no stranger's place."""
+"""tools/mkiso.sh --net: the tree for a TFTP server. It replaces nothing that it has not made."""
 import os
 import subprocess
 
@@ -30,7 +30,8 @@ def test_the_tree(mkpxe, tmp_path):
         assert (boot / name).stat().st_size > 0, name
     assert "http" not in (boot / "grub/grub.cfg").read_text()
     (boot / "hello").unlink()
-    done = mkpxe("--http", "192.168.7.1", "--cmdline", "loglvl=debug")  # anew, in its place
+    # It is made anew, in its place.
+    done = mkpxe("--http", "192.168.7.1", "--cmdline", "loglvl=debug")
     assert done.returncode == 0, done.stderr
     assert (boot / "hello").exists() and sorted(os.listdir(tmp_path / "pxe")) == ["boot"]
     text = (boot / "grub/grub.cfg").read_text()
@@ -87,7 +88,7 @@ def memory_disk(tmp_path, name, *options):
 
 
 def test_a_disk_in_memory(mkpxe, tmp_path):
-    """A kernel by Linux's boot protocol (HdrS, at 0x202), and the same one each time."""
+    """It is a kernel by Linux's boot protocol (HdrS, at 0x202), and each run makes the same one."""
     done, out = memory_disk(tmp_path, "one")
     assert done.returncode == 0, done.stderr
     assert out.read_bytes()[0x202:0x206] == b"HdrS"

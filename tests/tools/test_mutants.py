@@ -1,5 +1,4 @@
-"""tools/mutants.py: which faults are chosen. That faults are noticed is what `make mutants` is
-for."""
+"""tools/mutants.py: which faults are chosen. `make mutants` shows that the faults are noticed."""
 import argparse
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""tools/netdemo.py: what it makes of the guests' words, and the VM files of its set-ups."""
+"""tools/netdemo.py: the VM files of its set-ups, and what it reads from the guests' output."""
 import json
 import os
 import subprocess
@@ -62,7 +62,7 @@ def test_what_iperf_says(monkeypatch):
     assert clients.iperf_udp("10.77.0.2") == got
     monkeypatch.setattr(clients, "run", lambda command,
                         timeout: IPERF[:IPERF.find("[  1] Server Report")])
-    with pytest.raises(clients.Failed):  # what the client has sent is no answer
+    with pytest.raises(clients.Failed):  # What the client has sent is no answer.
         clients.iperf_udp("10.77.0.2")
 
 
@@ -75,8 +75,8 @@ def test_quantiles():
                          [([], "auto", "qemu clients"), (["PLATFORM=kvm"], "kvm", "qemu clients"),
                                                  (["PLATFORM=bochs"], "bochs", "bochs")])
 def test_who_measures(words, where, needs):
-    """The host's own programs, unless Bochs is asked for."""
-    # of a make above us
+    """The host's own programs measure, unless Bochs is asked for."""
+    # These would come from a make above this test.
     env = {k: v for k, v in os.environ.items() if k not in ("PLATFORM", "MAKEFLAGS")}
     said = subprocess.run(["make", "-n", "net-demo", *words], cwd=ROOT, env=env,
                           capture_output=True, text=True, check=True).stdout
@@ -115,7 +115,7 @@ def test_every_run_is_written_and_medians_are_called_so(monkeypatch, tmp_path):
 
 
 def test_a_second_try_has_its_own_logs():
-    """The first one's say why there was a second."""
+    """The logs of the first try say why there was a second one."""
     names = []
 
     def measure(setup, platform, number, name=""):
@@ -129,7 +129,7 @@ def test_a_second_try_has_its_own_logs():
 
 
 def test_datagrams_are_offered_at_the_full_rate_of_the_link():
-    """In frames of 1,512 bytes as the link counts them."""
+    """The rate is computed with frames of 1,512 bytes, as the link counts them."""
     with open(netdemo.BASE, encoding="ascii") as f:
         text = f.read()
     assert f"udp_rate={netdemo.DATAGRAMS}" in text and f"rate={netdemo.LINK // 10**6}M" in text
@@ -166,13 +166,14 @@ def vms_of(text, path):
 
 @pytest.mark.parametrize("setup", netdemo.SETUPS)
 def test_vm_files(setup, tmp_path):
-    """Four VMs on the core; the set-ups differ in the turbo core and the switch, in nothing else.
-    Measured by the host, there is no traffic of its own, and the driver domain has a card."""
+    """Four VMs are on the core. The set-ups differ only in the turbo core and in the switch for
+    early ACKs. If the host measures, there is no traffic from inside, and the driver domain has a
+    card."""
     vms = vms_of(netdemo.vm_file(setup), tmp_path / "inside.cfg")
     assert sum(vm["pool"] == "core" for vm in vms.values()) == 4
     assert vms["server"]["turbo"] == setup.startswith("turbo")
     assert f"early_ack={int(setup == 'turbo+early_ack')}" in vms["server"]["cmdline"]
-    # begins at another time, and is the same machine
+    # The traffic begins at another time, and the machine is the same.
     other = vms_of(netdemo.vm_file(setup, 2), tmp_path / "seed.cfg")
     assert {name for name in vms if other[name] != vms[name]} == {"source", "probe"}
     host = vms_of(netdemo_host.vm_file(netdemo.vm_file(setup), "10.77.3.2"), tmp_path / "host.cfg")

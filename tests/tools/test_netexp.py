@@ -1,4 +1,4 @@
-"""tools/netexp.py: the VM files of its set-ups, and what it makes of the guests' words."""
+"""tools/netexp.py: the VM files of its set-ups, and what it reads from the guests' output."""
 import json
 import os
 import subprocess
@@ -138,7 +138,7 @@ def test_gains_are_of_the_baseline_that_the_paper_had():
 
 
 def test_a_gain_over_what_has_not_settled_is_a_range():
-    """One lucky run of a baseline would make any number of it."""
+    """With one lucky run of a baseline, the gain could be any number."""
     base = [made(1, at, w, setup="faithful-4.1")
             for w, at in zip(netexp.WARM_UPS, (1.0, 0.5, 0.25))]
     turbo = [made(1, 9.0, w, setup="turbo") for w in netexp.WARM_UPS]
@@ -198,7 +198,7 @@ def test_who_interrupts_keeps_what_is_finished(capsys):
                                   ("seed",))
     assert runs[:2] == [{"seed": 1, "x": 1}, {"seed": 2, "x": 2}]
     assert missing[0]["seed"] == 3 and "interrupted" in missing[0]["why"]
-    # what was under way may end
+    # What was under way may end.
     assert sorted(r["seed"] for r in runs + missing) == [1, 2, 3, 4, 5]
     assert "some: interrupted" in capsys.readouterr().err
 
@@ -207,8 +207,8 @@ def test_who_interrupts_keeps_what_is_finished(capsys):
                          [(e, s, n) for e, setups in netexp.SETUPS.items() for s in setups
                           for n in netexp.VMS[e]])
 def test_vm_files(experiment, setup, vms, tmp_path):
-    """So many VMs share the core, a turbo core or a second regular one is there as the name says,
-    and with another seed the traffic begins at another time."""
+    """The right number of VMs share the core. There is a turbo core, or a second regular one, as
+    the name of the set-up says. With another seed the traffic begins at another time."""
     files = [tmp_path / f"{seed}.cfg" for seed in (1, 2)]
     found = []
     for seed, path in enumerate(files, 1):

@@ -1,4 +1,4 @@
-"""tools/progress.py: what a person sees who waits, on a terminal and in a log."""
+"""tools/progress.py: what a waiting person sees, on a terminal and in a log."""
 import io
 import threading
 

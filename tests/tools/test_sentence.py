@@ -70,7 +70,7 @@ def test_an_image_that_is_not_there():
 
 
 def test_a_qemu_that_does_not_start(tmp_path):
-    """It ends with 1 then, as it does when Takt switches the machine off."""
+    """QEMU then ends with 1, as it does when Takt switches the machine off."""
     (tmp_path / "empty.iso").write_bytes(b"")
     done = tool("tools/machine.py", "run", "--platform", "qemu", "--dir", str(tmp_path / "run"),
                 "--com2", f"unix:{tmp_path}/none/socket", str(tmp_path / "empty.iso"))
@@ -130,18 +130,18 @@ def test_who_reads_the_output_has_enough():
 
 
 def test_interrupted(tmp_path):
-    """Ctrl-C while it waits for an answer that does not come."""
+    """Ctrl-C comes while the tool waits for an answer that does not come."""
     path = str(tmp_path / "console")
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(1)
     process = subprocess.Popen([sys.executable, "tools/taktctl", "-t", "60", "-s", f"unix:{path}",
                                 "list"], cwd=ROOT, stderr=subprocess.PIPE, text=True,
-                               # where tests run in the background, Ctrl-C is ignored
+                               # Where tests run in the background, Ctrl-C is ignored.
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     peer, _ = server.accept()
     peer.recv(100)
-    time.sleep(0.3)  # the command is on its way, or sent
+    time.sleep(0.3)  # The command is on its way, or sent.
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (sentence.INTERRUPTED, "\ntaktctl: interrupted\n")

@@ -1,5 +1,5 @@
-"""build/sim: VM files in the simulation, and that it can be built for machines that the image has
-no room for."""
+"""build/sim: VM files in the simulation, which can also be built for machines that are too large
+for the image."""
 import json
 import os
 import re
@@ -42,9 +42,9 @@ def test_the_demonstration():
 
 
 def test_three_pools(tmp_path):
-    """5/8 of a pCPU for who computes, whatever the others do; who does I/O waits no longer than
-    beside those in one pool."""
-    times = ("-p", "8", "-w", "10s", "-t", "60s")  # a slice of 30 ms is 0.05 % of that
+    """VMs that compute get 5/8 of a pCPU, whatever the others do. VMs that do I/O wait no longer
+    than they do in one common pool."""
+    times = ("-p", "8", "-w", "10s", "-t", "60s")  # A slice of 30 ms is 0.05 % of that time.
     apart = result(*times, POOLS)
     with open(POOLS, encoding="utf-8") as f:
         text = f.read()
@@ -57,13 +57,14 @@ def test_three_pools(tmp_path):
         if vm.startswith("cpu-"):
             assert share == pytest.approx(62.5, abs=0.3)
     assert shares(apart)["dom0"] == pytest.approx(30, abs=0.2)
-    # nothing is kept for I/O there
+    # No CPU time is kept for I/O there.
     assert sum(shares(together)[f"cpu-{c}"] for c in "abcdefgh") > 5.5 * 100
     worst = {
         how: max(v["wake_us"]["max"] for v in r["vcpus"] if v["vm"].startswith("io-"))
         for how, r in (("apart", apart), ("together", together))
     }
-    assert worst["apart"] <= 2 * 3000  # four on two pCPUs: a slice of each of two others
+    # Four VMs are on two pCPUs, so a VM waits for a slice of each of two others.
+    assert worst["apart"] <= 2 * 3000
     assert worst["apart"] < worst["together"]
 
 
@@ -73,14 +74,15 @@ def test_the_same_seed_is_the_same_trace():
 
 
 def four_busy(tmp_path, cmdline, seed):
-    """Shares of four VMs that want 40 % each of one pCPU, on the rules of Xen 4.2."""
+    """Returns the shares of four VMs that want 40 % each of one pCPU, by the rules of Xen 4.2."""
     vms = "".join(f"[vm {name}]\nimage = busy\ncmdline = {cmdline}\n" for name in "abcd")
     settings = f"sched_preset=faithful-4.2 seed={seed}"
     return sorted(shares(result("-p", "1", "-c", settings, one(tmp_path, vms))).values())
 
 
 def test_who_misses_something_makes_up_for_it(tmp_path):
-    """The closed loop. In the open one a VM that waits asks for less, so the phase decides."""
+    """This is the closed loop. In the open one a VM that waits asks for less, so the phase
+    decides."""
     for seed in range(5):
         assert four_busy(tmp_path, "percent=40", seed) == [pytest.approx(25, abs=0.5)] * 4
     exact = four_busy(tmp_path, "percent=40 loop=open jitter_pct=0 phase_us=0", 0)
@@ -91,7 +93,7 @@ def test_who_misses_something_makes_up_for_it(tmp_path):
 
 
 def test_events_are_served_beside_computing(tmp_path):
-    """40 % and, for the events, 300 times 100 us a second more."""
+    """The VM gets 40 %, and for the events 300 times 100 us a second more."""
     server = "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 percent=40 work_us=100\n"
     path = one(tmp_path, server + "[vm c]\nimage = client\ncpus = 1\n")
     v = result(path)["vcpus"][0]
@@ -99,7 +101,7 @@ def test_events_are_served_beside_computing(tmp_path):
 
 
 def traces(tmp_path, cmdline, vms):
-    """Of five seeds."""
+    """Returns the traces of five seeds."""
     path = one(tmp_path, "".join(
         f"[vm {name}]\nimage = {image}\ncpus = {cpus}\ncmdline = {cmdline}\n"
         for name, image, cpus in vms))
@@ -109,7 +111,8 @@ def traces(tmp_path, cmdline, vms):
 
 @pytest.mark.parametrize("image", ["spin", "busy", "waker", "evader"])
 def test_each_seed_is_another_run(tmp_path, image):
-    """By when VMs begin; phase_us= takes that away where it is not wanted."""
+    """The runs differ by when VMs begin. phase_us= takes that difference away where it is not
+    wanted."""
     vms = [(name, image, 0) for name in "abc"]
     assert len(traces(tmp_path, "", vms)) == 5
     exact = "phase_us={} jitter_pct=0"
@@ -125,12 +128,13 @@ def test_the_seed_says_when_events_come(tmp_path):
     assert len(traces(tmp_path, common + " seed=3", vms)) == 1
     text = "[vm s]\nimage = mixed\ncpus = 0\n[vm c]\nimage = client\ncpus = 1\n"
     r = result("-t", "4s", "-c", "seed=77", one(tmp_path, text))
-    assert 1100 < r["vcpus"][0]["events"] < 1300  # both VMs find the same times: none is late
+    # Both VMs find the same times, so no event is late.
+    assert 1100 < r["vcpus"][0]["events"] < 1300
     assert r["vcpus"][0]["event_us"]["mean"] < 100
 
 
 def test_permuting_the_vms_of_a_file_is_no_other_experiment(tmp_path):
-    """What a VM draws follows from its name."""
+    """The random numbers of a VM follow from its name."""
     with open(os.path.join(ROOT, "labs", "wakers.cfg"), encoding="utf-8") as f:
         vms = re.split(r"(?m)^(?=\[vm )", f.read())[1:]
     def p99(order, seed):
@@ -191,8 +195,8 @@ def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
         r = result("-t", "4s", one(tmp_path, text.format(p=percent)))
         v = r["vcpus"][0]
         assert 1100 < v["events"] < 1300
-        # alone on its pCPU it serves at once: the client's work, and its own; more only if events
-        # come closely together
+        # Alone on its pCPU the VM serves an event at once: this takes the client's work and its
+        # own. It takes more only if events come closely together.
         assert 120 <= v["event_us"]["mean"] < 160
         assert v["cpu_pct"] == pytest.approx(min(100, percent + 3 + 0.1), abs=0.5)
 
@@ -223,7 +227,8 @@ def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
 
 
 def test_json_has_all_parameters_that_hold(tmp_path):
-    """Also those that nobody has named: a reader need not know the defaults of this build."""
+    """This includes parameters that nobody has set, so that a reader need not know the defaults of
+    this build."""
     r = result("-w", "1s", "-t", "2s", "-s", "3us", "-c", "sched_preset=faithful-4.2",
                one(tmp_path,
                    "[pool other]\nsched = null\ncpus = 1\n[vm a]\nimage = spin\ncap = 30\n"
@@ -241,15 +246,15 @@ def test_json_has_all_parameters_that_hold(tmp_path):
     assert first["params"]["ratelimit_exact"] == 0 and first["params"]["demote"] == "account"
     assert first["params"]["io_threshold"] == 500
     assert (other["policy"], other["cpus"], other["params"]["sleepless"]) == ("null", [1], "off")
-    assert [vm["params"].get("weight") for vm in r["vms"]] == [256, None]  # `null` has no weights
+    assert [vm["params"].get("weight") for vm in r["vms"]] == [256, None]  # `null` has no weights.
     assert r["vms"][0]["params"]["cap"] == 30
     assert (r["vms"][1]["pool"], r["vms"][1]["cmdline"]) == ("other", 'say="hi"')
 
 
 @pytest.mark.parametrize("hogs, events_per_s", [(0, 300), (3, 100)])
 def test_events_that_come_while_one_is_pending_count_once(tmp_path, hogs, events_per_s):
-    """For the monitor, as in the image: a server that has a quarter of a core is told of those that
-    come while it runs, and of one for each time that it waits."""
+    """This holds for the monitor, as in the image: a server that has a quarter of a core is told of
+    events that come while it runs, and of one event for each time that it waits."""
     vms = "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2\n[vm c]\nimage = client\ncpus = 1\n"
     vms += "".join(f"[vm h{i}]\nimage = spin\ncpus = 0\n" for i in range(hogs))
     r = result("-w", "2s", "-t", "8s", one(tmp_path, vms))
@@ -258,7 +263,7 @@ def test_events_that_come_while_one_is_pending_count_once(tmp_path, hogs, events
 
 
 def test_the_halves_of_a_measurement(tmp_path):
-    """A run that is not settled is seen: shared credit begins to help when the monitor gives its
+    """It shows a run that is not settled: shared credit begins to help when the monitor gives its
     label, after a second."""
     vms = (
         "[hypervisor]\nsched_preset = sc\nio_threshold = 50\n[vm s]\nimage = mixed\ncpus = 0\n"
@@ -270,7 +275,8 @@ def test_the_halves_of_a_measurement(tmp_path):
     server = r["vms"][0]
     assert (server["io_intensive"], server["label_changes"]) == (True, 1)
     assert server["label_changed_s"] == pytest.approx(1, abs=0.001)
-    assert server["events_per_s"] > 150  # of 300: it waits less, so fewer come while one is pending
+    # of 300: the server waits less, so fewer events come while one is pending
+    assert server["events_per_s"] > 150
     assert all(vm["label_changed_s"] is None for vm in r["vms"][1:])
     for v in r["vcpus"]:
         first, second = v["halves"]
@@ -291,8 +297,8 @@ def test_the_halves_of_a_measurement(tmp_path):
 
 
 def test_the_mean_credit_of_a_measurement(tmp_path):
-    """Who sleeps keeps a period's credit, who computes all the time has none to spare. `null` has
-    no credit."""
+    """A VM that sleeps keeps a period's credit, and a VM that computes all the time has none to
+    spare. `null` has no credit."""
     r = result("-w", "1s", "-t", "2s",
                one(tmp_path, "[pool other]\nsched = null\ncpus = 1\n[vm light]\nimage = waker\n"
                              "[vm hog]\nimage = spin\n[vm alone]\nimage = spin\npool = other\n"))
@@ -323,7 +329,7 @@ def test_refused(tmp_path, text, why):
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 def test_instructions_can_be_counted_after_the_warm_up():
-    """What callgrind counts is of the same time as the `decisions` that it is divided by."""
+    """callgrind counts the same time as the `decisions` by which its count is divided."""
     def cost(warm_up):
         valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
                     "--collect-atstart=no", "--toggle-collect=sched_run",

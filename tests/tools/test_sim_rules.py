@@ -1,4 +1,4 @@
-"""build/sim -C: a policy that breaks a rule is told which, in a sentence."""
+"""build/sim -C: if a policy breaks a rule, it says which one, in a sentence."""
 import glob
 import os
 import re
@@ -49,7 +49,7 @@ def check(path, sim=None, *options):
 
 
 def broken(tmp_path, old, new):
-    """The simulation with a fault in labs/stride.c, built as the Makefile builds it."""
+    """Returns the simulation with a fault in labs/stride.c, built as the Makefile builds it."""
     with open(STRIDE, encoding="utf-8") as f:
         text = f.read()
     assert text.count(old) == 1, f"labs/stride.c has changed: {old}"
@@ -66,13 +66,13 @@ def broken(tmp_path, old, new):
 
 
 @pytest.mark.parametrize("old, new, said", [
-    # A wake that kicks nobody.
+    # The fault is a wake that kicks no pCPU.
     ("*last_of(p));\n    offer(p, v);", "*last_of(p));",
      WAITS + r"has been ready for [\d.]+ ms while pCPU \d, where it may run, has nothing to do: "),
     ("if (v->queued && sched", "if (sched",
      WAITS + r"is to run on pCPU \d although it is blocked: `pick` may take only a vCPU that is "
      r"queued"),
-    # Who sleeps keeps the pCPU.
+    # The fault is that a sleeping vCPU keeps the pCPU.
     ("    struct sched_vcpu *next = NULL;\n\n    if (current)",
      "    struct sched_vcpu *next = NULL;\n\n"
      "    if (current && current->blocked) return (struct sched_pick){ current, SCHED_NEVER };\n"
@@ -84,7 +84,7 @@ def broken(tmp_path, old, new):
      WAITS + r"runs on pCPU 1, which is not in its affinity"),
     ("    sched_move(p, next, cpu);\n", "",
      WAITS + r"runs on pCPU \d but is assigned to pCPU \d: `pick` has to call sched_move\(\)"),
-    # The policy writes the core's own field, by mistake for its own.
+    # The fault is that the policy writes the core's field instead of its own.
     ("if (current) vcpu_of", "if (current) current->since = 0, vcpu_of",
      r"at [\d.]+ ms: pCPU \d was given away for [\d.]+ ms: more than 100 %"),
 ])
@@ -94,11 +94,13 @@ def test_a_broken_policy_is_told_what_it_broke(tmp_path, old, new, said):
     done = check(config, broken(tmp_path, old, new))
     assert done.returncode == 1, done.stderr
     assert re.match("sim: " + said, done.stderr), done.stderr
-    assert len(done.stderr.splitlines()) <= 7  # the first few and their number, not thousands
+    # There are the first few messages and their number, not thousands.
+    assert len(done.stderr.splitlines()) <= 7
 
 
 def test_a_vcpu_that_never_runs(tmp_path):
-    """No rule forbids that, as a weight may be low; but a vCPU that a policy lost looks just so."""
+    """No rule forbids that, because a weight may be low. But a vCPU that a policy has lost looks
+    just like that."""
     config = tmp_path / "my.cfg"
     config.write_text(CONFIG)
     done = check(config, broken(tmp_path, "if (v->queued && sched",
@@ -136,7 +138,8 @@ def test_their_presets_too(settings):
 
 
 def test_null_dedicates_its_pcpus(tmp_path):
-    """A pCPU idles while its vCPU sleeps, and a third vCPU never runs: both are what it is for."""
+    """A pCPU idles while its vCPU sleeps, and a third vCPU never runs. The policy is made for
+    both."""
     config = tmp_path / "my.cfg"
     config.write_text(ROOMY.replace("stride", "null"))
     done = check(config)

@@ -1,4 +1,4 @@
-"""tools/simseeds.py: several seeds of one VM file, and what is said of them."""
+"""tools/simseeds.py: several seeds of one VM file, and what is said about them."""
 import json
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""tools/size.py: what is a line of code, and of whom."""
+"""tools/size.py: what is a line of code, and to which room it belongs."""
 import size
 
 SOURCE = """/* a comment

@@ -1,4 +1,4 @@
-"""tools/takt-check, over the files of machines that are made up here."""
+"""tools/takt-check runs over the files of made-up machines."""
 import os
 import re
 import subprocess
@@ -20,8 +20,8 @@ def write(path, text):
 
 
 def machine(tmp_path, flags, vmx_flags=VMX, cpus=2, msrs=(), files=()):
-    """A root directory with what the script reads. `msrs`: {number: value}; `files`: {path: text or
-    bytes}."""
+    """Makes a root directory with what the script reads. `msrs`: {number: value}; `files`: {path:
+    text or bytes}."""
     cpu = f"processor\t: 0\nmodel name\t: Made Up\nflags\t\t: {flags}\n"
     if vmx_flags:
         cpu += f"vmx flags\t: {vmx_flags}\n"
@@ -39,7 +39,7 @@ def machine(tmp_path, flags, vmx_flags=VMX, cpus=2, msrs=(), files=()):
 
 
 def check(root):
-    """(exit code, last line, {what: (found, remark)})"""
+    """Returns (exit code, last line, {what: (found, remark)})."""
     done = subprocess.run([os.path.join(ROOT, "tools", "takt-check")],
                           env=dict(os.environ, TAKT_ROOT=str(root)),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -101,7 +101,7 @@ def test_secure_boot(tmp_path):
 
 
 def test_devices_are_those_with_a_driver():
-    """The script's list is the one of the drivers' headers."""
+    """The script's list is the same as the list in the drivers' headers."""
     ids = set()
     for header, names in (("e1000.h", ["E1000_DEVICE"]),
                           ("igb_regs.h", ["IGB_DEVICE", "IGB_VF_DEVICE"])):

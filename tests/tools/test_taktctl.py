@@ -49,12 +49,12 @@ class Peer(threading.Thread):
                     begun = b""
 
     def serve(self, peer, begun):
-        """Returns the line that was begun: the shell keeps it when a connection goes."""
+        """Returns the line that was begun, because the shell keeps it when a connection is lost."""
         while data := peer.recv(4096):
             self.raw += data
-            peer.sendall(data)  # the echo
+            peer.sendall(data)  # This is the echo.
             begun += data
-            if b"\x03" in begun:  # ^C drops the line
+            if b"\x03" in begun:  # ^C drops the line.
                 begun = begun[begun.rfind(b"\x03") + 1:]
                 peer.sendall(b"^C\r\ntakt> ")
             while b"\r" in begun:
@@ -65,7 +65,7 @@ class Peer(threading.Thread):
                 reply = self.answer(tag and tag[1], line)
                 if reply is None:
                     return begun
-                for i in range(0, len(reply), 7):  # in pieces, wherever they break
+                for i in range(0, len(reply), 7):  # The reply comes in pieces that end anywhere.
                     peer.sendall(reply[i:i + 7])
         return begun
 
@@ -108,7 +108,7 @@ def test_result_amid_noise(peer):
 
 
 def test_nothing_is_typed_without_a_prompt(tmp_path):
-    """A boot loader may have the line. It takes letters and Enter for keys of its own."""
+    """A boot loader may read the line. It takes letters and Enter for keys of its own."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "grub"))
         server.listen(1)
@@ -140,7 +140,8 @@ def test_timeout_then_late_answer_is_not_taken(peer):
     def answer(tag, line):
         tags.append(tag)
         if len(tags) == 1:
-            return b"\x1e{\"id\": \"" + tag.encode() + b"\", "  # cut: the rest never comes
+            # The answer is cut, and its rest never comes.
+            return b"\x1e{\"id\": \"" + tag.encode() + b"\", "
         return b"\n" + envelope(tags[0], "late") + envelope(tag, "right")
 
     _, address = peer(answer)
@@ -162,7 +163,7 @@ def test_connection_lost_mid_command(peer):
         takt.run("destroy vm1")
     with taktctl.Takt(address, 5) as takt:
         assert takt.run("info") == "ok"
-    assert len(calls) == 2  # a command is never sent twice
+    assert len(calls) == 2  # A command is never sent twice.
 
 
 def test_half_typed_line_of_somebody_is_dropped(peer):
@@ -238,7 +239,8 @@ def run_taktctl(address, *words):
 
 
 def test_csv(peer):
-    """One heading, however often; an object's values have names of their own."""
+    """There is one heading, however often the command is run. The values of an object have names of
+    their own."""
     p, address = peer(lambda tag, line: envelope(tag, TOP))
     done = run_taktctl(address, "--csv", "-n", "2", "top", "-d", "1")
     lines = done.stdout.splitlines()
@@ -257,7 +259,7 @@ def test_csv_of_what_is_no_table(peer):
 
 
 def test_metrics_that_cannot_be_had(peer):
-    """An older image, or one that is going down: a sentence, and nothing that looks like
+    """An older image, or one that is going down, gives a sentence, and nothing that looks like
     metrics."""
     _, address = peer(lambda tag,
                       line: envelope(tag, None, error=-2, message="there is no command info"))
@@ -266,8 +268,8 @@ def test_metrics_that_cannot_be_had(peer):
 
 
 def test_json_is_asked_for_once(peer):
-    """A second -j would replace the tag by which the answer is known, and taktctl would wait for
-    ever."""
+    """A second -j would replace the tag by which the answer is recognized, and taktctl would wait
+    for ever."""
     p, address = peer(lambda tag, line: envelope(tag, line.count("-j")))
     assert run_taktctl(address, "top", "-j", "-w", "1", "-j=mine", "-d", "2").stdout == "1\n"
     assert re.fullmatch(r"top -j=\w+ -w 1 -d 2", p.lines[0])
@@ -309,4 +311,4 @@ def test_a_person_reads_text(peer):
     assert on_a_terminal(address, "help", "trace") == "trace start|stop\nrecords\nstart  begins\n"
     assert on_a_terminal(address, "pause", "x") == ""
     assert on_a_terminal(address, "info") == '{\n  "cpus": 2\n}\n'
-    assert run_taktctl(address, "pause", "x").stdout == "null\n"  # a program reads JSON
+    assert run_taktctl(address, "pause", "x").stdout == "null\n"  # A program reads JSON.

@@ -1,5 +1,5 @@
-"""The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten
-seconds of round robin."""
+"""The trace stream and the tools that read it, on a made-up trace: two pCPUs and three VMs take
+turns for ten seconds."""
 import json
 import os
 import random
@@ -24,7 +24,8 @@ IDLE = 0xFFFF << 16  # pCPU 0's idle vCPU, as sched_who() of hv/sched/policy.h n
 
 
 def made_up(rounds=1000):
-    """On pCPU 0 busy for 6 ms, waker for 1, idle for 3; on pCPU 1 web's two vCPUs for 5 each."""
+    """The trace: on pCPU 0 `busy` runs for 6 ms and `waker` for 1, and the pCPU idles for 3. On
+    pCPU 1 the two vCPUs of `web` run for 5 ms each."""
     out, now = [], 0
 
     def switch(ns, cpu, prev, ran, to, nxt, slice_ns, waited):
@@ -49,7 +50,7 @@ def made_up(rounds=1000):
 
 @pytest.fixture(scope="module")
 def stream():
-    """The bytes that the hypervisor's own code makes of it."""
+    """Returns the bytes that the hypervisor's own code makes of the trace."""
     subprocess.run(["make", "-s", "build/unit/stream_dump"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
     raw = b"".join(r.pack() for r in made_up())
@@ -78,7 +79,8 @@ def test_read_back(stream):
 
 
 def test_idle_time_is_not_drawn_as_a_vm(stream):
-    """The demonstration never idles, so nobody saw that an idle pCPU ran "vm32767"."""
+    """The demonstration never idles, so it did not show that an idle pCPU seemed to run
+    "vm32767"."""
     events = trace2json.convert(ts.parse(stream))["traceEvents"]
     names = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     assert names == {"pCPUs", "busy", "waker", "web"}
@@ -92,8 +94,8 @@ def test_python_frames_as_c_does(stream):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damage_costs_only_what_it_hits(stream, seed):
-    """Bytes lost, changed and put in: every record that comes out is one that went in, and few are
-    missing."""
+    """Bytes are lost, changed and put in. Every record that comes out is one that went in, and few
+    are missing."""
     rng = random.Random(seed)
     damaged = bytearray(stream)
     for _ in range(20):
@@ -165,7 +167,7 @@ POLICY = [ts.Record(1000, ts.MICRO, 0, BUSY, 1, 3, 10_000_000, 0),
                     *divmod(-5_000_000 & (1 << 64) - 1, 1 << 32)[::-1]),
           ts.Record(3000, ts.TURBO, 0, ts.NOBODY, 3, 1500, 28_500_000, 0),
           ts.Record(4000, ts.LABEL, 0, ts.NOBODY, 3, 1, 700, 0),
-          # the turbo vCPU of web
+          # This is the turbo vCPU of web.
           ts.Record(5000, ts.WAKE, 1, WEB0 | ts.TURBO_PART << 16, 0, 0, 0, 0)]
 
 
@@ -187,7 +189,7 @@ def test_records_of_policies():
 
 
 def records_of(data):
-    """Takes xentrace's format apart again: [(cpu, ns, event, words)]."""
+    """Takes xentrace's format apart again. Returns [(cpu, ns, event, words)]."""
     at, cpu, out = 0, None, []
     while at < len(data):
         head, = struct.unpack_from("<I", data, at)
@@ -233,7 +235,7 @@ def test_xenalyze_reads_it(stream, tmp_path):
 @pytest.mark.skipif(shutil.which("xenalyze") is None,
                     reason="xenalyze is not installed (package xen-utils)")
 def test_xenalyze_reads_losses(tmp_path):
-    """Stretches that are missing on one pCPU, each with a lost record in its place."""
+    """On one pCPU stretches are missing, each with a lost record in its place."""
     gaps = [(t * MS, (t + 37) * MS) for t in range(200, 9000, 400)]
     records = [ts.Record(b, ts.LOST, 0, ts.NOBODY, 30, 0, 0, 0) for _, b in gaps]
     records += [r for r in made_up() if r.cpu == 1 or not any(a <= r.ns < b for a, b in gaps)]
@@ -261,7 +263,8 @@ def test_picture(stream, tmp_path):
 
 
 def test_event_times(tmp_path):
-    """Both directions between two VMs, and what a megabyte of 4096-byte events waits."""
+    """This tests both directions between two VMs, and how long a megabyte of events of 4096 bytes
+    waits."""
     records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, BUSY if i % 2 else WAKER, 3 if i % 2 else 5,
                          2000 * (1 + i % 2) + i * 10, 0, 0)
                for i in range(200)]
@@ -297,7 +300,7 @@ def test_event_time_of_a_megabyte_in_both_directions(tmp_path):
     stream, log = tmp_path / "s", tmp_path / "log"
     stream.write_bytes(ts.frame("H", 0, struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)) + vms +
                        ts.frame("R", 4, b"".join(r.pack() for r in records)))
-    # it has gone, so the trace does not name it
+    # The VM has gone, so the trace does not name it.
     log.write_text(
         "[    0.9] server: id 2, 1 vCPU, 16 MiB, runs\n"
         "[    1.0] iodom: iodom: server.0: in=1 in_bytes=60 out=2 out_bytes=1000 irqs=1\n"

@@ -1,4 +1,4 @@
-"""tools/version.sh: which commit an image says that it is of."""
+"""tools/version.sh: which commit an image says that it was built from."""
 import os
 import shutil
 import subprocess
@@ -21,7 +21,8 @@ def git(tree, *words):
 
 
 def test_commit_and_date(tmp_path):
-    """The date is the commit's, so the same commit gives the same image; a changed file shows."""
+    """The date is the commit's, so the same commit gives the same image. A changed file can be
+    seen."""
     (tmp_path / "tools").mkdir()
     shutil.copy(os.path.join(ROOT, "tools", "version.sh"), tmp_path / "tools")
     assert 'version_commit[] = "unknown"' in source(

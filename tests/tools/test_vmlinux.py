@@ -1,5 +1,5 @@
-"""tools/vmlinux.py: the ELF file in a distribution's kernel, and what is said of files that are no
-kernel."""
+"""tools/vmlinux.py: the ELF file in a distribution's kernel, and what it says about files that are
+no kernel."""
 import gzip
 import lzma
 import os
