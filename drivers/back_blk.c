@@ -22,6 +22,9 @@ static u32 data_out(const struct vring_chain *c) { return c->out_len - HDR; }
 
 /* ---- judging requests: VIRTIO_BLK_OK, or the status for one that cannot be done ---- */
 
+/* Checks a request to discard sectors, and copies its ranges to q->range. Only the copy is used
+ * after that, because the front end could change its own ranges after they were checked. Returns
+ * VIRTIO_BLK_OK, or the status that says why the request cannot be done. */
 static u8 judge_discard(struct back_blk *b, struct disk_request *q) {
     u32 bytes = data_out(&q->c);
 
@@ -39,6 +42,9 @@ static u8 judge_discard(struct back_blk *b, struct disk_request *q) {
     return VIRTIO_BLK_OK;
 }
 
+/* Reads the request's header into *q, and checks that the request is of a known type and stays
+ * within the disk. The front end may write anything into its ring, so the disk sees no request that
+ * was not checked here. Returns VIRTIO_BLK_OK, or the status that says why it cannot be done. */
 static u8 judge(struct back_blk *b, struct disk_request *q) {
     struct virtio_blk_hdr hdr;
 
@@ -62,6 +68,7 @@ static u8 judge(struct back_blk *b, struct disk_request *q) {
 
 /* ---- requests ---- */
 
+/* Counts a request that has ended, for the statistics that the driver domain reports. */
 static void request_count(struct back_blk *b, const struct disk_request *q) {
     if (q->status != VIRTIO_BLK_OK) {
         b->errors++;
@@ -148,6 +155,9 @@ static int request_begin(struct back_blk *b, u64 now) {
     return 1;
 }
 
+/* Requests that have ended come first, because each of them frees a place for a new one. The
+ * function goes to sleep only after vring_back_listen() has found the ring empty. Otherwise a
+ * request that arrives just before that would wait until the next notification. */
 u64 back_blk_serve(struct back_blk *b, u64 now) {
     const struct disk_ops *d = b->disk->ops;
     struct disk_request *q;
@@ -176,6 +186,8 @@ void back_blk_flush(struct back_blk *b) {
 
 /* ---- life ---- */
 
+/* Allocates one struct disk_request for each request that the disk can have under way, so that
+ * there is nothing to allocate while requests are served. */
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer) {
     struct virtio_blk_config c = { .capacity = disk->sectors, .seg_max = VRING_MAX_SEGS - 2 };
@@ -206,6 +218,8 @@ void back_blk_fini(struct back_blk *b) {
     b->requests = NULL;
 }
 
+/* Puts all requests into the list of unused ones, because the front end begins with an empty ring.
+ * A ring that lies outside the window makes the device broken at once. */
 void back_blk_start(struct back_blk *b, const struct takt_front *f) {
     b->dev.features = f->features;
     b->dev.irq = false;

@@ -68,6 +68,9 @@ static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
     return 0;
 }
 
+/* Called by the bridge: copies a frame into the receive buffers of the front end. Returns 0, or
+ * -ENOSPC if the device is not up or has too few buffers, or -EINVAL if the front end has broken
+ * the rules. In both cases the bridge drops the frame. */
 static int back_net_deliver(struct bridge_port *p, const struct frame *f) {
     struct back_net *n = container_of(p, struct back_net, port);
     struct virtio_net_hdr h = { 0 };
@@ -121,6 +124,9 @@ static u32 skip(struct vring_chain *c, u32 n) {
     return i;
 }
 
+/* Checks a frame that the front end sends, and gives it to the bridge. The header is copied first,
+ * because the front end could change it after it was checked. The rest of the frame stays in the
+ * front end's memory until the bridge has copied it. */
 static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
     struct virtio_net_hdr h;
     struct frame f;
@@ -161,6 +167,8 @@ static int serve_one(struct back_net *n, u64 now) {
     return r;
 }
 
+/* An emulated link may be busy. Then the frames stay in the front end's ring, so that its network
+ * stack sees that the link is full, and n->wait says when to go on. */
 u64 back_net_serve(struct back_net *n, u64 now) {
     for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
         /* Ask for the wire only if there is something to send, because bridge_wait() counts how
@@ -184,6 +192,8 @@ void back_net_flush(struct back_net *n) {
 
 /* ---- life ---- */
 
+/* Fills in what the front end will see of the device: the features, two queues, the MTU and the
+ * address. */
 static void offer_for(struct back_net *n, struct takt_offer *offer) {
     struct virtio_net_config c = { .mtu = MTU };
 
@@ -194,6 +204,8 @@ static void offer_for(struct back_net *n, struct takt_offer *offer) {
     __builtin_memcpy(offer->config, &c, sizeof(c));
 }
 
+/* The two directions of the link get different seeds. With the same seed they would lose the same
+ * frames. */
 int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
                   const struct takt_back *info, struct takt_offer *offer) {
     const char *o = info->options;

@@ -35,6 +35,9 @@ void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     at[1] = (u8)sum;
 }
 
+/* Returns an unused buffer for a frame. If there is none, makes a page of new ones, until there are
+ * max_buffers. The limit is there so that VMs that send over slow links cannot use up the driver
+ * domain's memory. Returns NULL if there is no buffer. */
 static struct frame_buf *buf_alloc(struct bridge *b) {
     struct frame_buf *f = b->free;
     u8 *page;
@@ -79,6 +82,8 @@ static struct frame_buf *buf_of(struct bridge *b, struct frame *f) {
     return buf;
 }
 
+/* Describes the frame that lies in a buffer of the bridge. Its head is copied, because every struct
+ * frame has its head apart from its segments. */
 static void frame_in(struct frame *f, struct frame_buf *buf) {
     __builtin_memcpy(f->head, buf->data, FRAME_HEAD);
     f->len = buf->len;
@@ -93,6 +98,8 @@ static void frame_in(struct frame *f, struct frame_buf *buf) {
 
 /* ---- links ---- */
 
+/* Puts a buffer at the end of the link's list. The list is in the order in which the frames arrive,
+ * so link_take() looks only at its first one. */
 static void link_add(struct link *l, struct frame_buf *buf, u64 due) {
     buf->due = due;
     buf->next = NULL;
@@ -202,6 +209,7 @@ void bridge_init(struct bridge *b, const struct driver_env *env, u32 max_buffers
     *b = (struct bridge){ .env = env, .max_buffers = max_buffers };
 }
 
+/* A port takes the first free number. The counts and the links begin anew. */
 int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_params *up,
                const struct netem_params *down) {
     u32 i = 0;
@@ -222,6 +230,8 @@ int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_param
     return 0;
 }
 
+/* Forgets all addresses behind the port. Otherwise frames to them would be sent to a port that is
+ * gone. */
 void bridge_remove(struct bridge *b, struct bridge_port *p) {
     for (u32 i = 0; i < BRIDGE_MACS; i++)
         if (b->mac[i].port == p) mac_forget(&b->mac[i]);
@@ -260,6 +270,8 @@ static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
     if (own) buf_free(b, own);
 }
 
+/* Sends a frame to the device of port `p`: over the link down if the link emulates something, and
+ * directly otherwise. */
 static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
     if (!netem_active(&p->down.netem)) {
         arrive(b, p, f);
@@ -284,6 +296,10 @@ static void forward(struct bridge *b, struct bridge_port *from, struct frame *f,
         if (b->port[i] && b->port[i] != from) output(b, b->port[i], f, now);
 }
 
+/* Returns whether the bridge takes a frame that the device of port `p` sends. It refuses frames of
+ * a wrong length, frames from a group address, and checksums that lie beyond the end of the frame.
+ * It also refuses frames from the address of another port's device. With these, one VM could
+ * receive what is meant for another one. */
 static bool acceptable(struct bridge *b, struct bridge_port *p, const struct frame *f) {
     const u8 *source = f->head + 6;
     struct bridge_port *owner = NULL;
@@ -299,6 +315,8 @@ static bool acceptable(struct bridge *b, struct bridge_port *p, const struct fra
     return !owner;
 }
 
+/* A device has to wait while its link has frames for more than AHEAD, or while the link holds as
+ * many frames as its queue takes. It is woken before the link runs dry. */
 u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
     const struct netem *n = &p->up.netem;
     u64 until = 0;
@@ -347,6 +365,8 @@ static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
     }
 }
 
+/* All links up are run before any link down, because a frame that leaves a link up may be due on a
+ * link down at the same time. */
 u64 bridge_run(struct bridge *b, u64 now) {
     u64 next = ~0ull;
 

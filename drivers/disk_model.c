@@ -33,6 +33,9 @@ static u64 latency_of(struct disk_model *m) {
     return m->latency - most + seed_next(&m->rng) % (2 * most + 1);
 }
 
+/* Computes when the request ends. It waits until one of the `depth` slots is free, then for its
+ * latency, and then until the bus has moved the data of all earlier requests and its own. Slots are
+ * used in turn, because requests end in the order in which they began. */
 u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes) {
     u64 start = now;
 

@@ -95,6 +95,9 @@ static void slot_go(struct disk_nvme_slot *s) {
     if (nvme_submit(&store->nvme, c, store->now)) slot_end(s, VIRTIO_BLK_IOERR);
 }
 
+/* Called when the controller has done one command of a slot. Gives the data that were read to the
+ * VM, and then submits the next piece or ends the request. If nobody waits for the command any more
+ * (its VM is gone), the slot just becomes free. */
 static void slot_done(struct nvme_command *c, int error) {
     struct disk_nvme_slot *s = container_of(c, struct disk_nvme_slot, command);
 
@@ -114,6 +117,9 @@ static void slot_done(struct nvme_command *c, int error) {
         slot_end(s, VIRTIO_BLK_OK);
 }
 
+/* Begins a request in a free slot; nvme_room() has seen that there is one. The slot keeps a copy of
+ * the disk's range, because the disk may be closed and opened with another range while the command
+ * is still under way. */
 static void nvme_begin(struct disk *disk, struct disk_request *q, u64 now) {
     struct disk_nvme *d = nvme_of(disk);
     struct disk_nvme_slot *s = free_slot(d);
@@ -171,6 +177,8 @@ static struct disk *store_refuse(struct nvme_store *s, const char *why,
     return NULL;
 }
 
+/* The new disk waits (d->waits) until no command of an earlier owner is under way in its range.
+ * Otherwise such a command could still write into the data of the new owner. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner) {
     static const struct disk_ops ops = { nvme_room, nvme_begin, nvme_ended, nvme_disk_due,
                                          nvme_stop };

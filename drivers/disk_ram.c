@@ -38,6 +38,8 @@ static void ram_take_turns(struct disk_model *device, u64 now) {
     }
 }
 
+/* Begins a request: asks the model when it ends. The data are moved then, in ram_ended(), as a real
+ * disk would do it. */
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
     u32 bytes = 0; /* bytes that go over the bus */
@@ -80,6 +82,8 @@ static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
     }
 }
 
+/* Returns the oldest request if it is due, after its data were moved. Requests end in the order in
+ * which they began, so the others need not be looked at. Returns NULL if none is due. */
 static struct disk_request *ram_ended(struct disk *d, u64 now) {
     struct disk_ram *r = ram_of(d);
     struct disk_request *q;

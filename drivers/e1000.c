@@ -58,6 +58,8 @@ static void e1000_set(struct e1000 *n, u32 reg, u32 v) { mmio_write32(n->regs + 
 
 /* ---- set-up ---- */
 
+/* Reads a 16-bit word of the card's EEPROM. Returns 0 if the card does not answer; e1000_read_mac()
+ * refuses an address that consists of zeros. */
 static u32 e1000_eeprom(struct e1000 *n, u32 word) {
     e1000_set(n, EERD, word << 8 | (u32)EERD_START);
     for (u32 i = 0; i < PATIENCE; i++) {
@@ -83,6 +85,9 @@ static bool e1000_read_mac(struct e1000 *n) {
     return !(low & 1) && (low || high & 0xffff);
 }
 
+/* Resets the card, and then asks for the link. All interrupts are disabled before the reset and
+ * once more after it, because a reset gives the registers their first values again. Returns false
+ * if the reset does not end or if there is no card. */
 static bool e1000_reset(struct e1000 *n) {
     e1000_set(n, IMC, ~0u);
     e1000_set(n, RCTL, 0);

@@ -39,6 +39,9 @@ static u32 txq(u32 reg) { return IGB_TXQ + 0x40 * IGB_OWN + reg; }
 
 /* ---- set-up ---- */
 
+/* Resets the card, and then asks for the link. All interrupts are disabled before the reset and
+ * once more after it, because a reset gives the registers their first values again. Returns false
+ * if the reset does not end or if there is no card. */
 static bool igb_reset(struct igb *n) {
     igb_write(n, IGB_IMC, ~0u);
     igb_write(n, IGB_EIMC, ~0u);
@@ -122,6 +125,8 @@ void igb_stop(struct igb *n) {
 
 /* ---- interrupts ---- */
 
+/* Sends all interrupts to vector 0 of the MSI-X table, because the driver has only one handler.
+ * Frames that were sent raise none: nic_send_buffer() frees them when a buffer is needed. */
 void igb_interrupts(struct igb *n, u32 a_second) {
     igb_write(n, IGB_GPIE, (u32)GPIE_MODE);
     igb_write(n, IGB_EITR, igb_interval(a_second));

@@ -30,6 +30,8 @@
 #define DTXSWC_SPOOF    ((1u << IGB_VFS) - 1)
 #define DTXSWC_SPOOF_V  8
 
+/* Sets or clears one bit of a register that has a bit for each pool, and leaves the others as they
+ * are. */
 static void set_bit(struct igb_vfs *v, u32 reg, u32 bit, bool on) {
     u32 value = igb_read(v->nic, reg);
 
@@ -175,6 +177,8 @@ static bool ask_mac(struct igb_vfs *v, u32 n, const u32 *word) {
     return same_mac((const u8 *)(word + 1), mac);
 }
 
+/* Virtual function n wants to join the VLAN, or to leave it. It is no error to join a VLAN twice,
+ * or to leave one that was not joined, so a driver may repeat its message. */
 static bool ask_vlan(struct igb_vfs *v, u32 n, const u32 *word) {
     struct igb_vf *vf = &v->vf[n];
     u32 vlan = word[1], i = 0;
@@ -219,6 +223,9 @@ static bool pf_take_mailbox(struct igb_vfs *v, u32 n) {
     return false;
 }
 
+/* Reads the message in the mailbox of virtual function n, does what it asks for, and writes the
+ * answer. Until a virtual function has said that it begins, all other messages are refused, because
+ * it has no filters yet. */
 static void pf_answer(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
     u32 word[3], nr = 1, memory = IGB_PF_MEMORY + 4 * IGB_MSG_WORDS * n, flags = IGB_MSG_NACK;
@@ -295,6 +302,8 @@ static bool find_vfs(struct igb_vfs *v) {
     return nr;
 }
 
+/* A virtual function that asks too often is held up: its bit stays set, and its interrupt is masked
+ * until its window of time ends. Otherwise it could keep the driver domain busy for ever. */
 u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u32 reset, asked, mask = ~0u;
     u64 due = ~0ull;
@@ -337,6 +346,8 @@ void igb_vfs_link(struct igb_vfs *v) {
 
 /* ---- addresses behind us, on the bridge ---- */
 
+/* Returns the entry of an address behind us, or NULL. The entry that was found last is tried first,
+ * because most frames come in runs from one address. */
 static struct igb_behind *find_behind(struct igb_vfs *v, const u8 *mac) {
     if (v->behind[v->last].seen && same_mac(v->behind[v->last].mac, mac))
         return &v->behind[v->last];
@@ -348,6 +359,7 @@ static struct igb_behind *find_behind(struct igb_vfs *v, const u8 *mac) {
     return NULL;
 }
 
+/* Returns whether `mac` is the address of one of our virtual functions. */
 static bool is_theirs(const struct igb_vfs *v, const u8 *mac) {
     u8 its[6];
 
@@ -358,6 +370,9 @@ static bool is_theirs(const struct igb_vfs *v, const u8 *mac) {
     return false;
 }
 
+/* An address that is new gets one of the card's filters, so that the card brings frames to that
+ * address to our pool. If all filters are in use, the address from which no frame has come for the
+ * longest time loses its filter. */
 bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
     struct igb_behind *b, *oldest = v->behind;
 
@@ -380,6 +395,8 @@ bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
     return true;
 }
 
+/* A frame from an address behind us is our own one only if we have sent from that address a short
+ * time ago. */
 bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
     struct igb_behind *b;
 

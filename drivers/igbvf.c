@@ -40,6 +40,8 @@ static bool wait_for_bit(struct igbvf *n, u32 bit, bool on, u64 until) {
     return true;
 }
 
+/* Takes the mailbox, which the physical function and this one use in turn. Returns false if the
+ * physical function still holds it at the time `until`. */
 static bool take_mailbox(struct igbvf *n, u64 until) {
     for (;;) {
         vf_set(n, IGB_VF_MAILBOX, IGB_VF_VFU);
@@ -110,6 +112,7 @@ static int greet(struct igbvf *n) {
     return error;
 }
 
+/* Tells the function where its rings are, and switches on its two queues. */
 static void queues(struct igbvf *n, void *memory) {
     static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
 
@@ -119,6 +122,8 @@ static void queues(struct igbvf *n, void *memory) {
     vf_set(n, TX + IGB_DCTL, (u32)IGB_DCTL_ON);
 }
 
+/* The receive queue has to be on before it gets buffers, and it starts some time after it was
+ * switched on. So the function waits for it, until IGBVF_PATIENCE is over. */
 int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct device_env *env) {
     u64 until = env->now() + IGBVF_PATIENCE;
     int error;
@@ -148,6 +153,8 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second) {
     vf_set(n, IGB_EIMS, 1);
 }
 
+/* Both directions share one vector, so the interrupt does not say what it is for. The rings are
+ * looked at instead. */
 void igbvf_interrupted(struct igbvf *n) {
     u64 sent = n->ring.sent;
     const void *frame;
@@ -157,6 +164,8 @@ void igbvf_interrupted(struct igbvf *n) {
     if (n->ring.sent != sent) n->cleaned++;
 }
 
+/* Compares without a division: cleaned / seconds > a_second becomes cleaned * ns a second > ns *
+ * a_second. */
 bool igbvf_busy(struct igbvf *n, u32 a_second) {
     u64 now = n->env->now();
     bool busy = n->cleaned * NS_PER_S > (now - n->counted) * a_second;
@@ -168,6 +177,9 @@ bool igbvf_busy(struct igbvf *n, u32 a_second) {
 
 /* ---- frames ---- */
 
+/* Leaves out a frame whose source address is ours: it is an echo of a frame that this function has
+ * sent. A network stack that received its own frames might believe that another machine has its
+ * address. */
 u32 igbvf_receive(struct igbvf *n, const void **frame) {
     u32 len;
 
@@ -181,6 +193,8 @@ u32 igbvf_receive(struct igbvf *n, const void **frame) {
 
 /* ---- the physical function ---- */
 
+/* A reset of the physical function shows in the mailbox. If that bit was missed, it shows in the
+ * queue, which is off after a reset. */
 bool igbvf_check(struct igbvf *n) {
     u32 word[1], v = mailbox_state(n);
 

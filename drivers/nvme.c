@@ -67,6 +67,8 @@ static int nvme_refuse(struct nvme *n, const char *why) {
 
 /* ---- queues ---- */
 
+/* Describes queue `id`, which begins empty. The device flips the phase of the completions each time
+ * it goes round the queue. The first round has phase 1, because the memory is zeroed. */
 static void set_queue(struct nvme *n, struct nvme_queue *q, u32 id, void *entries,
                       void *completions, u32 size, u32 stride) {
     *q = (struct nvme_queue){ .doorbell = n->regs + DOORBELLS + 2 * id * stride,
@@ -112,6 +114,9 @@ static void give_back(struct nvme_queue *q) { mmio_write32(q->doorbell + q->stri
 
 /* ---- set-up ---- */
 
+/* Waits until the controller says that it is ready (`want` is CSTS_RDY) or that it is off (0).
+ * Returns false if it is gone, if it reports a fatal error while it should become ready, or if it
+ * needs more than `limit` ns. */
 static bool wait_ready(struct nvme *n, const struct device_env *env, u32 want, u64 limit) {
     u64 end = env->now() + limit;
 
@@ -198,6 +203,7 @@ static int identify_namespace(struct nvme *n, const u8 *page) {
     return 0;
 }
 
+/* Asks the controller what it is, and what its namespace 1 is. `page` takes the answers. */
 static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     struct nvme_entry e = { .opcode = IDENTIFY, .id = 1, .prp[0] = n->dma_addr(page), .dw[0] = 1 };
     int error;
@@ -235,6 +241,8 @@ static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 si
     return 0;
 }
 
+/* Checks that this driver can work with the controller, starts it, and makes its queues. `depth` is
+ * one less than the size of a queue, because a queue whose head and tail are equal is empty. */
 static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, u8 *memory) {
     u32 low = nvme_get(n, CAP), high = nvme_get(n, CAP + 4),
         size = MIN((low & 0xffff) + 1, NVME_QUEUE);
@@ -257,6 +265,8 @@ static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, 
     return error;
 }
 
+/* If the set-up fails, the controller is switched off, so that it does not write to its queues
+ * later. */
 int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
               const struct device_env *env) {
     int error;
@@ -270,6 +280,8 @@ int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
 
 /* ---- commands ---- */
 
+/* Returns whether the command stays within the disk and within what one command may do. Buffers
+ * must begin a page, because set_pages() gives the device whole pages. */
 static bool command_is_valid(const struct nvme *n, const struct nvme_command *c) {
     switch (c->op) {
     case NVME_FLUSH: return true;
@@ -295,6 +307,8 @@ static void set_pages(struct nvme *n, struct nvme_entry *e, u32 slot, const u8 *
     if (more > 1) e->prp[1] = n->dma_addr(n->list[slot]);
 }
 
+/* The command's id has its slot in the low byte, and in the high byte how often the slot was used.
+ * So a late completion of an earlier command is not taken for that of this one. */
 int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
     struct nvme_entry e = { .opcode = (u8)c->op, .nsid = NAMESPACE };
     u32 slot = 0;
@@ -327,6 +341,8 @@ void nvme_kick(struct nvme *n) {
     if (!n->why) queue_tell(&n->io);
 }
 
+/* Frees the slot, and then tells the owner of the command. The slot has to be free first, because
+ * the owner may submit its next command at once. */
 static void end_command(struct nvme *n, u32 slot, int error) {
     struct nvme_command *c = n->slot[slot].c;
 
@@ -390,6 +406,8 @@ static bool too_late(const struct nvme *n, u64 now) {
     return false;
 }
 
+/* Completions come first, because they need no register. The controller's status is read only now
+ * and then, because such a read has to wait for the device. */
 bool nvme_run(struct nvme *n, u64 now) {
     bool some = reap(n);
     u32 status;

@@ -91,6 +91,8 @@ static int hex(char c) {
     return -1;
 }
 
+/* Reads an address of six pairs of hexadecimal digits with colons between them. It has to be a
+ * whole word. Returns false if the text is not such an address. */
 static bool mac_of(const char *p, u8 mac[6]) {
     for (u32 i = 0; i < 6; i++, p += 2) {
         if (i > 0) {
@@ -139,6 +141,7 @@ bool option_mac(const char *options, const char *key, u8 mac[6]) {
 
 bool option_has(const char *options, const char *key) { return find_option(options, key); }
 
+/* The value ends at the next blank, as all options do. */
 bool option_word(const char *options, const char *key, char *buf, size_t size) {
     const char *p = find_option(options, key);
     size_t n = 0;
@@ -154,6 +157,8 @@ bool option_is(const char *options, const char *key, const char *word) {
     return p && word_is(p, word);
 }
 
+/* Returns whether the value at `p` is one of the kind that the option takes. The value itself is
+ * not stored. */
 static bool makes_sense(const char *p, const struct option_kind *k) {
     u8 mac[6];
     u64 v;
@@ -170,6 +175,7 @@ static bool makes_sense(const char *p, const struct option_kind *k) {
     return false;
 }
 
+/* An option counts as known only if its value makes sense as well. */
 const char *option_unknown(const char *options, const struct option_kind *known) {
     for (const char *p = options;;) {
         const struct option_kind *k;

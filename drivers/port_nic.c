@@ -23,6 +23,9 @@ struct port_nic_kind {
     bool (*is_echo)(struct port_nic *p, const u8 *from);
 };
 
+/* Called by the bridge: queues a frame for the card, which sends it to the real network. A frame
+ * that is shorter than Ethernet allows is filled up with zeros, so that nothing of an earlier frame
+ * in the buffer gets out. Returns 0, or why the bridge has to drop the frame. */
 static int card_deliver(struct bridge_port *port, const struct frame *f) {
     struct port_nic *p = container_of(port, struct port_nic, port);
     u8 *to;
@@ -70,6 +73,8 @@ static void igb_go(struct port_nic *p) {
 
 static void igb_run(struct port_nic *p) { p->due = igb_vfs_serve(&p->card.vfs, p->now); }
 
+/* Reads why the card has interrupted. Changes of the link are told to the virtual functions. After
+ * any cause they are served at once (due = 0), because they may have asked for something. */
 static void igb_interrupted(struct port_nic *p) {
     u32 causes = igb_causes(&p->card.igb);
     bool link = p->link;
@@ -108,6 +113,8 @@ static const struct port_nic_kind *kind_of(u32 id) {
 
 bool port_nic_known(u32 id) { return kind_of(id); }
 
+/* The card is started last, when its port is in the bridge. Before that nobody could take its
+ * frames. */
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p)) {
     /* This link emulates nothing, because the card has a real wire. */
@@ -134,6 +141,7 @@ int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *r
     return 0;
 }
 
+/* `again` lets the next run look at the rings, because the interrupt may have been for frames. */
 bool port_nic_interrupt(struct port_nic *p, u64 now) {
     bool before = p->link;
 
@@ -147,6 +155,8 @@ u64 port_nic_missed(struct port_nic *p) { return p->kind->missed(p); }
 
 /* ---- frames ---- */
 
+/* Gives the bridge the frames that the card has received, up to PORT_NIC_BATCH of them, so that
+ * other ports get their turn. If there were that many, `again` says that there may be more. */
 static void card_receive(struct port_nic *p) {
     const void *data;
     u32 i;

@@ -46,6 +46,8 @@ static u8 uart_get(const struct uart *u, unsigned reg) {
     return mmio_read8(in_memory(u, reg));
 }
 
+/* Writes a register of the UART: by port, or in memory with 1 or 4 bytes for each register. Some
+ * machines take only 4-byte accesses there. */
 static void uart_set(const struct uart *u, unsigned reg, u8 v) {
     if (!u->regs)
         outb((u16)(u->port + reg), v);
@@ -79,6 +81,8 @@ static u32 set_rate(const struct uart *u, u32 baud) {
     return BASE_RATE / divisor;
 }
 
+/* Nothing is stored in *u until the scratch register has given back what was written to it. If
+ * there is no UART at that place, nothing would. */
 bool uart_open(struct uart *u, const struct uart *where, u32 baud) {
     struct uart at = { .port = where->port, .regs = where->regs, .stride = where->stride };
 
@@ -120,6 +124,7 @@ unsigned uart_write(struct uart *u, const char *s, unsigned n) {
 
 bool uart_drained(struct uart *u) { return !uart_there(u) || (uart_get(u, REG_LSR) & LSR_IDLE); }
 
+/* Reading LSR clears its error bits, so an overrun is counted here, or it would be lost. */
 int uart_read(struct uart *u) {
     u8 lsr;
 

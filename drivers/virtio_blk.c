@@ -6,6 +6,8 @@
     (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_RO |   \
      VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_DISCARD)
 
+/* The configuration is read after the features are negotiated, because the features say which of
+ * its fields are valid. */
 int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
     struct virtio_blk_config c;
     int error;
@@ -30,6 +32,8 @@ int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
     return 0;
 }
 
+/* The requests can only end after the reset, because until then the device may still write to their
+ * memory. */
 int virtio_blk_stop(struct virtio_blk *b) {
     struct virtio_blk_request *q;
     int error = virtio_reset(b->dev);
@@ -73,6 +77,8 @@ static i64 request_bytes(struct virtio_blk *b, const struct virtio_blk_request *
     return (i64)bytes;
 }
 
+/* The chain is the header, then the range of a discard or the data, then the byte for the status.
+ * The device has to write the status; 0xff shows that it did not. */
 int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
     u64 (*dma)(const void *) = b->dev->env->dma_addr;
     struct vring_sg sg[VIRTIO_BLK_PARTS + 2];
@@ -116,6 +122,7 @@ static int error_of_status(u8 status) {
     }
 }
 
+/* done() may submit another request at once, so the request is not touched after it. */
 u32 virtio_blk_poll(struct virtio_blk *b) {
     struct virtio_blk_request *q;
     u32 n = 0, len;

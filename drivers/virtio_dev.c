@@ -17,6 +17,8 @@ int virtio_reset(struct virtio_dev *d) {
     return -ETIMEDOUT;
 }
 
+/* The order of the steps is that of section 3.1.1 of the virtio specification. Status is read back,
+ * because the device clears FEATURES_OK if it does not accept what the driver takes. */
 int virtio_begin(struct virtio_dev *d, u64 wanted) {
     int error = virtio_reset(d);
 
@@ -31,6 +33,8 @@ int virtio_begin(struct virtio_dev *d, u64 wanted) {
     return -EINVAL;
 }
 
+/* The device is told of the ring only after it is complete, because it may use it from that moment
+ * on. */
 int virtio_queue(struct virtio_dev *d, u32 queue, struct vring_front *r, u32 size) {
     u32 max = d->ops->queue_max(d, queue);
     int error;
@@ -56,6 +60,8 @@ bool virtio_kick(struct virtio_dev *d, u32 queue, struct vring_front *r) {
     return wanted;
 }
 
+/* A field of more than one byte could change between two reads. The generation changes then, and
+ * all is read again. */
 void virtio_config(struct virtio_dev *d, u32 offset, void *to, u32 bytes) {
     u32 before;
 

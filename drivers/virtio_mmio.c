@@ -13,6 +13,7 @@ static void reg_put64(struct virtio_dev *d, u32 reg, u64 value) {
     reg_put(d, reg + 4, (u32)(value >> 32));
 }
 
+/* Returns the 64 features that the device offers. The register shows 32 of them at a time. */
 static u64 features(struct virtio_dev *d) {
     u64 low;
 
@@ -38,6 +39,8 @@ static u32 queue_max(struct virtio_dev *d, u32 queue) {
     return reg_get(d, VIRTIO_QUEUE_NUM_MAX);
 }
 
+/* Tells the device where the three parts of queue number `queue` are (addresses for DMA).
+ * QUEUE_READY comes last, because the device may use the queue from then on. */
 static void queue_set(struct virtio_dev *d, u32 queue, u32 size, u64 desc, u64 avail, u64 used) {
     reg_put(d, VIRTIO_QUEUE_SEL, queue);
     reg_put(d, VIRTIO_QUEUE_NUM, size);
@@ -51,6 +54,7 @@ static void notify(struct virtio_dev *d, u32 queue) { reg_put(d, VIRTIO_QUEUE_NO
 
 static u32 generation(struct virtio_dev *d) { return reg_get(d, VIRTIO_CONFIG_GENERATION); }
 
+/* Reads 1, 2 or 4 bytes of the device's configuration, with one access of that size. */
 static u32 config(struct virtio_dev *d, u32 offset, u32 bytes) {
     volatile u8 *p = d->regs + VIRTIO_CONFIG + offset;
 

@@ -28,6 +28,8 @@ void virtio_net_recycle(struct virtio_net *n, u8 *p) {
                     p);
 }
 
+/* Frees the rings, the receive buffers and the send slots, as far as there are any. The device must
+ * be in reset, because otherwise it could still write to that memory. */
 static void release_memory(struct virtio_net *n) {
     const struct driver_env *env = n->dev->env;
 
@@ -56,6 +58,8 @@ static int net_make_queues(struct virtio_net *n) {
     return 0;
 }
 
+/* If the queues cannot be made, the memory is freed only if the device came out of reset. Otherwise
+ * the device may still use it. */
 int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
                          void (*put)(void *buffer)) {
     int error;
@@ -89,6 +93,8 @@ int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 s
     return virtio_net_start_own(n, dev, nr, size, NULL);
 }
 
+/* The buffers are given back only after the reset, because until then the device may still use
+ * them. */
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
     struct virtio_net_slot *s;
     void *buffer;
@@ -136,6 +142,9 @@ static bool take_rest(struct virtio_net *n, struct virtio_net_frame *f, u32 coun
     return ok;
 }
 
+/* Reads the header at the front of the first buffer, and fills in *f. The back end may have written
+ * anything, so lengths and places of checksums are checked. Returns false if the frame has to be
+ * dropped. */
 static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
     struct virtio_net_part *first = &f->part[0];
     struct virtio_net_hdr h;
@@ -153,6 +162,7 @@ static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
     return !f->partial || (u32)f->csum_start + f->csum_offset + 2 <= f->len;
 }
 
+/* Frames that break the rules are dropped, and the next one is tried. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     for (;;) {
         *f = (struct virtio_net_frame){ .nr = 1 };
@@ -165,6 +175,8 @@ bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     return true;
 }
 
+/* Each frame in the ring has a slot, which holds its header and its token until the device is done
+ * with it. */
 int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
                     u16 csum_offset, void *token) {
     struct virtio_net_slot *s = n->free;

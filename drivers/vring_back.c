@@ -19,6 +19,8 @@ void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
     return (void *)(w->base + gpa);
 }
 
+/* The ring counts as broken until all is checked, so that nobody uses a ring whose set-up has
+ * failed. */
 int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size,
                     u64 desc, u64 avail, u64 used) {
     *r = (struct vring_back){ .window = w, .size = (u16)size, .broken = true };
@@ -44,6 +46,9 @@ static struct vring_desc snapshot(const u8 *table, u32 i) {
     return d;
 }
 
+/* Adds the buffer of descriptor `d` to the chain. Returns false if the buffer is empty, does not
+ * lie in the window, would be one too many, or stands in the wrong order. The lengths are summed up
+ * with a check, because the front end could choose them so that the sum overflows. */
 static bool add_segment(struct vring_back *r, struct vring_chain *c, const struct vring_desc *d) {
     u32 n = c->nr_out + c->nr_in;
     void *p = window_at(r->window, d->addr, d->len);
@@ -105,6 +110,8 @@ static int available(struct vring_back *r) {
     return (u16)(r->avail_seen - r->avail_next);
 }
 
+/* `size` is a power of two, so `&` finds the place in the ring even when the 16-bit index wraps
+ * around. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c) {
     int n = available(r);
 
@@ -142,6 +149,8 @@ bool vring_back_flush(struct vring_back *r) {
     return !(load16(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
 }
 
+/* First says that it wants to be notified, and only then looks whether there is a chain. In the
+ * other order, a chain that comes between the two steps would get no notification. */
 bool vring_back_listen(struct vring_back *r) {
     if (r->broken) return false;
     if (r->event_idx)

@@ -8,6 +8,8 @@ static u16 avail_event(struct vring_front *r) {
     return __atomic_load_n((u16 *)&r->used->ring[r->size], __ATOMIC_RELAXED);
 }
 
+/* One allocation holds everything: the three parts of the ring, the tables of indirect descriptors
+ * if there are any, and our notes on each slot. The device sees all of it but the notes. */
 int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 size, u64 features) {
     u64 desc = size * sizeof(*r->desc), avail = ALIGN_UP(VRING_AVAIL_BYTES(size), 16),
         used = ALIGN_UP(VRING_USED_BYTES(size), 16), table = 0;
@@ -58,6 +60,8 @@ static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg 
         (struct vring_desc){ r->env->dma_addr(t), (u32)(n * sizeof(*t)), VRING_DESC_INDIRECT, 0 };
 }
 
+/* With indirect descriptors a chain takes only one place in the ring. The device sees the chain
+ * after vring_front_publish(), so that many chains need only one notification. */
 int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in,
                     void *token) {
     u32 n = nr_out + nr_in, count;
@@ -109,6 +113,8 @@ static void *free_chain(struct vring_front *r, u32 head) {
     return token;
 }
 
+/* The back end may write anything into its part of the ring. An index or a descriptor that cannot
+ * be right makes the ring broken, and nothing more is taken from it. */
 void *vring_front_take(struct vring_front *r, u32 *len) {
     u16 idx = __atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE);
     const struct vring_used_elem *e;
@@ -126,6 +132,8 @@ void *vring_front_take(struct vring_front *r, u32 *len) {
     return free_chain(r, id);
 }
 
+/* First says that it wants an interrupt, and only then looks whether the chains are done. In the
+ * other order, a chain that is done between the two steps would raise no interrupt. */
 bool vring_front_listen(struct vring_front *r, u16 after) {
     if (r->event_idx)
         __atomic_store_n(used_event(r), (u16)(r->used_next + after - 1), __ATOMIC_RELAXED);
