@@ -38,6 +38,8 @@ static struct device *offered_lock(struct vcpu *v, u32 handle, i64 *error) {
     return NULL;
 }
 
+/* Returns the port that tells this VM, as a back end, that one of its devices has come, has gone or
+ * has changed its status. The port is made at the first call; later calls return the same one. */
 static i64 hc_back_port(struct vcpu *v, const u64 *a) {
     struct backend *b = &v->vm->back;
     int port;
@@ -60,6 +62,8 @@ static struct device *nth_of_back_end(const char *back, u64 index) {
     return NULL;
 }
 
+/* Copies what a back end has to know of the device number a[0] among those it serves to the guest's
+ * memory at a[1]. A back end asks for 0, 1, 2 and so on, until the answer is -ENOENT. */
 static i64 hc_back_list(struct vcpu *v, const u64 *a) {
     struct takt_back out = { 0 };
     const struct device *d;
@@ -97,6 +101,9 @@ static i64 take_offer(struct vm *vm, struct device *d, const struct takt_offer *
     return port;
 }
 
+/* The back end offers the device of handle a[0], with the features and the configuration at a[1].
+ * From now on the front end sees the device. The offer is copied before the lock is taken, because
+ * the guest could change it after it was checked. */
 static i64 hc_back_offer(struct vcpu *v, const u64 *a) {
     struct takt_offer offer;
     struct device *d;
@@ -110,6 +117,9 @@ static i64 hc_back_offer(struct vcpu *v, const u64 *a) {
     return result;
 }
 
+/* Tells the back end at a[1] what the front end has set: status, features and rings. With a[2] the
+ * back end says how many resets it has followed; once it has followed them all, the front end sees
+ * that the device is out of reset. */
 static i64 hc_back_state(struct vcpu *v, const u64 *a) {
     struct takt_front out;
     struct device *d;
@@ -124,6 +134,9 @@ static i64 hc_back_state(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
+/* Maps the RAM of the front VM in the back end, some chunks at each call, so that no call takes
+ * long. HC_AGAIN has the hypercall executed again. At the end the guest finds at a[1] where the
+ * window is. */
 static i64 hc_back_map(struct vcpu *v, const u64 *a) {
     struct takt_window out;
     struct device *d;
@@ -166,6 +179,8 @@ static i64 hc_back_irq(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+/* The back end says that the front end has broken the rules of its ring. The device then needs a
+ * reset, and the front end is told. */
 static i64 hc_back_broken(struct vcpu *v, const u64 *a) {
     i64 error;
     struct device *d = offered_lock(v, (u32)a[0], &error);

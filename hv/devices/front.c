@@ -46,6 +46,8 @@ static void tell_named(const struct vm *vm) {
 
 /* ---- registers ---- */
 
+/* Reads or writes a register of a device for the front end's driver. Holds backend_lock, because
+ * the back end may change the same device at the same time. */
 static void device_register(struct device *d, u32 offset, const struct bus_access *a, u64 *value) {
     spin_lock(&backend_lock);
     if (a->write) {
@@ -75,6 +77,8 @@ static void device_access(void *dev, const struct bus_access *a, u64 *value) {
 
 /* ---- life ---- */
 
+/* Makes device number `number` of the VM, as its section of the configuration says. Nobody else
+ * sees the device yet. Returns 0 or a negative errno. */
 static int device_make(struct vm *vm, u32 number) {
     const struct config_device *c = &vm->config.device[number];
     int port, config_port;
@@ -157,6 +161,8 @@ static int undo_step(struct vm *vm) {
     return 0;
 }
 
+/* Does one step of taking the VM's devices away. Returns 1 if there is more to do, and 0 at the
+ * end. */
 static int devices_undo(struct vm *vm) {
     int r;
 
@@ -170,6 +176,7 @@ const struct vm_part devices_part = { "devices", devices_make, devices_undo };
 
 /* ---- reports ---- */
 
+/* Returns the word by which reports name the state of a device. */
 static const char *device_state(const struct device *d) {
     u32 status = d->regs.front.status;
 
@@ -180,6 +187,7 @@ static const char *device_state(const struct device *d) {
     return "offered";
 }
 
+/* Fills in *out with what the shell shows of a device. The caller holds backend_lock. */
 static void device_report(const struct device *d, struct device_info *out) {
     *out = (struct device_info){ .type = d->regs.type == VIRTIO_ID_NET ? "net" : "disk",
                                  .back = d->config->back,

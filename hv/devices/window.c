@@ -76,6 +76,9 @@ static void window_free(struct backend *b, struct window *w) {
 
 /* ---- waste ---- */
 
+/* Allocates the waste chunk of a back end and fills it with zeros, a part at each step. It has to
+ * exist before the first window does. If a front VM ends, there may be no memory left for it.
+ * Returns 1 if there is more to do, 0 when the chunk is ready, or -ENOMEM. */
 static int waste_make_step(struct backend *b) {
     if (!b->waste) {
         hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
@@ -90,6 +93,7 @@ static int waste_make_step(struct backend *b) {
     return 1;
 }
 
+/* `scrubbed` now counts downwards: it is how many bytes still have to be scrubbed. */
 int waste_free_step(struct backend *b) {
     if (!b->waste) return 0;
     b->scrubbed -= MIN(b->scrubbed, SCRUB_STEP);
@@ -145,6 +149,7 @@ static int map_step(struct vm *vm, struct window *w) {
     return w->chunks < all;
 }
 
+/* The waste chunk is made first, because window_waste_step() must not fail for lack of memory. */
 int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     struct window *w = window_of(&vm->back, front);
     int r = waste_make_step(&vm->back);
@@ -161,6 +166,8 @@ int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     return 0;
 }
 
+/* `unmapping` makes window_map_step() refuse the window meanwhile. Otherwise one caller could map
+ * the chunks that another one unmaps. */
 int window_unmap_step(struct vm *vm, struct window *w) {
     w->unmapping = true;
     for (u32 i = 0; i < CHUNKS_A_STEP && w->chunks; i++) unmap_last(vm, w);
@@ -199,6 +206,7 @@ static int window_revoke_step(struct backend *b, struct window *w) {
     return 0;
 }
 
+/* Goes through all back ends, because `vm` may have devices that several of them serve. */
 int windows_revoke_step(struct vm *vm) {
     list_for_each(b, &back_ends, struct backend, in_all) {
         struct window *w = window_of(b, vm);
