@@ -106,6 +106,8 @@ static u8 checksum(const void *table, u32 size) {
     return (u8)-sum;
 }
 
+/* Returns the header that all ACPI tables begin with. The checksum is still 0; write_table()
+ * computes it. */
 static struct acpi_head head(const char *signature, u8 revision, u64 length) {
     struct acpi_head h = { .length = (u32)length,
                            .revision = revision,
@@ -124,6 +126,8 @@ static void write_table(const struct guestmem *mem, u32 at, struct acpi_head *ta
     guestmem_write(mem, LOAD_FIRMWARE + at, table, table->length);
 }
 
+/* Writes the RSDP, by which a guest finds all other tables. It has two checksums: one for the part
+ * that ACPI 1.0 has, and one for the whole. */
 static void write_rsdp(const struct guestmem *mem) {
     struct acpi_rsdp r = { .signature = "RSD PTR ",
                            .oem = "TAKT  ",
@@ -136,6 +140,8 @@ static void write_rsdp(const struct guestmem *mem) {
     guestmem_write(mem, LOAD_FIRMWARE + AT_RSDP, &r, sizeof(r));
 }
 
+/* Writes the FADT, which tells the guest that this is a hardware-reduced machine, and how to switch
+ * it off and how to reset it. */
 static void write_fadt(const struct guestmem *mem) {
     struct acpi_fadt f = { .head = head("FACP", 6, sizeof(f)),
                            .boot_arch = FADT_NO_VGA | FADT_NO_RTC,
@@ -151,6 +157,7 @@ static void write_fadt(const struct guestmem *mem) {
     write_table(mem, AT_FADT, &f.head);
 }
 
+/* Writes the MADT, which lists the local APICs (one for each vCPU) and the I/O APIC. */
 static void write_madt(const struct guestmem *mem, u32 nr_vcpus) {
     u64 size = offsetof(struct acpi_madt, cpu) + nr_vcpus * sizeof(struct madt_lapic);
     struct acpi_madt m = { .head = head("APIC", 5, size),

@@ -80,6 +80,9 @@ static bool load_overlaps(const struct loader *l, gpa_t gpa, u64 len) {
     return false;
 }
 
+/* Notes a segment that has to be copied to `gpa`: `filesz` bytes of the image at `offset`. The
+ * rest, up to `memsz` bytes, stays zero. Returns NULL, or the sentence that says what is wrong with
+ * it. Segments that overlap are refused, because the result would depend on their order. */
 static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz) {
     if (memsz == 0 && filesz == 0) return NULL;
     if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
@@ -171,6 +174,8 @@ static struct elf_segment read_elf_segment(const struct loader *l, unsigned word
                                  .memsz = image_number(l, at + 5 * word, word) };
 }
 
+/* Checks what elf_load() relies on. Returns NULL, or the sentence that says why the image is
+ * refused. */
 static const char *check_elf_header(const struct loader *l, const struct elf_header *h) {
     u64 phdr_size = PHDR32_SIZE;
 
@@ -184,6 +189,10 @@ static const char *check_elf_header(const struct loader *l, const struct elf_hea
     return NULL;
 }
 
+/* Notes the segments and the entry of an ELF image. The entry is the one that a PVH note names.
+ * Without such a note the image needs a multiboot1 header (`multiboot` says whether it has one),
+ * and the entry is that of the ELF header. Returns NULL, or the sentence that says why the image is
+ * refused. */
 static const char *elf_load(struct loader *l, bool multiboot) {
     u64 class = image_number(l, ELF_CLASS, 1), entry, header_size = EHDR32_SIZE;
     unsigned word = 4;
@@ -267,6 +276,8 @@ static gpa_t start_page_at(const struct loader *l) {
     return gpa;
 }
 
+/* A multiboot1 header with addresses counts more than ELF, as the multiboot1 specification wants it
+ * (3.1.2, bit 16 of the flags). */
 const char *load_start(struct loader *l, const struct load_order *order) {
     const struct module *m = order->image;
     const char *why;
@@ -359,6 +370,7 @@ static void finish(struct loader *l) {
     }
 }
 
+/* The step that finds no segment left writes the start page. */
 bool load_step(struct loader *l) {
     const struct load_segment *s = &l->segment[l->at];
     u64 n;

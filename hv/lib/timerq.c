@@ -37,6 +37,7 @@ void timerq_insert(struct timerq *q, struct timer *t, u64 when) {
     heap_merge(&q->root, NULL, q->root, t);
 }
 
+/* Puts the timer's two children, merged, in the place where it was. */
 void timerq_remove(struct timerq *q, struct timer *t) {
     struct timer *up = t->parent, **at = &q->root;
 
