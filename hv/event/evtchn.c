@@ -7,8 +7,9 @@
 struct spinlock evtchn_lock;
 static struct list doms = { &doms, &doms };
 
-/* ---- bits of ports ---- The guest writes the words of the shared page, too. So they are
- * changed atomically, and what they say may lead to nothing but an interrupt for that guest. */
+/* ---- bits of ports ---- The guest writes the words of the shared page, too. So the hypervisor
+ * changes them atomically, and whatever the guest writes there leads at most to an interrupt for
+ * that guest itself. */
 
 static bool port_bit(const u64 *words, u32 port) {
     return __atomic_load_n(&words[port / 64], __ATOMIC_SEQ_CST) >> (port % 64) & 1;
@@ -58,7 +59,8 @@ static void unlock_ends(struct evtchn_dom *a, struct evtchn_dom *b) {
     spin_unlock(&a->lock);
 }
 
-/* Returns the lowest port number that is free, -ENOMEM or -ENOSPC. */
+/* Returns the lowest port number that is free. Returns -ENOMEM if there is no memory for the port,
+ * or -ENOSPC if all ports are used. */
 static int port_free(struct evtchn_dom *d) {
     ASSERT_HELD(&d->lock);
     if (!d->port) d->port = heap_alloc(TAKT_MAX_PORTS * sizeof(*d->port));
@@ -79,8 +81,8 @@ static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
     return port;
 }
 
-/* Joins a new port of d with one of r. With `fixed` that is a port that the hypervisor has made,
- * without it one that r's guest has made for d. The locks of both are held. */
+/* Joins a new port of `d` with a port of `r`. If `fixed`, the hypervisor has made the port of `r`;
+ * otherwise the guest of `r` has made it for `d`. The caller holds the locks of both. */
 static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
     int error = port_used(r, remote_port), port = port_free(d);
     struct evtchn_port *q;
@@ -96,9 +98,9 @@ static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port
                      (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
 }
 
-/* Tells the VM of d that something is pending at `port`, since the time `sent`, if that is new.
- * Gives up the lock `held`, which is the sender's or that of d; `users` keeps d from being
- * destroyed while its VM is told. */
+/* Tells the VM of `d` that an event is pending at `port` since the time `sent`, if `new` says that
+ * it was not pending before. Gives up the lock `held`, which is that of the sender or of `d`.
+ * Meanwhile `users` keeps `d` from being destroyed. */
 static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new,
                              u64 sent, bool other) {
     bool masked = port_bit(d->shared->mask, port);
@@ -117,6 +119,7 @@ static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 po
 
 /* ---- the calls ---- */
 
+/* From here on other VMs can find this one by its id, and bind their ports to it. */
 void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
                  void (*raise)(struct evtchn_dom *, u32, u8, u32, bool)) {
     d->vm = vm;
@@ -128,6 +131,7 @@ void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared 
     spin_unlock(&evtchn_lock);
 }
 
+/* Takes the lowest free port for `p`. Returns its number, or an error of port_free(). */
 static int port_make(struct evtchn_dom *d, struct evtchn_port p) {
     int port;
 
@@ -143,6 +147,8 @@ int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm) {
 
 int evtchn_make(struct evtchn_dom *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
 
+/* Looks for the VM by its id. evtchn_lock is held all the time, so that the VM cannot go before its
+ * port is joined. */
 int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
 
@@ -157,6 +163,8 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     return port;
 }
 
+/* Sets the bit of the other end. Only if it was clear before does the other VM get an interrupt;
+ * many events before it looks become one. */
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     int error = port_lock(d, port);
     struct evtchn_dom *peer;
@@ -185,6 +193,8 @@ int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
     return error;
 }
 
+/* When a port is unmasked and an event is pending, its interrupt comes now, because it was not sent
+ * while the port was masked. */
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     int error = port_lock(d, port);
     bool pending;
@@ -202,7 +212,7 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     return 0;
 }
 
-/* Unbinds the other end of a port. evtchn_lock and the lock of d are held. */
+/* Unbinds the other end of a port. The caller holds evtchn_lock and the lock of `d`. */
 static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
     struct evtchn_dom *peer = p->peer;
 
@@ -214,6 +224,8 @@ static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
     if (peer != d) spin_unlock(&peer->lock);
 }
 
+/* Closes a port, and unbinds its other end. A guest (`guest`) must not close the ports that the
+ * hypervisor has made for it, because devices use them. Returns 0 or a negative errno. */
 static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
     int error;
 
@@ -232,8 +244,8 @@ static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
     return error;
 }
 
-/* Wakes the vCPUs that poll a port which is gone, so that they look again. They would wait for
- * ever. */
+/* Wakes the vCPUs that poll a port that is closed now, so that they look again. Otherwise they
+ * would wait for ever. */
 static void wake_pollers(struct evtchn_dom *d, u32 port) {
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     d->raise(d, EVTCHN_NO_VCPU, 0, port, false);
@@ -251,6 +263,8 @@ void evtchn_unmake(struct evtchn_dom *d, u32 port) {
     if (close_port(d, port, false) == 0) wake_pollers(d, port);
 }
 
+/* The vCPU and the vector are stored as one word. So evtchn_send(), which may read them without
+ * this lock, never sees one of the old and one of the new. */
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     int error;
 
@@ -262,6 +276,8 @@ int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     return 0;
 }
 
+/* A back end may offer the same device again. It then gets the port that it has already, instead of
+ * a second one. */
 int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {
     int port;
 
@@ -276,6 +292,7 @@ int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) 
     return port;
 }
 
+/* Does the work of evtchn_first_pending(). The caller holds the lock of `d`. */
 static u32 first_pending_locked(struct evtchn_dom *d, u32 vcpu, u32 from) {
     ASSERT_HELD(&d->lock);
     for (u32 w = from / 64; w < ARRAY_SIZE(d->used); w++) {
@@ -317,6 +334,9 @@ u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now) {
     return sent && sent <= now ? now - sent : 0;
 }
 
+/* Closes the ports of one word (64 of them) at each call, which keeps each call short. While
+ * `users` is not 0, a pCPU that found this VM before it left the list is still raising an event in
+ * it. */
 bool evtchn_fini(struct evtchn_dom *d) {
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
         if (!d->used[w]) continue;

@@ -65,7 +65,7 @@ static bool is_free(const struct range *r, u64 frame, unsigned order) {
     return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
 
-/* Is the block's buddy free, and may the two become one block? */
+/* Returns whether the block's buddy is free, so that the two can become one block. */
 static bool joins(const struct range *r, u64 frame, unsigned order) {
     u64 buddy = frame ^ (1ull << order);
 
@@ -96,6 +96,8 @@ static void lists_init(void) {
         for (unsigned o = 0; o < ORDERS; o++) list_init(&free_list[n][o]);
 }
 
+/* The first frames of the range hold its bytes, one byte for each frame. The other frames are freed
+ * as the largest blocks that their alignment allows. */
 void frame_add(hpa_t start, hpa_t end) {
     u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own;
     struct range *r = &range[nr_ranges];
@@ -115,9 +117,9 @@ void frame_add(hpa_t start, hpa_t end) {
     }
 }
 
-/* Returns the first frame of the smallest free block of this node that has at least order *order
- * and whose first `frames` frames end at `limit` or before; *order becomes its order. 0: there
- * is none. */
+/* Finds a free block of node `of_node` that has at least order *order and whose first `frames`
+ * frames end at `limit` or before it. Takes the smallest order that has one. Returns its first
+ * frame, and its order in *order. Returns 0 if there is none. */
 static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
     for (; *order < ORDERS && nr_free; ++*order) {
         struct list *head = &free_list[of_node][*order];
@@ -128,7 +130,8 @@ static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
     return 0;
 }
 
-/* As find_free(), of `wanted` or, if that has none, of any other node. */
+/* Does the same as find_free() for node `wanted`. If that node has no such block, takes one of any
+ * other node: memory that is further away is better than none. */
 static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
     unsigned o = *order;
     u64 frame = find_free(wanted, &o, frames, limit);
@@ -141,6 +144,7 @@ static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
     return frame;
 }
 
+/* Takes a free block, which may be too large, and gives back what is not needed. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     unsigned o = order;
     struct range *r;
@@ -173,7 +177,7 @@ hpa_t frame_alloc_zeroed(unsigned order) {
     return pa;
 }
 
-/* Does the block lie in one node? */
+/* Returns whether the whole block lies in one node. */
 static bool in_one_node(u64 frame, unsigned order) {
     u64 end = frame + (1ull << order);
 
@@ -196,6 +200,9 @@ static void put_by_node(struct range *r, u64 frame, unsigned order) {
     put_by_node(r, frame + (1ull << (order - 1)), order - 1);
 }
 
+/* All free blocks are taken out first and then put back, each into the list of its node. It cannot
+ * be done in one pass: node_of() has to know all ranges, and blocks that cross the border of a node
+ * have to be split. */
 void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     struct list old[ORDERS];
 

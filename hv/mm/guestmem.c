@@ -9,6 +9,7 @@ static unsigned table_order(const struct guestmem *m) {
     return frame_order(nr_chunks(m) * sizeof(hpa_t));
 }
 
+/* The table of chunks has its own frames, because it may be larger than what heap_alloc() gives. */
 int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;
 
@@ -20,6 +21,8 @@ int guestmem_init(struct guestmem *m, u64 size) {
     return 0;
 }
 
+/* If the RAM was reserved in one block, its chunks are allocated already and only have to be
+ * counted. */
 int guestmem_grow(struct guestmem *m) {
     if (m->grown == nr_chunks(m)) return -ENOSPC;
     if (m->grown >= m->reserved) {
@@ -75,6 +78,9 @@ void guestmem_fini(struct guestmem *m) {
     m->chunk = NULL;
 }
 
+/* Copies between `buf` and guest-physical memory, in pieces, because RAM consists of chunks that
+ * need not follow each other. Returns -EFAULT and copies nothing if the range is not all RAM of the
+ * guest. */
 static int guestmem_copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, bool write) {
     if (len && !guestmem_has(m, gpa, len)) return -EFAULT;
     for (u64 n, room = 0; len; gpa += n, buf += n, len -= n) {

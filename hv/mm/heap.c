@@ -28,7 +28,7 @@ static struct spinlock heap_lock;
 static struct list partial[LARGE + 1];
 static u64 in_use;
 
-/* Makes a slab, in which all objects are free. */
+/* Makes a slab, in which all objects are free. Returns NULL if there is no memory. */
 static struct slab *slab_new(unsigned kind, size_t size) {
     unsigned order = frame_order(size + HEADER);
     hpa_t pa = frame_alloc(order);
@@ -49,6 +49,8 @@ static struct slab *slab_new(unsigned kind, size_t size) {
     return s;
 }
 
+/* An object comes from a slab that is partly used, if there is one, so that few slabs are in use.
+ * Objects that are larger than the largest class have a slab each. */
 void *heap_alloc(size_t size) {
     unsigned kind = 0;
     struct slab *s;
@@ -76,6 +78,8 @@ void *heap_alloc(size_t size) {
     return memset(p, 0, size);
 }
 
+/* A slab that was full goes back to the list of those with free objects. A slab in which nothing is
+ * used goes back to the frames. */
 void heap_free(void *p) {
     struct slab *s = (struct slab *)((u64)p & ~(PAGE_SIZE - 1));
 

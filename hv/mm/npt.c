@@ -47,8 +47,8 @@ static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); 
 
 static bool is_table(u64 e, unsigned level) { return e && level > 1 && !(e & LARGE); }
 
-/* Puts a table where a 2 MiB page or nothing was. Its 512 pages of 4 KiB map what the 2 MiB page
- * did. NULL: there is no memory. */
+/* Puts a table where a 2 MiB page or nothing was. The table's 512 pages of 4 KiB map what the 2 MiB
+ * page did, so nothing changes for the guest. Returns NULL if there is no memory. */
 static u64 *make_table(struct npt *t, u64 *e) {
     u64 old = *e, *table;
     hpa_t pa = frame_alloc_zeroed(0);
@@ -61,9 +61,9 @@ static u64 *make_table(struct npt *t, u64 *e) {
     return table;
 }
 
-/* Returns the entry for `gpa` at level *level; NULL: there is no memory. *level is lowered to 1
- * if a page table already occupies the 2 MiB slot. With `make` tables that are missing on the
- * way are made; without it the walk ends at the first one that is missing, and *level becomes
+/* Returns the entry for `gpa` at level *level, or NULL if there is no memory. *level is lowered to
+ * 1 if a page table already occupies the 2 MiB slot. With `make`, tables that are missing on the
+ * way are made. Without it, the walk ends at the first table that is missing, and *level becomes
  * that level. */
 static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
     u64 *table = hpa_to_va(t->root), *e;
@@ -83,8 +83,8 @@ static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
     }
 }
 
-/* Sets the leaves of [gpa, gpa + len) to `leaf`, whose address advances from one to the next.
- * With 0 they map nothing. */
+/* Sets the leaves of [gpa, gpa + len) to `leaf`. Its address advances from one leaf to the next. If
+ * `leaf` is 0, the leaves map nothing afterwards. */
 static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     bool stale = false;
     u64 size, *e = NULL;
@@ -121,8 +121,8 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
-/* Needs no lock: tables are only added, and entries are written as a whole. Bit 0 is "present"
- * or "readable", and bit 1 is "writable", in all formats. */
+/* This needs no lock, because tables are only added, and each entry is written as a whole. In all
+ * formats bit 0 means "present" or "readable", and bit 1 means "writable". */
 hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     hpa_t table = t->root;
 
@@ -139,8 +139,9 @@ hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     }
 }
 
-/* Bit 13 has to be 0 in the entry of a 2 MiB page, whose address is aligned to 2 MiB (SDM 3C
- * 29.3.2, APM2 5.3.3). */
+/* For tests: makes the entry wrong on purpose, so that the CPU reports a misconfiguration. Bit 13
+ * has to be 0 in the entry of a 2 MiB page, whose address is aligned to 2 MiB (SDM 3C 29.3.2, APM2
+ * 5.3.3). */
 void npt_damage(struct npt *t, gpa_t gpa) {
     unsigned level = 2;
     u64 *e = entry_for(t, gpa, &level, false);

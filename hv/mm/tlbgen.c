@@ -35,6 +35,10 @@ void tlb_save(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
 }
 
+/* Tags are given out in turn. When all of them were used, a new epoch begins: everything is
+ * flushed, and every vCPU needs a new tag, because its old one may soon belong to another vCPU. The
+ * flush has to come before `flushed` is stored. Otherwise memory could be freed while this pCPU
+ * still has translations of it. */
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);

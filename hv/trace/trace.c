@@ -55,6 +55,7 @@ const char *trace_event_name(u16 event) {
     return "?";
 }
 
+/* `size` is stored last, because from then on other pCPUs may write records. */
 int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
     struct trace_ring *r = &rings[cpu];
 
@@ -84,6 +85,8 @@ static void slot_publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }
 
+/* If records were lost before, a TRC_LOST record with their number comes first, so that the reader
+ * knows that there is a gap. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_ring *r = &rings[cpu];
     struct trace_record *t = slot_reserve(r);
@@ -102,6 +105,8 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     slot_publish(t, event);
 }
 
+/* The event is read first, with acquire: 0 means that the writer has not finished, and then the
+ * rest of the record is not valid yet. */
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
     struct trace_ring *r = &rings[cpu];
     unsigned n = 0;
