@@ -10,7 +10,7 @@ struct param_names pool_names = { NO_PARAMS, 64, { "name", "policy" } };
 
 static struct {
     struct sched_pool *pool; /* NULL: there was none yet of this id */
-    /* changed by atomics: bits by pool_names. A node that is made once stays */
+    /* One bit for each name in pool_names, changed by atomics. A node stays once it is made. */
     u64 touched;
 } pools[SCHED_MAX_POOLS];
 
@@ -47,8 +47,8 @@ void changes_init(void) {
 
 /* ---- leaving word: from anywhere, with any lock held ---- */
 
-/* Sets the bit of a name, or those of all names if it is NULL. A name that is not known has
- * none. */
+/* Sets the bit of a name, or the bits of all names if `name` is NULL. A name that is not known has
+ * no bit. */
 static void leave_word(u64 *mask, const struct param_names *names, const char *name) {
     u64 all = ~0ull >> (64 - names->nr), bits = all;
 
@@ -57,6 +57,8 @@ static void leave_word(u64 *mask, const struct param_names *names, const char *n
     storelink_work();
 }
 
+/* A change that came through the store is left out (`writer` is this pCPU), because the store has
+ * told the watches of it already. */
 void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name) {
     if (writer == this_cpu()->id) return;
     if (!d) {
@@ -76,7 +78,7 @@ _Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 63,
 
 /* ---- telling watches ---- */
 
-/* Clears the lowest bit of *mask and returns its number; -1 if no bit was set. */
+/* Clears the lowest bit of *mask and returns its number. Returns -1 if no bit was set. */
 static int take_bit(u64 *mask) {
     int n;
 
@@ -86,14 +88,15 @@ static int take_bit(u64 *mask) {
     return n;
 }
 
-/* What stands behind the node of that number in pool_names. */
+/* Returns the binding of the node whose name has number `n` in pool_names. */
 static const struct store_binding *pool_binding(u32 n) {
     if (n == 0) return &node_pool_name;
     if (n == 1) return &node_pool_policy;
     return &node_param;
 }
 
-/* One node of a pool, which is made the first time. Returns false if there was none. */
+/* Tells the watches of one node of a pool that the node has changed. The node is made the first
+ * time. Returns false if no node has changed. */
 static bool touch_pool(u32 id) {
     int n = take_bit(&pools[id].touched);
     const char *node;
@@ -105,8 +108,8 @@ static bool touch_pool(u32 id) {
     return true;
 }
 
-/* Moves the VM to the pool where it is to go, if no pCPU has the state of one of its vCPUs any
- * more. */
+/* Moves the VM to the pool to which it was sent, as soon as no pCPU holds the state of one of its
+ * vCPUs. */
 static void move_vm(struct vm *vm) {
     struct param_values lost;
     int error = param_move_dom(vm->store.move, &vm->sched, &lost);
@@ -123,7 +126,8 @@ static void move_vm(struct vm *vm) {
     sched_unpause(&vm->sched);
 }
 
-/* One node of a VM, or a step of its move. Returns false if there was nothing to do. */
+/* Tells the watches of one node of a VM that the node has changed, or does a step of moving the VM.
+ * Returns false if there was nothing to do. */
 static bool touch_vm(struct vm *vm) {
     int n;
 
@@ -145,6 +149,8 @@ static bool touch_vm(struct vm *vm) {
     return true;
 }
 
+/* Does one thing and returns, because the work item calls again. A VM whose home is not open, or is
+ * gone already, has no watches to tell. */
 bool changes_step(void) {
     for (u32 id = 0; id < SCHED_MAX_POOLS; id++)
         if (touch_pool(id)) return true;

@@ -16,7 +16,7 @@ static struct {
     u64 next;
 } kept;
 
-/* A step. If the store is busy the next one goes on from here. */
+/* Does one step. If the store is busy, the next call goes on from here. */
 static void keep_log(void) {
     char number[24];
 

@@ -10,6 +10,7 @@ struct store_client nodes_client;
 
 const struct store_perms node_operator_only = { 1, { { 0, 0 } } };
 
+/* A static buffer is enough, because all callers hold store_lock. */
 const char *node_path(const struct vm *vm, const char *fmt, ...) {
     static char text[160];
     va_list ap;
@@ -49,34 +50,35 @@ static int bind_quota(const struct vm *vm, u32 i, struct store_quota *q,
     return store_bind(node_path(vm, "/quota/%s", node_quotas[i].name), &node_quota, limit, perms);
 }
 
-/* ---- a VM's home. Each function makes number `item` of its nodes; STORENODES_END: that is none
- * ---- */
+/* ---- a VM's home. Each function makes node number `item` of its group, and returns
+ * STORENODES_END if the group has no such node. ---- */
 
-/* The VM owns the node. */
+/* Returns permissions by which the VM owns the node. */
 static struct store_perms perms_own(const struct vm *vm) {
     return (struct store_perms){ 1, { { (u16)vm->id, 0 } } };
 }
 
-/* The operator owns the node, and the VM may read it. */
+/* Returns permissions by which the operator owns the node, and the VM may read it. */
 static struct store_perms perms_read(const struct vm *vm) {
     return (struct store_perms){ 2, { { 0, 0 }, { (u16)vm->id, STORE_R } } };
 }
 
-/* The operator owns the node, and the VM may read and write it. */
+/* Returns permissions by which the operator owns the node, and the VM may read and write it. */
 static struct store_perms perms_write(const struct vm *vm) {
     return (struct store_perms){ 2, { { 0, 0 }, { (u16)vm->id, STORE_R | STORE_W } } };
 }
 
 /* ---- io/: what a VM and those that serve its devices tell each other (docs/collab.md) ---- */
 
-/* Whether `back` serves a device of `front`, by the configuration of `front`. */
+/* Returns whether `back` serves a device of `front`, by the configuration of `front`. */
 static bool serves(const struct vm *back, const struct vm *front) {
     for (u32 i = 0; i < front->config.nr_devices; i++)
         if (strcmp(front->config.device[i].back, back->name) == 0) return true;
     return false;
 }
 
-/* A back end can write to all RAM of the VM anyway, so this right gives it nothing new. */
+/* Gives each back end of the VM the right to write its node io/. A back end can write to all RAM of
+ * the VM anyway, so this right gives it nothing new. */
 int nodes_share_io(const struct vm *vm) {
     struct store_perms perms = perms_write(vm);
 
@@ -89,8 +91,8 @@ int nodes_share_io(const struct vm *vm) {
     return set_perms(node_path(vm, "/io"), &perms);
 }
 
-/* `back` is new. The VMs whose devices it serves get their rights on io/ set anew, and their
- * watches of io/ fire. */
+/* Called when the VM `back` is new. Sets the rights on io/ anew for the VMs whose devices it
+ * serves. Their watches of io/ fire then. */
 static int share_io_of_fronts(const struct vm *back) {
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm))
         if (serves(back, vm)) __atomic_fetch_or(&vm->store.touched, STORELINK_IO, __ATOMIC_SEQ_CST);
@@ -100,6 +102,7 @@ static int share_io_of_fronts(const struct vm *back) {
 
 /* ---- groups of nodes of a VM's home ---- */
 
+/* Makes the nodes that every VM has. */
 static int vm_home(struct vm *vm, u32 item) {
     const struct store_perms own = perms_own(vm), reads = perms_read(vm);
 
@@ -124,7 +127,7 @@ static int vm_home(struct vm *vm, u32 item) {
     }
 }
 
-/* Three nodes for each parameter. */
+/* Makes three nodes for each parameter of the VM. */
 static int vm_params(struct vm *vm, u32 item) {
     const struct store_perms reads = perms_read(vm), writes = perms_write(vm);
     u32 i = NO_PARAMS + item / 3;
@@ -149,7 +152,7 @@ static int vm_vcpus(struct vm *vm, u32 item) {
                       &reads);
 }
 
-/* Two nodes for each device. */
+/* Makes two nodes for each device of the VM. */
 static int vm_devices(struct vm *vm, u32 item) {
     const struct config_device *d = &vm->config.device[item / 2];
     const char *kind;
@@ -177,7 +180,8 @@ static int vm_pci(struct vm *vm, u32 item) {
 
 typedef int (*node_group)(struct vm *vm, u32 item);
 
-/* Makes the node that *at is at, of the first group that has one. */
+/* Makes the node to which *at points. If its group has no more nodes, goes on to the next group
+ * that has one. */
 static int make_next(const node_group *groups, u32 nr, struct vm *vm, struct node_walk *at) {
     for (; at->group < nr; at->group++) {
         int r = groups[at->group](vm, at->item);
@@ -199,6 +203,8 @@ int nodes_make_next_of_vm(struct vm *vm, struct node_walk *at) {
 
 /* ---- the host's nodes: `vm` is NULL ---- */
 
+/* Opens the connection by which the hypervisor makes nodes, and makes the first node of the
+ * host. */
 static int host_begin(struct vm *vm, u32 item) {
     switch (item) {
     case 0: changes_init(); return store_open(&nodes_client, 0, true);

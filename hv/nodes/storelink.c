@@ -6,7 +6,7 @@
 
 static struct spinlock store_lock;
 
-/* VMs for whom something waits in the store: the one that waits longest is first. */
+/* VMs for which something waits in the store. The one that has waited longest is first. */
 static struct list due = { &due, &due };
 static bool store_again; /* the store has something left to do for one that was served */
 
@@ -16,15 +16,15 @@ static u32 working;
 
 /* ---- handing over ---- */
 
-/* store_client.notify: something waits for the client. */
+/* The store calls this (store_client.notify) when something waits for the client. */
 static void storelink_due(struct store_client *c) {
     struct storelink *l = container_of(c, struct storelink, client);
 
     if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM is to look at
- * it. */
+/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM has to look at its
+ * ring. */
 static bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
@@ -52,8 +52,9 @@ static bool storelink_serve(bool asks) {
     return store_again || !list_empty(&due);
 }
 
-/* Serves a VM, or else looks for what changed other than through the store. Whoever asks for
- * work from the first line on gets another step. */
+/* Serves a VM, or else looks for what changed other than through the store. If somebody asks for
+ * work at any time after the first line, there will be another step, so that nothing is
+ * forgotten. */
 static bool work_step(struct work *w) {
     u32 expected = AT_WORK;
     bool more;
@@ -77,7 +78,7 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    /* requests of others are left to the work item */
+    /* The work item serves the requests of other VMs. */
     bool more = store_again || storelink_serve(false);
 
     spin_unlock(&store_lock);
@@ -108,6 +109,8 @@ static int nodes_step(struct vm *vm) {
     return r;
 }
 
+/* Does one step of making the VM's nodes in the store. Returns 1 if there is more to do, 0 at the
+ * end, or a negative errno. */
 static int nodes_make(struct vm *vm) {
     int r;
 
@@ -119,6 +122,9 @@ static int nodes_make(struct vm *vm) {
     return r;
 }
 
+/* Does one step of removing the VM from the store. `gone` stops those that would otherwise use its
+ * client. Returns 1 if there is more to do. If the VM's client was never opened, there is nothing
+ * to remove. */
 static int nodes_undo(struct vm *vm) {
     bool more;
 
@@ -137,7 +143,8 @@ const struct vm_part nodes_part = { "store", nodes_make, nodes_undo };
 
 /* ---- hypercalls: include/takt/abi.h ---- */
 
-/* Connects the page. Returns the port, or an errno. With the lock. */
+/* Connects the VM's page. Returns the port, or a negative errno. The caller holds the lock of the
+ * store. */
 static int connect_page(struct vm *vm, gpa_t page) {
     struct storelink *l = &vm->store;
     int port = (int)l->port;
@@ -151,6 +158,8 @@ static int connect_page(struct vm *vm, gpa_t page) {
     return port;
 }
 
+/* Connects the ring in the page at the guest-physical address a[0]. Returns the port, or a negative
+ * errno. */
 static i64 hc_store_connect(struct vcpu *v, const u64 *a) {
     int port;
 
@@ -163,6 +172,9 @@ static i64 hc_store_connect(struct vcpu *v, const u64 *a) {
     return port;
 }
 
+/* The guest has put something into its ring, or has made room there. Returns 1 if something was
+ * moved, so that the guest has to look at the ring again, 0 if not, or -ENOENT if no ring is
+ * connected. */
 static i64 hc_store_notify(struct vcpu *v, const u64 *a) {
     struct storelink *l = &v->vm->store;
     bool look;
@@ -190,6 +202,7 @@ static int make_host_nodes(void) {
     return 0;
 }
 
+/* A host without some of its nodes can still run VMs, so an error is only logged. */
 void storelink_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_STORE_CONNECT, .fn = hc_store_connect },

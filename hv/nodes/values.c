@@ -21,15 +21,16 @@ static struct sched_pool *pool_of_vm(const struct vm *vm) {
     return vm->sched.pool;
 }
 
-/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom that it
- * is of. */
+/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom to which
+ * its value belongs. */
 struct found_param {
     const struct param *param; /* NULL: the policy has none of that name, or there is no pool */
     struct sched_pool *pool;
     void *object;
 };
 
-/* The kind of a parameter, by its name, tells whether `ctx` is a pool or a VM. */
+/* Finds the parameter of that name. Whether `ctx` is a pool or a VM follows from the kind of the
+ * parameter, which its name tells. */
 static struct found_param find_param(void *ctx, const char *name) {
     struct found_param f = { .pool = ctx, .object = ctx };
     struct vm *vm = ctx;
@@ -50,6 +51,8 @@ static void read_param(void *ctx, const char *name, char *text) {
         hv_snprintf(text, STORE_BOUND, "%s", param_text(f.param, f.pool, f.object, number));
 }
 
+/* Sets a parameter from the text that was written to its node. changes_from_store() keeps
+ * storelink_param() from telling the watches a second time. */
 static int write_param(void *ctx, const char *name, const char *text) {
     struct found_param f = find_param(ctx, name);
     int error;
@@ -74,14 +77,14 @@ static int write_request(void *ctx, const char *name, const char *text) {
     if (parse_u64(text, &n, NULL)) return -EINVAL;
     if (n > vm->store.ceiling[param_number(&vm_names, name)]) return -EACCES;
     error = write_param(ctx, name, text);
-    /* the parameter's own node changed with it */
+    /* The parameter's own node has changed, too. */
     if (!error) storelink_param(NULL, &vm->sched, name);
     return error;
 }
 
 const struct store_binding node_request = { write_request, read_param };
 
-/* ---- limits: numbers that are what `ctx` points to ---- */
+/* ---- limits: numbers, to which `ctx` points ---- */
 
 static void read_limit(void *ctx, const char *name, char *text) {
     hv_snprintf(text, STORE_BOUND, "%u", *(const u32 *)ctx);
@@ -109,7 +112,7 @@ const struct quota node_quotas[NR_QUOTAS] = {
     QUOTA(events, 200),       QUOTA(memory, 1u << 30),
 };
 
-/* A quota of one VM, or what VMs begin with. */
+/* Sets a quota: that of one VM, or the one with which new VMs begin. */
 static int write_quota(void *ctx, const char *name, const char *text) {
     for (u32 i = 0; i < NR_QUOTAS; i++)
         if (strcmp(node_quotas[i].name, name) == 0)
@@ -121,7 +124,7 @@ const struct store_binding node_quota = { write_quota, read_limit };
 
 /* ---- a VM ---- */
 
-/* Milliseconds of CPU that a VM has had, by all its vCPUs. */
+/* Writes the CPU time in milliseconds that all vCPUs of a VM have had together. */
 static void read_cpu_ms(void *ctx, const char *name, char *text) {
     const struct vm *vm = ctx;
     u64 ns = 0;
@@ -143,8 +146,8 @@ static void read_vm_pool(void *ctx, const char *name, char *text) {
     if (pool) hv_snprintf(text, STORE_BOUND, "%s", pool->name);
 }
 
-/* The VM is paused until changes_step() has moved it, once no pCPU has the state of a vCPU of
- * it. */
+/* Asks for the VM's move to another pool. The VM is paused until changes_step() has moved it, which
+ * is possible only when no pCPU holds the state of one of its vCPUs. */
 static int write_vm_pool(void *ctx, const char *name, const char *text) {
     struct sched_pool *to = sched_pool_find(text);
     struct vm *vm = ctx;
@@ -225,7 +228,7 @@ static void read_uptime(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_uptime = { NULL, read_uptime };
 
-/* A pool that is gone has no policy, and its nodes are empty. */
+/* Writes the name of a pool. A pool that is gone has no policy, and its nodes are empty. */
 static void read_pool_name(void *ctx, const char *name, char *text) {
     const struct sched_pool *p = ctx;
 

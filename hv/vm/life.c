@@ -24,6 +24,8 @@ static struct spinlock vm_lock;
 static struct list vms = { &vms, &vms }; /* in the order of ids */
 static u32 last_id;
 
+/* The memory is freed without the lock: nobody else can find the VM any more after its last
+ * reference is gone. */
 void vm_put(struct vm *vm) {
     bool last;
 
@@ -35,6 +37,7 @@ void vm_put(struct vm *vm) {
     heap_free(vm);
 }
 
+/* The reference is taken under the lock, so that the VM cannot be freed in between. */
 struct vm *vm_find(const char *name_or_id) {
     struct vm *found = NULL;
     u64 id;
@@ -55,7 +58,7 @@ struct vm *vm_next(struct vm *after) {
     struct vm *next = NULL;
 
     spin_lock(&vm_lock);
-    /* Sorted by id, because `after` may be off the list by now. */
+    /* The list is sorted by id. So the search works even if `after` is not in the list any more. */
     list_for_each(vm, &vms, struct vm, in_all) {
         if (after && vm->id <= after->id) continue;
         next = vm;
@@ -232,6 +235,8 @@ static bool name_taken(const char *name) {
     return false;
 }
 
+/* The VM gets its id and its place in the list at once, so that the name is taken. The work item
+ * does all the rest. */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     struct vm *vm;
     bool taken;
@@ -289,6 +294,8 @@ static bool vm_stop(struct vm *vm, enum vm_state state) {
     return vm_change(vm, ALIVE, state);
 }
 
+/* Only the first end of a VM counts. Later calls change nothing, so that `why` keeps the sentence
+ * that explains what happened first. */
 bool vm_vcrash(struct vm *vm, const char *fmt, va_list ap) {
     if (!vm_stop(vm, VM_CRASHED)) return false;
     hv_vsnprintf(vm->why, sizeof(vm->why), fmt, ap);
@@ -308,6 +315,8 @@ bool vm_crash(struct vm *vm, const char *fmt, ...) {
     return first;
 }
 
+/* The name of the function that gave up is looked up in the image's symbol table. An address alone
+ * would tell the operator little. */
 void vm_gives_up(struct vm *vm, int code, u64 where) {
     const struct module *m = module_find(vm->config.image);
     char symbol[IMAGE_SYMBOL] = "";
@@ -320,6 +329,7 @@ void vm_gives_up(struct vm *vm, int code, u64 where) {
         vm_crash(vm, "the guest gave up with code %d", code);
 }
 
+/* Only the first end of a VM counts: two vCPUs may ask for it at the same time. */
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
     bool again = how == TAKT_SHUTDOWN_REBOOT;
     const char *does = "ends";

@@ -24,6 +24,9 @@ static u32 home_node(const struct vm *vm) {
     return 0;
 }
 
+/* Makes the tables of the VM's memory; ram_make() adds the RAM itself. A VM with unsafe_dma gets
+ * its RAM in one block below 4 GiB, because no IOMMU translates the addresses that its devices
+ * use. */
 static int memory_make(struct vm *vm) {
     int err;
 
@@ -84,6 +87,8 @@ const struct vm_part ram_part = { "RAM", ram_make, ram_undo };
 
 /* ---- the scheduler ---- */
 
+/* Puts the VM into its pool, and its turbo vCPU, if it has one, into the turbo pool of that
+ * pool. */
 static int sched_make(struct vm *vm) {
     struct sched_pool *pool = sched_pool_find(vm->config.pool);
 
