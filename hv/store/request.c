@@ -76,6 +76,7 @@ int store_parse_perm(const char *text, struct store_perms *p, u32 at) {
     return parse_id(text + 1, &p->of[at].id);
 }
 
+/* Replies with the permissions of a node as strings, each a letter and an id. */
 static int request_get_perms(struct call *k) {
     struct store_perms p;
     int error = store_get_perms(k->c, k->tx, k->in, &p), len = 0;
@@ -86,6 +87,8 @@ static int request_get_perms(struct call *k) {
     return len;
 }
 
+/* Reads the strings that follow the path, each a letter and an id, and sets these permissions. The
+ * last string has to be terminated, because strlen() would read beyond the packet otherwise. */
 static int request_set_perms(struct call *k) {
     struct store_perms p = { .nr = 0 };
     const char *s = k->second, *end = s + k->rest;
@@ -176,6 +179,8 @@ static int request_dispatch(struct call *k, const struct xs_header *h) {
     return request_run(k, h->type);
 }
 
+/* If a list takes too long for one operation, the answer is -EBUSY. Then nothing is replied yet,
+ * and the same request is carried out again later. It goes on from where the list has come. */
 bool store_request(struct store_client *c) {
     struct call k = { .c = c, .in = (const char *)c->in.data, .out = (char *)c->out.data };
     u32 type = c->in.head.type;

@@ -14,6 +14,9 @@ static void break_up(struct store_client *c, u32 error) {
     if (c->page) __atomic_store_n(&c->page->error, error, __ATOMIC_RELEASE);
 }
 
+/* A packet is collected in c->in, first its head and then the rest, whose length the head tells.
+ * The length is checked before any of the rest is copied, because c->in has no room for more than
+ * XS_PAYLOAD_MAX. */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     u32 taken = 0, want, part;
 
@@ -36,6 +39,8 @@ u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     return taken;
 }
 
+/* A reply or an event is put into c->out as a whole and leaves in pieces, as far as there is room.
+ * An event begins only when the packet before it has left completely. */
 u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     u32 done = 0, part;
     int len;
@@ -56,6 +61,8 @@ u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     return done;
 }
 
+/* Everything that was left of an earlier connection is forgotten. `connection` is stored last,
+ * because the guest may use the ring from then on. */
 void store_connect(struct store_client *c, struct xs_page *p) {
     c->page = p;
     c->bad = false;
@@ -104,6 +111,9 @@ static unsigned pump_result(bool tell, bool more) {
     return result;
 }
 
+/* Counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
+ * client may have requests. So a guest that always has another request cannot keep the others from
+ * being served. */
 unsigned store_pump(struct store_client *c, bool asks) {
     bool more = store_work() || store_spent > LIMIT_RING, was_bad = c->bad;
     u32 cost = store_spent, moved = 0, n;

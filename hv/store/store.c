@@ -42,6 +42,7 @@ int store_open(struct store_client *c, u16 id, bool privileged) {
     return 0;
 }
 
+/* Events and transactions go at once. Watches take longer; store_work() frees them one by one. */
 int store_reset(struct store_client *c) {
     if (store_busy()) return -EBUSY;
     while (!list_empty(&c->events)) event_free(list_first(&c->events, struct event, link));
@@ -51,6 +52,9 @@ int store_reset(struct store_client *c) {
     return 0;
 }
 
+/* The first call drops the watches and begins a walk over all nodes, which takes away what the VM
+ * has there; `left` says that this has begun. When store_work() has finished the walk, the next
+ * call takes the client off the list. */
 bool store_close(struct store_client *c) {
     if (store_work()) return true;
     if (c->left) {
@@ -78,6 +82,7 @@ bool store_close(struct store_client *c) {
 
 /* ---- operations ---- */
 
+/* A bound node has no value of its own: its binding writes the text. */
 int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 size) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_R, false, &n);
@@ -201,6 +206,8 @@ static void remove_in_tx(struct node *n) {
     store_spent += COST_RM_SHADOW * n->tx->nr;
 }
 
+/* In a transaction only the shadows are marked. Otherwise store_work() removes the node and all
+ * below it step by step, because there may be many. */
 int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
@@ -293,6 +300,9 @@ static struct node *list_from(struct listing *s, struct node *n, const struct st
     return list_children(s, n, n->children.next);
 }
 
+/* A list may be read in pieces. The cursor remembers where the last piece ended, so that the next
+ * one need not pass all names again. It is valid only while the list has not changed, which the
+ * generation shows. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
     struct listing s = { .buf = buf, .size = size, .removed = ~0ull };
@@ -339,6 +349,8 @@ int store_get_perms(struct store_client *c, u32 tx, const char *path, struct sto
     return error;
 }
 
+/* Only a privileged client may give a node to another owner. In a transaction the shadow also gets
+ * a copy of the value, because a shadow that is written no longer reads through to its base. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path,
                     const struct store_perms *perms) {
     struct node *n;
@@ -388,6 +400,8 @@ static struct watch *watch_find(struct store_client *c, const char *token) {
     return NULL;
 }
 
+/* The watch is put on the node even if that does not exist yet; the table then keeps the node. The
+ * first event is due at once (c->late), as in XenStore. */
 int store_watch(struct store_client *c, const char *path, const char *token) {
     struct part t = part_of(token, (u32)strlen(token));
     u32 size = (u32)sizeof(struct watch) + t.len + 1, len, cost;
@@ -424,6 +438,7 @@ int store_watch(struct store_client *c, const char *path, const char *token) {
     return 0;
 }
 
+/* Frees the watch and its events that were not read yet. */
 int store_unwatch(struct store_client *c, const char *path, const char *token) {
     struct watch *w;
     int error;
@@ -437,6 +452,7 @@ int store_unwatch(struct store_client *c, const char *path, const char *token) {
     return 0;
 }
 
+/* New watches come first: each of them reports its own path once. */
 int store_event(struct store_client *c, void *buf) {
     const char *path = store.path;
     struct event *e = NULL;
@@ -460,6 +476,8 @@ int store_event(struct store_client *c, void *buf) {
     return (int)len;
 }
 
+/* The transaction begins with a shadow of the root. All other shadows are made below it when the
+ * client looks at a node. */
 int store_begin(struct store_client *c) {
     u32 size = (u32)(sizeof(struct transaction) + 2 * sizeof(struct node)) + 2;
     struct transaction *tx;
@@ -493,6 +511,9 @@ int store_begin(struct store_client *c) {
     return (int)tx->id;
 }
 
+/* A transaction that is doomed (something that it has looked at was changed by another client) ends
+ * with -EAGAIN, and the client has to try again. Otherwise store_work() writes its shadows to their
+ * bases. */
 int store_end(struct store_client *c, u32 id, bool commit) {
     struct transaction *tx = tx_find(c, id);
 
@@ -508,6 +529,7 @@ int store_end(struct store_client *c, u32 id, bool commit) {
     return 0;
 }
 
+/* The hypervisor itself is the client that makes the node, so no quota can refuse it. */
 int store_bind(const char *path, const struct store_binding *b, void *ctx,
                const struct store_perms *perms) {
     struct node *n;

@@ -30,6 +30,8 @@ static u64 fold(u64 h) {
     return (u64)product ^ (u64)(product >> 64);
 }
 
+/* Hashes the name in words of 8 bytes, the last of which is filled up with zeros. The hash begins
+ * with the length. */
 struct part part_of(const char *name, u32 len) {
     struct part p = { .name = name, .len = len, .hash = len };
     u64 word;
@@ -44,6 +46,7 @@ struct part part_of(const char *name, u32 len) {
     return p;
 }
 
+/* Compares the hash first, because nearly all nodes of a bucket differ in it already. */
 struct node *node_child(const struct node *parent, const struct part *p) {
     u32 hash = (u32)fold(p->hash ^ (u64)parent);
     struct node *n = store.table[hash % BUCKETS];
@@ -54,6 +57,8 @@ struct node *node_child(const struct node *parent, const struct part *p) {
     return n;
 }
 
+/* Puts the node into the hash table, unless it is a root. `held` counts the nodes below a parent,
+ * so that the parent is not freed before them. */
 struct node *node_new(struct node *parent, const struct part *p) {
     struct node *n = heap_alloc(sizeof(*n) + MAX(p->len + 1, NAME_ROOM)), **bucket;
 
@@ -85,6 +90,9 @@ void node_unhash(struct node *n) {
     n->parent->held--;
 }
 
+/* Goes up as long as a node is needed only by the one that was freed below it. A node is needed
+ * while it exists, while others are below it, while somebody watches it or a transaction has looked
+ * at it, and while its change is being told. */
 void node_vanish(struct node *n) {
     struct node *parent;
 
@@ -135,6 +143,7 @@ void node_set_perms(struct node *n, const struct store_perms *perms) {
     if (paid) node_pay(n);
 }
 
+/* An observer may read every node. Of several entries for a client the first one counts. */
 u32 store_rights(const struct store_client *c, const struct store_perms *p) {
     u32 seen = 0;
 
@@ -165,6 +174,8 @@ void node_touched(struct node *n, const struct store_perms *old) {
     node_tell(n, false, old);
 }
 
+/* In a transaction only the shadow exists, and its client pays for it. Otherwise the owner pays,
+ * and transactions that have looked at this node or at the list of its siblings are doomed. */
 void node_appear(struct store_client *c, struct node *n) {
     n->perms = node_body(n->parent)->perms;
     if (!c->privileged) n->perms.of[0].id = c->id;
@@ -182,6 +193,7 @@ void node_appear(struct store_client *c, struct node *n) {
     }
 }
 
+/* Shadows that were not written read through to this node, so they no longer exist either. */
 void node_disappear(struct node *n, bool exact) {
     node_changed(n, ALL);
     node_changed(n->parent, LIST);
@@ -203,6 +215,9 @@ static const bool legal[256] = {
     ['-'] = true,         ['_'] = true,         ['@'] = true,
 };
 
+/* Splits the path at its slashes, and checks each name. A path that does not begin with '/' or '@'
+ * is taken as below the client's home. The lengths of XenStore hold: XS_ABS_PATH_MAX, or
+ * XS_REL_PATH_MAX for the others. */
 int path_parse(const struct store_client *c, const char *path, bool special) {
     u32 max = XS_REL_PATH_MAX, len, i = 0;
     const char *name, *end;
@@ -223,7 +238,7 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     for (;;) {
         end = name;
         while (legal[(u8)*end]) end++;
-        /* also two slashes, or one at the end */
+        /* The name is empty if there are two slashes in a row, or one at the end. */
         if (end == name || (*end && *end != '/')) return -EINVAL;
         if (store.depth == STORE_DEPTH) return -E2BIG;
         store.part[store.depth] = part_of(name, (u32)(end - name));
@@ -235,6 +250,8 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     }
 }
 
+/* Counts the length first, and then writes the names from the end to the front, because a node
+ * knows only its parent. */
 u32 path_of(const struct node *n, char *path) {
     u32 len = 0;
 
@@ -282,6 +299,7 @@ static int node_shadow(struct node *n, const struct part *p, struct node **shado
     return 0;
 }
 
+/* If a step fails, node_vanish() frees the nodes that this call has made on the way. */
 int node_place(struct node *n, struct node **placed) {
     int error;
 
@@ -324,6 +342,8 @@ bool store_busy(void) {
            store.resetting || store.leaving;
 }
 
+/* Rights are checked before anything is made in the table. Otherwise a client could make the store
+ * keep nodes that it must not see. */
 int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special,
                struct node **node) {
     struct transaction *tx = NULL;
@@ -383,6 +403,8 @@ static struct node *root_new(struct node *parent, const char *name) {
     return n;
 }
 
+/* Makes the hash table, and the nodes that always exist: the root, and those of the special paths,
+ * which begin with '@'. */
 int store_init(u64 seed) {
     hpa_t table = frame_alloc_zeroed(TABLE_ORDER);
 

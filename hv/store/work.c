@@ -8,6 +8,7 @@
 
 u32 store_spent;
 
+/* Frees an event, and gives the client back what it has paid for the event. */
 void event_free(struct event *e) {
     struct store_client *c = e->watch->client;
 
@@ -18,6 +19,7 @@ void event_free(struct event *e) {
     heap_free(e);
 }
 
+/* node_vanish() comes last: the watch may have been all that kept its node in the table. */
 void watch_free(struct watch *w) {
     struct node *n = w->node;
 
@@ -59,7 +61,7 @@ static void queue_event(struct watch *w, const struct node *n) {
     if (c->notify) c->notify(c);
 }
 
-/* Tells one watch, or goes on to the watches of the node above. */
+/* Queues the event of one watch, or goes on to the watches of the node above. */
 static void tell_one(void) {
     struct node *n = store.telling.node;
     struct watch *w;
@@ -81,8 +83,8 @@ static void tell_one(void) {
         queue_event(w, n);
 }
 
-/* Removes one node that has no children below the node that is to be removed, in the end that
- * node itself. */
+/* Removes one node that has no children, at or below the node that is to be removed. That node
+ * itself is the last one. */
 static void remove_one(void) {
     struct node *n = store.removing;
 
@@ -113,7 +115,7 @@ static void commit_one(void) {
     n = s->base;
     old = n->perms;
     if (s->cut && n->exists) {
-        store.removing = n; /* after that this shadow comes again */
+        store.removing = n; /* once that is removed, this shadow is tried again */
         return;
     }
     store.commit_at = store.commit_at->next;
@@ -130,7 +132,8 @@ static void commit_one(void) {
     if (s->news) node_touched(n, &old);
 }
 
-/* Frees one shadow of a transaction that has ended, children first; in the end the transaction. */
+/* Frees one shadow of a transaction that has ended. Children come before their parents, and the
+ * transaction itself comes last. */
 static void free_one(void) {
     struct transaction *tx = list_first(&store.ended, struct transaction, link);
     struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);
@@ -153,6 +156,7 @@ static void free_one(void) {
     heap_free(s);
 }
 
+/* Frees one watch of the client that is being reset. After the last watch the reset is over. */
 static void reset_one(void) {
     struct store_client *c = store.resetting;
 
@@ -204,6 +208,7 @@ static void leave_one(void) {
     node_touched(n, NULL);
 }
 
+/* The order matters: the watches are told of one change before the next change is made. */
 bool store_work(void) {
     for (store_spent = 0; store_spent < LIMIT_WORK; store_spent += COST_WORK_STEP) {
         if (store.telling.node)
