@@ -10,6 +10,7 @@ COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Pool", "pool", 's', -24),
         COL("Takt(s)", "hv_s", 't', 12), COL(NULL, "hv_ns", 'u', 0),
         COL("Idle(s)", "idle_s", 't', 12), COL(NULL, "idle_ns", 'u', 0));
 
+/* Lists one pCPU at each step. */
 static int cmd_pcpu_list(struct shell_call *c) {
     u32 cpu = c->index++;
     const struct sched_pool *pool;

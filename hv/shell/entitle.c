@@ -11,7 +11,7 @@ static bool masks_overlap(const struct cpumask *a, const struct cpumask *b) {
     return !cpumask_empty(&both);
 }
 
-/* The CPUs of all claims that compete with claim `i`, directly or through others. */
+/* Returns the CPUs of all claims that compete with claim `i`, directly or through others. */
 static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
     struct cpumask g = claims[i].cpus;
 
@@ -20,11 +20,14 @@ static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
 
         if (cpumask_empty(&more) || !masks_overlap(&g, &claims[k].cpus)) continue;
         g.bits |= more.bits;
-        k = ~0u; /* start again from claim 0: those before k may compete with the larger set */
+        k = ~0u; /* start again from claim 0: an earlier claim may compete with the larger set */
     }
     return g;
 }
 
+/* Does one round for the group of the first claim that is not settled. Settles the claims whose
+ * limit is not above their fair share. If there is none, settles all others with their fair
+ * share. */
 bool entitle_step(struct claim *claims, u32 n) {
     struct cpumask g;
     u64 left, weights = 0;

@@ -44,8 +44,11 @@ static bool log_line(struct vm *vm, bool rest) {
     return true;
 }
 
+/* Logs at most one line of one VM. A round goes over all VMs; the next round begins ROUND_NS after
+ * it, so that no VM can fill the log. A VM whose console a person has attached is left out: its
+ * lines go to that person. */
 u64 guestcon_step(u64 now) {
-    /* whose line was logged last, with a reference; NULL between two rounds */
+    /* The VM whose line was logged last, with a reference. NULL between two rounds. */
     static struct vm *vm;
     static u64 round; /* when the next round over all VMs may begin */
     static u32 after; /* the round that was broken off goes on behind the VM with this id */
@@ -89,6 +92,8 @@ static void leave_console(struct shell_call *c) {
     out("Disconnected from %s.\n", c->vm->name);
 }
 
+/* Connects the operator to the console of a VM until ^] is typed or the VM goes. Each step passes
+ * on what was typed, and then prints what the guest has printed. */
 int cmd_console(struct shell_call *c) {
     char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
     unsigned n;

@@ -21,6 +21,7 @@
 COLUMNS(help_columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0),
         COL("", "help", 's', 0));
 
+/* Shows a command as a row of the list. Only the first line of its help is shown. */
 static void help_row(struct shell_call *c, const struct shell_command *cmd) {
     size_t length = strlen(cmd->help);
     const char *end = strchr(cmd->help, '\n');
@@ -31,7 +32,8 @@ static void help_row(struct shell_call *c, const struct shell_command *cmd) {
     table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(line)));
 }
 
-/* The command whose name follows `after` in the order of the alphabet; NULL: there is none. */
+/* Returns the command whose name follows `after` in the order of the alphabet, or NULL if there is
+ * none. */
 static const struct shell_command *next_by_name(const char *after) {
     const struct shell_command *next = NULL, *cmd;
 
@@ -92,6 +94,7 @@ static u32 free_cpus(void) {
     return n;
 }
 
+/* Shows what the machine and this build are. */
 static int cmd_info(struct shell_call *c) {
     COLUMNS(columns, COL("version", "version", 's', 0), COL("virt", "virt", 's', 0),
             COL("nr_cpus", "nr_cpus", 'u', 0), COL("free_cpus", "free_cpus", 'u', 0),
@@ -117,6 +120,7 @@ static int cmd_info(struct shell_call *c) {
 
 /* ---- topology, nodes ---- */
 
+/* Lists where each pCPU is in the machine: one pCPU at each step. */
 static int cmd_topology(struct shell_call *c) {
     COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Socket", "socket", 'u', 7),
             COL("Core", "core", 'u', 5), COL("Thread", "thread", 'u', 7),
@@ -133,6 +137,8 @@ static int cmd_topology(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Lists the free memory of each NUMA node: one node at each step. Nodes other than 0 that have no
+ * free memory are left out. */
 static int cmd_nodes(struct shell_call *c) {
     COLUMNS(columns, COL("Node", "node", 'u', 4), COL("Free MiB", "free_mib", 'u', 9),
             COL(NULL, "free_frames", 'u', 0));
@@ -147,9 +153,11 @@ static int cmd_nodes(struct shell_call *c) {
 
 /* ---- dmesg, counters ---- */
 
+/* Prints the log: as many lines at each step as fit into a piece of 1 KiB. */
 static int cmd_dmesg(struct shell_call *c) {
     COLUMNS(columns, COL("Log", "line", 's', 0));
-    /* what is logged after the command began is not shown: it might never end */
+    /* What is logged after the command began is not shown. Otherwise the command might never
+     * end. */
     static u64 position, last;
     char lines[1024];
     size_t n, end;
@@ -198,6 +206,8 @@ static int crash_records(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Shows what was kept of the last session: the log, one line at each step, or with -t the trace
+ * records. */
 static int cmd_crash(struct shell_call *c) {
     COLUMNS(columns, COL("Log of the last session", "line", 's', 0));
     const char *text;
@@ -211,6 +221,7 @@ static int cmd_crash(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Lists all counters, one at each step, each as the sum over all pCPUs. */
 static int cmd_counters(struct shell_call *c) {
     COLUMNS(columns, COL("Counter", "name", 's', -32), COL("Count", "value", 'u', 20));
     const struct counter *counter = &__start_counters[c->index++];
@@ -223,7 +234,8 @@ static int cmd_counters(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-/* ---- the end: of the machine, so it comes after all that the command prints (c->end) ---- */
+/* ---- reboot and power-off: they happen in c->end, because all that the command prints has to go
+ * out before the machine ends ---- */
 
 static void log_last_words(void) {
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) guestcon_rest(vm);
@@ -270,6 +282,8 @@ static bool fault_of_vm(struct shell_call *c, const char *what) {
     return false;
 }
 
+/* Makes a fault on purpose, so that tests see how Takt handles it: a fault of the machine, or one
+ * of a VM that is given. */
 static int cmd_fault(struct shell_call *c) {
     const char *what = c->argv[1];
 

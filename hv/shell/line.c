@@ -11,6 +11,7 @@
 
 static void emit(struct line *l, const char *s) { l->emit(s, strlen(s)); }
 
+/* Draws the text and then moves the cursor back to its place, by the terminal's own sequence. */
 void line_show(struct line *l) {
     char back[16];
 
@@ -123,8 +124,8 @@ static void complete(struct line *l) {
 
 /* ---- keys ---- */
 
-/* Does what a key means that sends an escape sequence, "ESC [ A" or "ESC O A", by its last
- * letter. */
+/* Does what a special key means. Such a key sends an escape sequence, as "ESC [ A" or "ESC O A";
+ * `key` is the last letter of it. */
 static void special_key(struct line *l, char key) {
     switch (key) {
     case 'A': recall(l, l->history_at - 1); break;
@@ -151,6 +152,8 @@ static void in_escape(struct line *l, char c) {
     if (goes_on) l->escape = c;
 }
 
+/* Does what one byte means that does not belong to an escape sequence: a control character edits
+ * the line, and a printable character is put into it. */
 static void ordinary_key(struct line *l, char c) {
     switch (c) {
     case ESC: l->escape = ESC; break;

@@ -20,15 +20,16 @@ COLUMNS(device_columns, COL("Device", "bdf", 's', -8), COL("ID", "id", 's', -9),
         COL(NULL, "pin_source", 's', 0), COL(NULL, "why_not", 's', 0),
         COL("VM, or why none", NULL, 's', 0));
 
-/* The name of a device, in `text`; "" if `d` is NULL. */
+/* Writes the name of a device into `text` and returns it. The text is "" if `d` is NULL. */
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     *text = 0;
     if (d) hv_snprintf(text, BDF_TEXT, "%s", d->name);
     return text;
 }
 
-/* How a device interrupts: the best way that it has. *gsi becomes the number of its interrupt line,
- * -1 if it has none that is known; *source says how the line is known, "" if it is not. */
+/* Returns the name of the best way in which a device can interrupt. *gsi becomes the number of its
+ * interrupt line, or -1 if none is known. *source says how the line is known, and is "" if it is
+ * not. */
 static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **source) {
     u32 pin = 0, flags;
 
@@ -97,6 +98,7 @@ static int expected(const char *s) {
     return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
 }
 
+/* Shows all that is known of one device, a line for each column. */
 static int cmd_pci_info(struct shell_call *c) {
     u64 bdf;
 
@@ -135,7 +137,8 @@ static int cmd_sriov(struct shell_call *c) {
 
 static void end_hot_plug(struct shell_call *c) { give_stop(); }
 
-/* The result of a step of giving a device or taking it away: `r` is what that step returned. */
+/* Returns what the command has to return after a step of giving a device or taking it away. `r` is
+ * what that step returned. */
 static int hot_plug_result(struct shell_call *c, int r) {
     c->end = end_hot_plug;
     if (r < 0) return shell_fail(r, "%s: %s", c->vm->name, c->vm->why);

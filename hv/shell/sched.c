@@ -16,7 +16,8 @@ i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
     return param_get(p, pool, object);
 }
 
-/* A parameter as it is shown: a word or a number; "" if the pool's policy has none of that name. */
+/* Returns a parameter as it is shown: a word or a number. Returns "" if the pool's policy has no
+ * parameter of that name. */
 static const char *text_of(struct sched_pool *pool, const char *name, const void *object,
                            char number[24]) {
     const struct param *p = param_find(pool, name);
@@ -97,7 +98,7 @@ COLUMNS(weight_columns, COL("Name", "name", 'n', -16), COL("ID", "id", 'u', 4),
         COL("Share(%)", "share_pct", 'd', 8), COL("I/O", "io", 's', 4),
         COL("Cpupool", "pool", 'n', -8));
 
-/* Which options may stand beside which, and the VM and the pool that they name. */
+/* Checks that the options may be given together, and finds the VM and the pool that they name. */
 static int credit_check(struct shell_call *c) {
     const char *const *o = c->opt, *pool = "Pool-0";
 
@@ -160,6 +161,7 @@ static bool sets_something(const struct shell_call *c) {
     return c->nr_settings || o['w'] || o['c'] || o['t'] || o['r'] || o['m'];
 }
 
+/* Does sched-credit -s: sets parameters of the pool, or shows them if the options set none. */
 static int credit_pool(struct shell_call *c) {
     const char *ms = c->opt['t'], *tslice_us = NULL;
     struct sched_pool *p = c->pool;
@@ -183,6 +185,7 @@ static int credit_pool(struct shell_call *c) {
     return 0;
 }
 
+/* Sets the parameters of a pool or of a VM, or lists those of the VMs, one VM at each step. */
 static int cmd_sched_credit(struct shell_call *c) {
     struct sched_pool *pool;
     struct sched_dom *d;
@@ -247,6 +250,8 @@ static void param_row(struct shell_call *c, const struct param *p, const void *o
         c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
 }
 
+/* Lists all parameters of a pool or of a VM, one at each step, or shows or sets the one that is
+ * named. */
 static int cmd_param(struct shell_call *c) {
     const char *name = c->argv[1], *owner;
     const struct param *p;
@@ -282,7 +287,7 @@ struct sched_pool *shell_pool(const char *name) {
     return p;
 }
 
-/* The result of adding or removing a CPU. */
+/* Returns what a command has to return after a CPU was added or removed. */
 static int cpu_result(u32 cpu, int error) {
     char number[12];
 
@@ -290,6 +295,8 @@ static int cpu_result(u32 cpu, int error) {
     return shell_done(error, "CPU", number);
 }
 
+/* Adds the CPUs one by one. At the first error it stops; those that were added before stay in the
+ * pool. */
 static int cmd_cpu_add(struct shell_call *c) {
     cpumask_for_each(cpu, &c->cpus) {
         int error = sched_pool_add_cpu(c->pool, cpu);
@@ -356,6 +363,8 @@ static int create_cpus(struct shell_call *c, const char *text) {
     return shell_usage();
 }
 
+/* Makes `turbo` the turbo pool of `pool`, or ends that if `pool` is NULL. An error becomes a
+ * sentence that names the pools. */
 static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
     int error = sched_pool_pair(turbo, pool);
 
@@ -372,6 +381,8 @@ static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
         turbo->name, pool->name);
 }
 
+/* Makes a pool the turbo pool of another one. Without a second pool it becomes a pool like the
+ * others again. */
 static int cmd_pool_turbo(struct shell_call *c) {
     struct sched_pool *pool = NULL;
 
@@ -394,6 +405,8 @@ static int create_settings(struct shell_call *c, struct sched_pool *served, cons
     return cmd_cpu_add(c);
 }
 
+/* Creates a pool with its CPUs and settings. If one of these is refused, the pool goes again, so
+ * that a command that fails leaves nothing behind. */
 static int cmd_pool_create(struct shell_call *c) {
     const char *word[NR_KEYS] = { [SCHED] = sched_pool_find("Pool-0")->policy->name };
     struct sched_pool *served = NULL;
@@ -424,6 +437,8 @@ COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0),
         COL("CPU list", "cpus", 's', -12), COL("Turbo pool", "turbo", 's', 0),
         COL(NULL, "turbo_of", 's', 0));
 
+/* Lists the pools. All of them are listed in one step, because there are at most
+ * SCHED_MAX_POOLS. */
 static int cmd_pool_list(struct shell_call *c) {
     char cpus[CPUS_TEXT];
 
@@ -446,7 +461,7 @@ static int cmd_pool_destroy(struct shell_call *c) {
     struct sched_pool *p = c->pool, *turbo = p;
     int error;
 
-    if (p->turbo) turbo = p->turbo; /* of the pair, if there is one */
+    if (p->turbo) turbo = p->turbo; /* the turbo pool of the pair, if there is a pair */
     if (p->nr_doms || p->id == 0) return shell_done(-EBUSY, "pool", p->name);
     if (p->turbo || p->regular)
         return shell_fail(-EBUSY, "pool %s is half of a pair: cpupool-turbo %s ends that", p->name,
@@ -511,7 +526,7 @@ const struct shell_command sched_commands[] = {
       "creates a pool, with Pool-0's scheduler unless told", cmd_pool_create, "w*", "" },
     { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none",
       cmd_pool_turbo, "P?w", "" },
-    /* -c is xl's: here the CPUs are always shown */
+    /* xl has -c to show the CPUs. Here they are always shown, so -c changes nothing. */
     { "cpupool-list", "[-c] [POOL]", "lists pools and their CPUs", cmd_pool_list, "?P", "c" },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy,
       "P", "" },

@@ -48,6 +48,8 @@ static void put_bytes(const char *s, size_t n) {
 
 static void put_text(const char *s) { put_bytes(s, strlen(s)); }
 
+/* Puts a string in quotes. Characters that JSON does not allow in a string, and all bytes that are
+ * not ASCII, are escaped. */
 static void put_json_string(const char *s) {
     put_text("\"");
     while (*s) {
@@ -85,6 +87,8 @@ static void answer_begin(int error) {
     out(", \"error\": %d, \"%s\": ", error, content);
 }
 
+/* Everything that a command prints goes through here, so that the head of a JSON answer comes
+ * before it. */
 void out(const char *fmt, ...) {
     char text[768];
     va_list ap;
@@ -97,18 +101,20 @@ void out(const char *fmt, ...) {
     put_bytes(text, MIN((size_t)n, sizeof(text) - 1));
 }
 
-/* How many bytes of `s` go into a line with `room` columns: up to the last blank that fits, or the
- * whole first word if that is too long. */
+/* Returns how many bytes of `s` go into a line with `room` columns: up to the last blank that fits,
+ * or the whole first word if that is too long. */
 static size_t words_that_fit(const char *s, size_t room) {
     size_t n = strlen(s), at;
 
     if (n <= room) return n;
     for (at = room; at && s[at] != ' ';) at--;
-    if (!at) /* not even the first word fits */
+    if (!at) /* Not even the first word fits. */
         while (s[at] && s[at] != ' ') at++;
     return at;
 }
 
+/* Each further line begins with `indent` blanks. The blanks at which the text is broken are left
+ * out. */
 void out_wrapped(const char *text, u32 indent, const char *eol) {
     for (;;) {
         size_t n = words_that_fit(text, SHELL_COLUMNS - indent);
@@ -123,7 +129,7 @@ void out_wrapped(const char *text, u32 indent, const char *eol) {
 
 /* ---- tables ---- */
 
-/* A cell as text; `buf` is for numbers. */
+/* Returns a cell as text. `buf` holds the text of a number. */
 static const char *cell_text(char type, const union cell *v, char buf[24]) {
     switch (type) {
     case 'u': hv_snprintf(buf, 24, "%lu", v->u); break;
@@ -210,6 +216,7 @@ static void table_begin(struct shell_call *c) {
         table_line(c, c->columns, NULL);
 }
 
+/* The first row brings the heads of the columns, or the bracket of a JSON array, before it. */
 void table_row(struct shell_call *c, const union cell *v) {
     if (!c->rows)
         table_begin(c);
@@ -229,6 +236,7 @@ void table_end(struct shell_call *c) {
     c->rows = 0;
 }
 
+/* A person gets a line for each column that has a head; a program gets one JSON object. */
 void record(struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
 
@@ -242,6 +250,8 @@ void record(struct shell_call *c, const struct column *col, const union cell *v)
 
 /* ---- results ---- */
 
+/* The sentence is shown when the command ends, because in JSON it belongs to the head of the
+ * answer. */
 int shell_fail(int error, const char *fmt, ...) {
     va_list ap;
 
@@ -258,7 +268,7 @@ int shell_later(void) {
     return SHELL_AGAIN;
 }
 
-/* The predicate of a sentence about the object that an operation failed for. */
+/* Returns the end of a sentence about the object for which an operation failed. */
 static const char *error_text(int error) {
     switch (error) {
     case -EEXIST: return "is there already";
@@ -279,6 +289,8 @@ int shell_done(int error, const char *kind, const char *name) {
 
 /* ---- arguments ---- */
 
+/* The words stay in `s`. They only get shorter, because quotes are taken out, so there is always
+ * room. */
 int shell_split(char *s, char **argv) {
     int n = 0;
 
@@ -381,7 +393,7 @@ static int take_operand(struct shell_call *c, char kind, const char *text) {
     }
 }
 
-/* How many operands there may be at most: one for each letter of `kinds`. */
+/* Returns how many operands there may be at most: one for each letter of `kinds`. */
 static int most_operands(const char *kinds) {
     int n = 0;
 
@@ -392,6 +404,8 @@ static int most_operands(const char *kinds) {
     return n;
 }
 
+/* Takes the operands of a command, as `kinds` says: a letter for each, and a '?' before the first
+ * one that may be missing. */
 static int take_operands(struct shell_call *c, const char *kinds) {
     bool optional = false;
     int i = 1, error;
@@ -478,7 +492,7 @@ static void start_command(const char *text) {
     command = shell_command_find(arg[0]);
     running = &unknown;
     if (command) running = command;
-    /* in any case: the error may have to be in JSON */
+    /* The options come first in any case, because the error may have to be shown in JSON. */
     error = take_options(&call, running->options);
     if (n == -E2BIG)
         error = shell_fail(n, "too many words");
@@ -492,6 +506,8 @@ static void start_command(const char *text) {
     if (error) end_command(error);
 }
 
+/* Calls the command once. A command that returns SHELL_AGAIN is called again later; anything else
+ * is its result. */
 static void call_command(void) {
     int result;
 
@@ -505,7 +521,8 @@ const struct config *shell_config(void) { return config; }
 
 /* ---- input ---- */
 
-/* The n-th name of a VM that begins with `word`. NULL: there are not so many. */
+/* Returns the n-th name of a VM that begins with `word`, counted from 0. Returns NULL if there are
+ * not so many. */
 static const char *vm_name_at(const char *word, unsigned n) {
     static char name[VM_NAME];
     size_t len = strlen(word);
@@ -519,6 +536,8 @@ static const char *vm_name_at(const char *word, unsigned n) {
     return NULL;
 }
 
+/* Returns the n-th word that could complete `word`, counted from 0: a command if it is the first
+ * word of the line, else the name of a VM. Returns NULL if there are not so many. */
 static const char *completion(const char *word, bool first, unsigned n) {
     const struct shell_command *c;
 
@@ -548,7 +567,7 @@ int shell_key(void) {
     return (unsigned char)in_buf[in_tail++ % IN_SIZE];
 }
 
-/* Whether ^C was typed. Takes it out of the input, and what was typed before it. */
+/* Returns whether ^C was typed. Takes it, and what was typed before it, out of the input. */
 static bool interrupted(void) {
     for (u32 i = in_tail; i != in_head; i++) {
         if (in_buf[i % IN_SIZE] != CTRL_C) continue;
@@ -558,6 +577,8 @@ static bool interrupted(void) {
     return false;
 }
 
+/* Gives the line editor what was typed, until a command starts. Takes at most AT_ONCE bytes, so
+ * that a step is short, and none while the console has no room for what a step may print. */
 static void edit_line(void) {
     for (u32 i = 0; i < AT_ONCE && !running && in_tail != in_head; i++) {
         enum line_event e;
@@ -579,8 +600,8 @@ static bool redraw_line(void) {
     return true;
 }
 
-/* ---- timed commands: lines such as "@1500ms pause vm2", whose time counts from the start, or
- * "+10ms list", whose time counts from when the command before it was due ---- */
+/* ---- timed commands. A line such as "@1500ms pause vm2" is due at that time after the start of
+ * the shell. A line such as "+10ms list" is due that long after the command before it. ---- */
 
 static struct {
     const char *text, *end; /* what is left of the module */
@@ -611,6 +632,7 @@ static void script_next(void) {
     }
 }
 
+/* Begins with the timed commands of the boot module `name`. */
 static void script_start(const char *name) {
     const struct module *m = module_find(name);
 
@@ -640,6 +662,9 @@ static void script_type(u64 now) {
 
 /* ---- the work item ---- */
 
+/* One step of the shell's work item. Each step does one short thing, because guests on this pCPU
+ * wait meanwhile: it reads input, or calls the command that runs once. Always returns true: the
+ * shell never ends. */
 static bool shell_step(struct work *w) {
     u64 now = machine_now(), next = guestcon_step(now);
 

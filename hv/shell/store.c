@@ -65,6 +65,7 @@ static int verb_ls(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Shows the value of a node. */
 static int verb_read(struct shell_call *c) {
     static char value[SHELL_STEP_ROOM - 64];
     int n = store_read(&operator, 0, c->argv[2], value, sizeof(value) - 1);
@@ -74,6 +75,8 @@ static int verb_read(struct shell_call *c) {
     return 0;
 }
 
+/* Writes the value of a node. If a binding of the hypervisor refuses the value, it has left a
+ * sentence in storelink_why, which is better than the name of the error. */
 static int verb_write(struct shell_call *c) {
     int error;
 
@@ -87,7 +90,8 @@ static int verb_rm(struct shell_call *c) {
     return node_result(c, store_rm(&operator, 0, c->argv[2]));
 }
 
-/* Without permissions: lists those that the node has, one at each step. With: sets them. */
+/* Without permissions: lists those that the node has, one at each step. With permissions: sets
+ * them. */
 static int verb_perms(struct shell_call *c) {
     struct store_perms p = { 0 };
 
@@ -114,6 +118,7 @@ static void end_watch(struct shell_call *c) {
     storelink_leave();
 }
 
+/* Prints the path of each change at the node or below it, until a key is typed. */
 static int verb_watch(struct shell_call *c) {
     static char event[XS_PAYLOAD_MAX];
     int error;
@@ -140,9 +145,11 @@ static const struct {
     { "watch", 3, 3, verb_watch }, { "perms", 3, 3 + STORE_MAX_PERMS, verb_perms },
 };
 
-/* Opens the operator's connection, if that was not done. False: it cannot be opened now. */
+/* Opens the operator's connection, unless it is open. Returns false if that is not possible now. */
 static bool is_open(struct store_client *c) { return c->link.next || store_open(c, 0, true) == 0; }
 
+/* Finds the verb and calls it with the lock of the store held. While the operator's connection
+ * cannot be opened, because the store is busy, the command tries again. */
 static int cmd_store(struct shell_call *c) {
     u32 i = 0;
     int r;
@@ -206,6 +213,8 @@ static void host_receive(u64 now) {
     if (c->bad && store_reset(c) == 0) c->bad = false;
 }
 
+/* One step of the work item that serves the host's connection: answers what has come, and sends
+ * what the port takes. */
 static bool host_step(struct work *w) {
     u64 now = machine_now();
 
@@ -223,6 +232,8 @@ static bool host_step(struct work *w) {
     return true;
 }
 
+/* A port at which nothing can be done is only a warning: the hypervisor runs without this
+ * connection, too. */
 void store_host_init(const struct config *c) {
     struct console_spec port;
 

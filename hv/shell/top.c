@@ -46,13 +46,14 @@ static struct {
 /* What this look sees, and what the look before saw. */
 static struct look looks[2], *seen = &looks[0], *before = &looks[1];
 
-/* In hundredths of a per cent. */
+/* Returns part / whole in hundredths of a per cent. */
 static u64 percent(u64 part, u64 whole) {
     if (!whole) return 0;
     return part * 10000 / whole;
 }
 
-/* In hundredths of an event. Computes in units of 10 us, so that nothing overflows. */
+/* Returns events a second, in hundredths of an event. Computes in units of 10 us, so that nothing
+ * overflows. */
 static u64 per_second(u64 events, u64 ns) {
     if (ns < 10000) return 0;
     return events * (100 * NS_PER_S / 10000) / (ns / 10000);
@@ -63,6 +64,7 @@ static u64 per_second(u64 events, u64 ns) {
 COLUMNS(cpu_columns, COL("pCPU", "cpu", 'u', 4), COL("guest %", "guest_pct", 'f', 10),
         COL("hyp %", "hv_pct", 'f', 10), COL("idle %", "idle_pct", 'f', 10));
 
+/* Notes the times of a pCPU, and prints how they are divided since the look before. */
 static void look_at_cpu(struct shell_call *c, u32 cpu) {
     const struct percpu *p = percpu_of[cpu];
     const struct cpu_sample *old = &before->cpu[cpu],
@@ -78,7 +80,7 @@ static void look_at_cpu(struct shell_call *c, u32 cpu) {
 
 /* ---- vCPUs ---- */
 
-/* What the vCPU may claim of the CPUs: hv/shell/entitle.h. */
+/* Returns what the vCPU may claim of the CPUs (hv/shell/entitle.h). */
 static struct claim claim_of(struct vcpu *v) {
     const struct sched_dom *d = &v->vm->sched, *turbo = &v->vm->turbo;
     struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.dom->pool->cpus);
@@ -103,9 +105,9 @@ COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4),
         MORE("turbo %", "turbo_pct", 'f', 7), MORE("moved us", "moved_us", 'd', 8),
         MORE("boost", "boost", 'u', 5));
 
-/* The sample of the same vCPU from the look before. NULL: the vCPU is new; the next look will show
- * it. Both looks go over VMs and vCPUs in the order of their numbers, so the search goes on where
- * it stopped. */
+/* Returns the sample of the same vCPU from the look before. Returns NULL if the vCPU is new; the
+ * next look will show it. Both looks go over VMs and vCPUs in the order of their numbers, so the
+ * search goes on where it stopped. */
 static const struct sample *sample_before(const struct sample *s) {
     const struct sample *old = &before->sample[top.row], *end = &before->sample[before->nr];
 
@@ -115,6 +117,8 @@ static const struct sample *sample_before(const struct sample *s) {
     return old;
 }
 
+/* Notes the counters of a vCPU, and prints how much they grew since the look before. The first look
+ * also resets the latencies, so that they are those of the measured time alone. */
 static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
     struct sample *s = &seen->sample[seen->nr];
     const struct sample *old;
@@ -156,6 +160,7 @@ static void heading(struct shell_call *c, u64 up) {
     out("%s", c->eol);
 }
 
+/* Begins a look: the look that was the newest becomes the one before. Then come the pCPUs. */
 static void look_begin(struct shell_call *c) {
     struct look *old = seen;
     u64 now = machine_now(), ns = now - old->began;
@@ -177,7 +182,7 @@ static void look_begin(struct shell_call *c) {
     c->columns = cpu_columns;
 }
 
-/* All pCPUs were looked at: the vCPUs are next. */
+/* Goes on to the vCPUs, after all pCPUs were looked at. */
 static void look_at_vcpus(struct shell_call *c) {
     top.row = 0;
     top.phase = VCPUS;
@@ -187,6 +192,8 @@ static void look_at_vcpus(struct shell_call *c) {
     c->columns = columns;
 }
 
+/* Ends a look. For a program, one measured interval is the whole answer; for a person, the next
+ * look follows after the interval. */
 static int look_end(struct shell_call *c) {
     top.phase = WAIT;
     if (!top.first) {
@@ -214,6 +221,7 @@ static int seconds(const char *text, u64 *ns) {
     return shell_fail(-EINVAL, "expected a number of seconds, not %s", text);
 }
 
+/* Reads the options. The first look, which prints nothing, comes after the warm-up time of -w. */
 static int top_begin(struct shell_call *c) {
     const char *interval = c->opt['d'], *warm_up = c->opt['w'];
     u64 wait = 0;

@@ -42,7 +42,7 @@ static struct {
     u8 out[4096];
     u32 len, at; /* bytes of `out`, and how many of them are sent */
     u64 sent;    /* records */
-    /* when header and VMs are sent again, for a reader that was not there before */
+    /* When header and VMs are sent again. A reader that came late needs them, too. */
     u64 describe_at;
 } stream;
 
@@ -57,7 +57,7 @@ static void stream_describe(u64 now) {
     }
 }
 
-/* Fills `out` with what is to be sent next. False: there is nothing. */
+/* Fills `out` with what has to be sent next. Returns false if there is nothing to send. */
 static bool stream_fill(void) {
     struct trace_record r[STREAM_RECORDS];
     u64 now = machine_now();
@@ -74,13 +74,16 @@ static bool stream_fill(void) {
     return stream.len;
 }
 
+/* One step of the work item that sends the records. It fills and sends at most eight times, so that
+ * a step is short, and stops when the port takes no more. */
 static bool stream_step(struct work *w) {
     unsigned n = 1;
 
     w->not_before = machine_now() + NS_PER_MS;
     for (u32 i = 0; i < 8 && n; i++) {
         if (stream.at == stream.len && !stream_fill()) {
-            /* Only here the work item ends after a stop: first it sends what the rings hold. */
+            /* After a stop the work item ends only here, because it first sends what the rings
+                 * hold. */
             w->not_before += 9 * NS_PER_MS;
             stream.queued = stream.on;
             return stream.on;
@@ -91,6 +94,7 @@ static bool stream_step(struct work *w) {
     return true;
 }
 
+/* Opens the port and starts the work item. Returns false if nothing answers at the port. */
 static bool open_stream(const struct console_spec *port) {
     if (!uart_init(&stream.uart, uart_port(port->com), port->baud)) return false;
     stream.on = true;
@@ -126,6 +130,8 @@ static bool keep_step(struct work *w) {
     return keeping;
 }
 
+/* Starts the copying of records to the memory that survives a reset. The ring has one reader, so
+ * this excludes the stream. */
 static int start_keeping(void) {
     if (stream.queued)
         return shell_fail(-EBUSY, "the records are being sent: trace stop ends that");
@@ -139,6 +145,8 @@ static int start_keeping(void) {
 
 /* ---- subcommands ---- */
 
+/* Starts to send the records through the port `where`. The console's own port is refused, because
+ * the records would destroy its text. */
 static int start_stream(const char *where) {
     struct console_spec port;
 
@@ -152,8 +160,8 @@ static int start_stream(const char *where) {
     return 0;
 }
 
-/* Allocates the ring of a pCPU, unless it has one. That is done at the first use, because to fill
- * the ring with zeros takes a while. False: there is no memory. */
+/* Allocates the ring of a pCPU, unless it has one. That is done at the first use, because it takes
+ * a while to fill the ring with zeros. Returns false if there is no memory. */
 static bool add_ring(u32 cpu, unsigned order) {
     hpa_t pa;
 
@@ -165,6 +173,7 @@ static bool add_ring(u32 cpu, unsigned order) {
                       (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
 }
 
+/* All rings are allocated first: a recording that lacks a pCPU could not be replayed. */
 void traces_record(const struct config *c) {
     struct console_spec port;
 
@@ -207,6 +216,8 @@ static int verb_stop(void) {
     return 0;
 }
 
+/* Shows the mask of what is recorded, whether records are sent, how many were sent, and how many
+ * were lost. */
 static int verb_status(struct shell_call *c) {
     COLUMNS(columns, COL("mask", "mask", 'u', 0), COL("streaming", "streaming", 'b', 0),
             COL("streamed", "streamed", 'u', 0), COL("lost", "lost", 'u', 0));
@@ -218,6 +229,7 @@ static int verb_status(struct shell_call *c) {
     return 0;
 }
 
+/* Finds the subcommand; without one, shows the status. */
 static int cmd_trace(struct shell_call *c) {
     const char *what = "status", *port = shell_config()->trace_console;
 

@@ -36,6 +36,7 @@ bool shell_next_vm(struct shell_call *c) {
     return c->vm;
 }
 
+/* A VM that is being destroyed, and a vCPU that is not made yet, are left out. */
 struct vcpu *shell_next_vcpu(struct shell_call *c) {
     if (!c->vm) c->vm = vm_next(NULL);
     for (; c->vm; c->vm = vm_next(c->vm), c->index = 0) {
@@ -78,6 +79,7 @@ COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
         COL("State", "flags", 's', 10), COL("Time(s)", "time_s", 't', 11),
         COL(NULL, "pool", 's', 0), COL(NULL, "exit_code", 'd', 0), COL(NULL, "why", 's', 0));
 
+/* Lists the VMs, one at each step. For a person the meaning of the letters follows. */
 static int cmd_list(struct shell_call *c) {
     const char *pool = "";
     char letters[7];
@@ -122,6 +124,7 @@ const char *run_state_name(u32 s) {
     return words[s];
 }
 
+/* Lists the vCPUs, one at each step. */
 static int cmd_vcpu_list(struct shell_call *c) {
     struct vcpu *v = shell_next_vcpu(c);
     const struct sched_dom *d;
@@ -154,6 +157,7 @@ COLUMNS(device_columns, COL("Name", "vm", 'n', -14), MORE("ID", "id", 'u', 4),
         COL("Notifies", "notifies", 'u', 10), COL("Interrupts", "interrupts", 'u', 10),
         COL("Dropped", "dropped", 'u', 7), MORE("Resets", "resets", 'u', 6));
 
+/* Lists the devices of all VMs, or of one VM: one at each step. */
 static int cmd_devices(struct shell_call *c) {
     struct device_info d;
 
@@ -176,6 +180,7 @@ static int cmd_devices(struct shell_call *c) {
 
 /* ---- vcpu-pin ---- */
 
+/* Sets on which CPUs a vCPU, or all vCPUs of a VM, may run. */
 static int cmd_vcpu_pin(struct shell_call *c) {
     struct vm *vm = c->vm;
     u64 first = 0, last = vm->nr_vcpus - 1;
@@ -197,10 +202,10 @@ static int cmd_vcpu_pin(struct shell_call *c) {
     return 0;
 }
 
-/* ---- create, destroy: jobs of many steps that a work item of the VM does. The command waits
- * for the end of the job; after ^C the job goes on alone. ---- */
+/* ---- create, destroy: a work item of the VM does these jobs, in many steps. The command waits
+ * for the end of the job. After ^C the job goes on without the command. ---- */
 
-/* the number of the command that waits: the end of a job with an older one is ignored */
+/* The number of the command that waits. The end of a job with an older number is ignored. */
 static u64 ticket;
 static int outcome; /* of the job that the command waits for; SHELL_AGAIN until it ends */
 
@@ -250,6 +255,7 @@ static int describe_vm(struct shell_call *c, struct config_vm *v) {
                       c->argv[1]);
 }
 
+/* Begins to make a VM at the first step. All later steps wait for the end of that job. */
 static int cmd_create(struct shell_call *c) {
     static struct config_vm v; /* too big for the stack */
     int error;
@@ -262,6 +268,7 @@ static int cmd_create(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Begins to destroy a VM at the first step. All later steps wait for the end of that job. */
 static int cmd_destroy(struct shell_call *c) {
     int error;
 
@@ -289,7 +296,7 @@ static int cmd_unpause(struct shell_call *c) {
                       vm_state_name(c->vm->state));
 }
 
-/* Waits until the VM has ended or crashed, or the time is over. For scripts. */
+/* Waits until the VM has ended or crashed, or until the time is over. Scripts use it. */
 static int cmd_wait(struct shell_call *c) {
     static u64 until;
     u64 ns = 1000000 * NS_PER_S;
