@@ -1,18 +1,17 @@
 /* The boost policies: which class a vCPU has after a wake, a tick or a change of its credit.
  *
- * off:          No vCPU is boosted. stock:        As in Xen: a wake lifts a vCPU from UNDER to
- * BOOST, but not one from OVER; a tick that
- *               finds it running ends that.
- * aggressive:   Every wake boosts, also that of a vCPU which has overdrawn its credit, and the
- * boost lasts
- *               until the vCPU has computed for a whole slice: I/O goes first, at the cost of
- *               fairness (vSlicer, figure 3).
- * anticipatory: BOOST has boost_levels levels, and a vCPU of a higher one goes first. A wake
- * raises it by
- *               one level. A tick that finds it running, an accounting pass, and each
- *               boost_hold_us of sleep lower it by one. So a vCPU that often did I/O is expected
- *               to do so again ("Coexisting scheduling policies", section 6, names the idea and
- *               leaves the rules open). One level that is never lost by sleeping is stock. */
+ * off:          No vCPU is boosted.
+ * stock:        As in Xen: a wake lifts a vCPU from UNDER to BOOST, but not one from OVER. A tick
+ *               that finds the vCPU running ends the boost.
+ * aggressive:   Every wake boosts, also that of a vCPU which has overdrawn its credit. The boost
+ *               lasts until the vCPU has computed for a whole slice. So I/O goes first, at the cost
+ *               of fairness (vSlicer, figure 3).
+ * anticipatory: BOOST has boost_levels levels, and a vCPU of a higher level goes first. A wake
+ *               raises a vCPU by one level. A tick that finds it running, an accounting pass, and
+ *               each boost_hold_us of sleep lower it by one. So a vCPU that often did I/O is
+ *               expected to do so again ("Coexisting scheduling policies", section 6, names the
+ *               idea and leaves the rules open). With one level that is never lost by sleeping,
+ *               this is the same as stock. */
 #include "sched/credit.h"
 
 static enum credit_class by_credit(const struct sched_pool *p, const struct credit_vcpu *cv) {
@@ -43,6 +42,8 @@ static enum credit_class boost_aggressive(const struct sched_pool *p, struct cre
 
 static void lower_level(struct credit_vcpu *cv, u64 by) { cv->level -= (u32)MIN(cv->level, by); }
 
+/* Returns the class of a vCPU after an event, by the rules for `anticipatory` above, and keeps its
+ * level in cv->level. */
 static enum credit_class boost_anticipatory(const struct sched_pool *p, struct credit_vcpu *cv,
                                             enum boost_event event) {
     const struct credit_knobs *k = &credit_pool(p)->knob;
@@ -70,7 +71,7 @@ static enum credit_class boost_anticipatory(const struct sched_pool *p, struct c
     }
 }
 
-/* By the value of the knob `boost`. */
+/* The index is the value of the knob `boost`. */
 boost_policy *const boost_policies[] = {
     [BOOST_OFF] = boost_off,
     [BOOST_STOCK] = boost_stock,

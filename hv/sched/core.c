@@ -42,7 +42,7 @@ void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u1
 }
 
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
-    /* the pool that stands for none has no lock */
+    /* The pool that stands for "no pool" has no lock. */
     if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock);
     if (event == TRC_SCHED_INPUT) p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
     trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence,
@@ -51,6 +51,8 @@ void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small,
 
 /* ---- states ---- */
 
+/* Changes the state of a vCPU, and adds the time that it has spent in the old state to the sum for
+ * that state. */
 static void set_run_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state state) {
     u64 spent = p->now - v->since;
 
@@ -62,7 +64,7 @@ static void set_run_state(struct sched_pool *p, struct sched_vcpu *v, enum run_s
     if (sched_state_hook && !sched_is_idle(v)) sched_state_hook(v, p->now);
 }
 
-/* The state of a vCPU that is not running. */
+/* Returns the state of a vCPU that is not running. */
 static enum run_state state_off_cpu(const struct sched_vcpu *v) {
     if (v->blocked) return RS_BLOCKED;
     if (v->parked) return RS_OFFLINE;
@@ -72,6 +74,8 @@ static enum run_state state_off_cpu(const struct sched_vcpu *v) {
 
 static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
 
+/* A vCPU that is current on a pCPU is not touched here. Its pCPU is kicked if the vCPU must not run
+ * on, and takes it off itself. */
 void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     bool may = sched_runnable(v);
 
@@ -101,12 +105,14 @@ static void slice_over(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
 
-/* Does `prev`, which could run on, lose the pCPU before its slice is over? The timer of the
- * slice is queued until then. */
+/* Returns whether `prev`, which could run on, loses the pCPU before its slice is over. The timer of
+ * the slice is queued until then. */
 static bool is_preempted(const struct sched_cpu *c, const struct sched_vcpu *prev) {
     return !sched_is_idle(prev) && sched_runnable(prev) && !prev->yielded && c->slice.queued;
 }
 
+/* Makes `next` the current vCPU of the pCPU, and counts what reports show: states, switches,
+ * preemptions, and how long `next` has waited since it was woken. */
 static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct sched_vcpu *next,
                       u64 slice) {
     struct sched_vcpu *prev = c->current;
@@ -125,6 +131,8 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
     c->current = next;
 }
 
+/* Asks the policy for the next vCPU, and sets the timer of its slice. The old vCPU is only taken
+ * off here; its state is saved later, and until then no other pCPU may run it (sched_saved()). */
 struct sched_vcpu *sched_run(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
@@ -164,6 +172,8 @@ struct sched_vcpu *sched_run(u32 cpu) {
     return next;
 }
 
+/* The vCPU may be current again by now. Then its state belongs to that pCPU, and nothing is
+ * done. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     if (sched_is_idle(prev)) return;
     struct sched_pool *p = sched_enter(&prev->dom->pool);
@@ -187,6 +197,9 @@ struct sched_vcpu *sched_current(u32 cpu) {
 
 /* ---- what vCPUs do ---- */
 
+/* Does nothing if the vCPU is awake. If it is still current on its pCPU, that pCPU is only
+ * kicked, because it may be halted with this vCPU (a sleepless pool). Otherwise the policy
+ * queues the vCPU. */
 void sched_wake(struct sched_vcpu *v) {
     struct sched_pool *p;
 
@@ -209,17 +222,20 @@ void sched_wake(struct sched_vcpu *v) {
     spin_unlock(&p->lock);
 }
 
+/* Only sets the flag. The vCPU leaves its pCPU in the sched_run() that follows. */
 void sched_block(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
 
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
     __atomic_store_n(&v->blocked, true, __ATOMIC_RELAXED);
-    /* it has been taken off its pCPU meanwhile */
+    /* A vCPU that is still current is taken off by its pCPU, in sched_run(). */
     if (!is_current(v)) sched_update(p, v, SCHED_WAKE);
     spin_unlock(&p->lock);
 }
 
+/* Notes the wish for the policy. A vCPU that was taken off its pCPU meanwhile has yielded
+ * already. */
 void sched_yield(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
 
@@ -232,6 +248,8 @@ void sched_yield(struct sched_vcpu *v) {
 
 /* ---- pausing ---- */
 
+/* for_each_vcpu brings each vCPU in line with the new count. One that runs is kicked, and goes at
+ * its pCPU's next sched_run(). */
 void sched_pause(struct sched_dom *d) {
     struct sched_pool *p = sched_enter(&d->pool);
 
@@ -277,6 +295,8 @@ void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
     v->migrations++;
 }
 
+/* Called also when a pCPU leaves the pool, so that there may be no pCPU left that the affinity
+ * allows. */
 void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -287,6 +307,8 @@ void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
     sched_move(p, v, p->policy->place(p, v));
 }
 
+/* A vCPU whose state is still in a pCPU cannot be placed yet. `migrating` keeps it from running
+ * until sched_saved() has placed it. */
 void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
     ASSERT_HELD(&p->lock);
     if (v->on_cpu == SCHED_NO_CPU) {
@@ -298,6 +320,8 @@ void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
     sched_update(p, v, SCHED_MIGRATE);
 }
 
+/* If the vCPU may stay where it is, the policy is only told, because another pCPU may take it
+ * now. */
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
@@ -371,6 +395,7 @@ void sched_init(void) {
     sched_set_seed(0);
 }
 
+/* The recording needs a pool for each input, but a new pCPU is in none. So `none` stands for it. */
 int sched_cpu_online(u32 cpu) {
     static struct sched_pool none = { .id = 0xff }; /* stands for no pool in the recording */
     struct sched_cpu *c = sched_cpus + cpu;
@@ -389,6 +414,7 @@ int sched_cpu_online(u32 cpu) {
     return 0;
 }
 
+/* The time in the present state is not in state_ns yet, so it is added. */
 void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
 

@@ -38,6 +38,7 @@ static u64 next_beat(u64 period, u32 cpu, u64 now) {
     return shift + ((now - shift) / period + 1) * period;
 }
 
+/* Sets the timer for the next accounting pass, which runs on the pCPU cp->master. */
 static void set_accounting(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
     u64 when = next_beat(cp->period, 0, p->now);
@@ -115,8 +116,8 @@ static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
     return list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link);
 }
 
-/* Is UNDER divided into ranks by credit? Not with micro-slices, which have an order of their
- * own. */
+/* Returns whether UNDER is divided into ranks by credit. With micro-slices it is not, because these
+ * have an order of their own. */
 static bool ranked(const struct credit_pool *cp) {
     return cp->knob.order == ORDER_CREDIT && !cp->nr_ls;
 }
@@ -131,9 +132,9 @@ static enum credit_queue queue_for(const struct credit_pool *cp, const struct cr
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
-/* The same, for a pool that may have a slicer. A vCPU with micro-slices belongs into one of two
- * lists of its kind, also when it has just got credit again: in the list of the others it would
- * end a T_S when it is picked. */
+/* Does the same as queue_for(), for a pool that may have a slicer. A vCPU with micro-slices belongs
+ * into one of two lists of its kind, even when it has just got credit again. In the list of the
+ * others it would end a T_S when it is picked. */
 static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -229,7 +230,7 @@ static void next_round(struct credit_cpu *cc) {
 
 /* ---- which pCPUs are kicked ---- */
 
-/* The idle pCPUs that v may use and that have not been kicked for another vCPU already. */
+/* Returns the idle pCPUs that v may use and that were not kicked for another vCPU already. */
 static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     struct cpumask m = cpumask_and(&p->idlers, &v->affinity);
@@ -242,6 +243,7 @@ static bool outranks(const struct credit_vcpu *cv, const struct sched_vcpu *curr
     return cv->cls < credit_vcpu(current)->cls;
 }
 
+/* Kicks one of the idle pCPUs: each in its turn, so that work is spread over them. */
 static void kick_one(struct sched_pool *p, const struct cpumask *idlers) {
     struct credit_pool *cp = credit_pool(p);
     u32 cpu = cpumask_cycle(idlers, cp->rotor);
@@ -273,8 +275,8 @@ static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
         cpumask_for_each(cpu, &idlers) sched_kick(p, cpu);
 }
 
-/* After a pick so many waiting vCPUs are offered to idle pCPUs. The others are at later picks: a
- * decision must not take longer the longer the queue is. */
+/* After a pick at most this many waiting vCPUs are offered to idle pCPUs. Later picks offer the
+ * others. So a decision does not take longer when the queue is long. */
 #define HELP_SCAN 16
 
 /* Kicks an idle pCPU for each vCPU that waits in this queue. Xen balances only when an event
@@ -395,8 +397,8 @@ static u32 credit_place(struct sched_pool *p, struct sched_vcpu *v) {
     return cpumask_cycle(&idle, cpu + 1);
 }
 
-/* Does a vCPU of a better class than v, which runs, wait here, or where this pCPU could take it
- * from? */
+/* Returns whether a vCPU of a better class than v, which runs, waits on this pCPU, or on another
+ * one from which this pCPU could take it. */
 static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu *v) {
     struct credit_vcpu *head = queue_head(credit_cpu(cpu));
 
@@ -405,6 +407,7 @@ static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu 
            steal(p, cpu, CLASS_OVER);
 }
 
+/* Does for v, which runs, what a tick does: ends its boost, charges it, may move it. */
 static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     struct credit_vcpu *cv = credit_vcpu(v);
@@ -420,6 +423,7 @@ static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
         sched_migrate(p, v);
 }
 
+/* Each pCPU has its own tick. After an accounting pass it also sorts the pCPU's queue. */
 static void credit_tick(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -440,6 +444,7 @@ static void burn_all(struct sched_pool *p) {
         if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
 }
 
+/* Does an accounting pass. With a turbo pool, first divides CPU time between the two. */
 static void accounting_pass(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -454,6 +459,7 @@ static void accounting_pass(struct sched_pool *p) {
     set_accounting(p);
 }
 
+/* A timer of the policy is due: the tick of a pCPU, or the pool's accounting. */
 static void credit_timer(struct sched_pool *p, u32 cpu, u32 kind) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -488,7 +494,7 @@ static u64 slice_of(const struct sched_pool *p, const struct credit_vcpu *cv) {
     return cp->tslice;
 }
 
-/* For how many more ns ratelimit_us keeps others from preempting the current vCPU; 0: they may. */
+/* Returns for how many ns more ratelimit_us keeps the current vCPU running; 0: it does not. */
 static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *cv, u64 now) {
     u64 ran = now - cv->picked_at;
 
@@ -519,6 +525,8 @@ static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
     return head;
 }
 
+/* Charges the current vCPU, and queues it again unless ratelimit_us lets it run on. Then takes the
+ * best vCPU for this pCPU, and says how long it may run. */
 static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -552,6 +560,7 @@ static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched
 
 /* ---- what happens to vCPUs ---- */
 
+/* v can run again, for the reason `why`: it may be boosted, is queued, and a pCPU is told. */
 static void credit_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     struct credit_vcpu *cv = credit_vcpu(v);
     enum credit_class before = cv->cls;
@@ -593,6 +602,7 @@ static void credit_cpu_add(struct sched_pool *p, u32 cpu) {
     credit_set_over(p);
 }
 
+/* If this pCPU did the pool's accounting, another one of the pool has to do it now. */
 static void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -604,6 +614,7 @@ static void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
     if (cp->accounting) set_accounting(p);
 }
 
+/* A VM joins the pool. Its part in a turbo pool takes over the values of the VM itself. */
 static void credit_dom_add(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
@@ -666,8 +677,8 @@ static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 pe
     return NULL;
 }
 
-/* The tick in us, if tick_us is 0: three times a slice, or once if the slice is short, but not more
- * often than a thousand times a second. */
+/* Returns the tick in us that is used if tick_us is 0: three times a slice, or once if the slice is
+ * short, but not more often than a thousand times a second. */
 static u32 derived_tick(u32 slice_us) {
     if (slice_us >= 3000) slice_us /= 3;
     return MAX(slice_us, 1000);
@@ -692,6 +703,7 @@ static void use_knobs(struct sched_pool *p, u32 tick_us, u32 period_us) {
     if (cp->accounting) set_accounting(p);
 }
 
+/* A parameter was set. Checks whether all go together before any is taken into use. */
 static int credit_changed(struct sched_pool *p, const struct param *e, const char **why) {
     const struct credit_knobs *k = &credit_pool(p)->knob;
     u32 tick = k->tick_us, period = k->period_us;
@@ -723,7 +735,7 @@ static void credit_wishes(const struct sched_pool *p, struct sched_wishes *out) 
                                   .auto_io = k->auto_io };
 }
 
-/* How a vCPU is called in tables: what its VM is, and whether it has micro-slices. */
+/* Returns how tables name a vCPU: what its VM is, and whether it has micro-slices. */
 static const char *kind_of(const struct credit_pool *cp, bool is_turbo, bool is_io, bool is_ls) {
     if (is_turbo) return "turbo";
     if (is_ls && is_io) return "LS+io";
@@ -733,6 +745,7 @@ static const char *kind_of(const struct credit_pool *cp, bool is_turbo, bool is_
     return "";
 }
 
+/* Fills in what tables show. A turbo vCPU shows what its VM has in the regular pool. */
 static void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_vcpu *cv = credit_vcpu(v);

@@ -32,7 +32,7 @@ struct pass {
     bool wanted; /* a VM that was visited could have used more */
 };
 
-/* How much more credit a vCPU can hold. */
+/* Returns how much more credit a vCPU can hold. */
 static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
@@ -121,8 +121,9 @@ static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64
     return credit_round_up(cp, level);
 }
 
-/* May the vCPU run on every pCPU of the pool? Credit is granted for the pool as a whole. So only
- * of two such vCPUs does it say which one has run too much. */
+/* Returns whether the vCPU may run on every pCPU of the pool. Credit is granted for the pool as a
+ * whole. So a comparison of two vCPUs by credit says which one has run too much only if both may
+ * run everywhere. */
 static bool roams(const struct sched_pool *p, const struct sched_vcpu *v) {
     struct cpumask forbidden = cpumask_minus(&p->cpus, &v->affinity);
 
@@ -141,17 +142,18 @@ static i64 lowest_credit(const struct sched_pool *p, const struct sched_vcpu *v)
     return lowest;
 }
 
-/* Does a vCPU that has a period's credit left compete with others for a pCPU? Then its credit is
- * part of the sum that is steered to 0. A vCPU that sleeps does not compete, and neither does
- * one that is entitled to a whole pCPU, which keeps this credit although it runs all the time.
- * If these were part of the sum, they would push all the others below 0, where weights do not
- * count. */
+/* Returns whether a vCPU that has a period's credit left competes with others for a pCPU. If it
+ * does, its credit is part of the sum that is steered to 0. A vCPU that sleeps does not compete.
+ * Neither does one that is entitled to a whole pCPU, which keeps this credit although it runs all
+ * the time. If the credit of these were part of the sum, it would push all the others below 0,
+ * where weights do not count. */
 static bool competes(const struct sched_pool *p, const struct sched_vcpu *v) {
     return sched_runnable(v) && !(credit_dom(v->dom)->saturated && roams(p, v));
 }
 
-/* Whatever is above the limit is not the vCPU's own: it leaves the active list, and keeps half
- * or nothing. It leaves also if it was at the limit all the time because it does not run. */
+/* Called for a vCPU whose credit is above the limit. The part above the limit is not the vCPU's
+ * own. The vCPU leaves the active list, and keeps half of its credit or nothing. It leaves the list
+ * also if it was at the limit all the time because it does not run. */
 static void overflow(struct sched_pool *p, struct credit_vcpu *cv, i64 had) {
     struct credit_pool *cp = credit_pool(p);
     i64 limit = (i64)cp->period;
@@ -221,6 +223,8 @@ static u64 shortened(const struct credit_pool *cp) {
     return MAX(cp->period * (all - asleep) / all, cp->tick);
 }
 
+/* First all grants are computed, because what one VM cannot use goes to those after it. Then shared
+ * credit may move some of them. Only then do the vCPUs get their parts. */
 void credit_account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
     i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;

@@ -150,7 +150,7 @@ const struct param credit_params[] = {
     .inactive_reset = RESET_HALF, .tickle = TICKLE_SMART, .activate = ACTIVATE_BURN,               \
     .demote = DEMOTE_BURN, .yield_hint = 1, .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, \
     .requeue = REQUEUE_HEAD
-/* For presets without a slicer, because that has an order of its own. */
+/* For presets without a slicer. With a slicer, micro-slices have an order of their own. */
 #define RANKED   RULES, .order = ORDER_CREDIT
 #define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RANKED
 #define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1, .credit_unit_us = CREDIT_XEN_UNIT / 1000
@@ -187,6 +187,7 @@ const struct sched_preset credit_presets[] = {
     { NULL, NULL },
 };
 
+/* Each rule is a combination that does not work, with the sentence that tells the operator so. */
 const char *credit_conflict(const struct sched_pool *p) {
     const struct credit_knobs *k = &credit_pool(p)->knob;
     bool pair = p->turbo || p->regular;

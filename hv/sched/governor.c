@@ -27,9 +27,9 @@ static u64 next_sample;                       /* ns */
 static u32 nr_samples, load[SCHED_MAX_POOLS]; /* load: the sum of this window's samples */
 /* The change that is under way. */
 static struct {
-    struct sched_pool *from, *to; /* from NULL: there is none */
+    struct sched_pool *from, *to; /* If `from` is NULL, no change is under way. */
     u32 cpu;
-    u32 dom; /* the VM that moves, which is paused; 0: the pCPU moves */
+    u32 dom; /* the VM that moves, which is paused; 0 means that the pCPU moves */
 } change;
 
 static struct sched_dom *dom_in(struct sched_pool *p, u32 id) {
@@ -50,6 +50,9 @@ static void let_go_of_dom(u32 id) {
     }
 }
 
+/* Tries to move the VM. While a pCPU still holds the state of one of its vCPUs, it tries again at
+ * the next step. The VM keeps its parameters; those that the new pool does not have are named in
+ * the log. */
 static void go_on_with_dom(void) {
     struct sched_dom *d = dom_in(change.from, change.dom);
     struct param_values lost;
@@ -106,6 +109,8 @@ static void sample(const struct sched_pool *p) {
             if (v->state == RS_RUNNING || v->state == RS_RUNNABLE) load[p->id]++;
 }
 
+/* Gives the turbo pool one more core, or takes one away, if its load asks for that. The regular
+ * pool always keeps one pCPU. */
 static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
     u32 n = cpumask_weight(&t->cpus), percent = load[t->id] * 100 / SAMPLES;
 
@@ -115,7 +120,8 @@ static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
         begin_cpu(t, t->regular);
 }
 
-/* What the VM's policy makes of its label and of what the administrator says; else the label. */
+/* Returns whether the VM counts as I/O-intensive. The VM's policy decides, by the label and by what
+ * the administrator says. If the policy does not decide, the label does. */
 static bool is_io(const struct sched_dom *d) {
     if (d->pool->policy->is_io) return d->pool->policy->is_io(d);
     return d->io;
@@ -132,6 +138,8 @@ static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool
     return false;
 }
 
+/* Begins one change for a pool for I/O: first VMs that are in the wrong pool move, and only then
+ * pCPUs, because their number follows from the load of the right VMs. */
 static void io_pool(struct sched_pool *p) {
     struct sched_pool *rest = sched_pool_next(NULL);
     u32 n = cpumask_weight(&p->cpus), all = n + cpumask_weight(&rest->cpus);
@@ -160,6 +168,8 @@ static void new_window(void) {
     for (u32 i = 0; i < SCHED_MAX_POOLS; i++) load[i] = 0;
 }
 
+/* As long as a change is under way, no load is measured, because it would be the load of pools that
+ * are changing. */
 u64 governor_step(u64 now) {
     if (change.from) go_on();
     if (change.from) return now + RETRY;

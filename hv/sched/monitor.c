@@ -26,7 +26,8 @@
 
 #define EVENTS_PER_S 1000 /* rates are kept in events per 1000 s; so much is one a second */
 #define RATE_MAX     (1000000ull * EVENTS_PER_S)
-/* a driver that looks once a second has taken its claim back by then */
+/* How long a VM's claim may be in doubt before the log says so. A driver that looks once a second
+ * has taken a wrong claim back by then. */
 #define DOUBT_US 3000000
 
 void sched_io_events(struct sched_dom *d, u32 n) {
@@ -41,6 +42,8 @@ void sched_io_says(struct sched_dom *d, bool io) {
     __atomic_store_n(&d->io_says, io, __ATOMIC_RELAXED);
 }
 
+/* Changes the label of a VM, and tells the policy and the store's watches. The caller holds the
+ * pool's lock. */
 static void label_locked(struct sched_pool *p, struct sched_dom *d, bool io) {
     ASSERT_HELD(&p->lock);
     record_input(p, IN_LABEL, d->id << 16, io, 0);
@@ -65,8 +68,8 @@ static u64 take_rate(u64 *count, u64 us) {
     return MIN(MIN(n, 0xffffffffu) * EVENTS_PER_S * 1000000 / us, RATE_MAX);
 }
 
-/* Notes for how long a VM has claimed more than Takt sees, and says so in the log once that is
- * long. */
+/* Notes for how long a VM has claimed more than Takt sees. Once that time is long, says so in the
+ * log. */
 static void doubt(struct sched_dom *d, bool doubtful, u64 seen, u64 us) {
     u64 before = d->io_doubt;
 
@@ -77,12 +80,14 @@ static void doubt(struct sched_dom *d, bool doubtful, u64 seen, u64 us) {
                  seen / EVENTS_PER_S);
 }
 
-/* Does a VM with this label and rate get the other label? */
+/* Returns whether a VM with this label and rate gets the other label. */
 static bool label_changes(const struct sched_pool *p, const struct sched_dom *d, u64 limit) {
     if (d->io) return d->io_rate <= limit - limit * p->io_hysteresis / 100;
     return d->io_rate > limit;
 }
 
+/* Takes what was counted for a VM in the last `us` microseconds, and changes its label if the rate
+ * asks for that. */
 static void measure(struct sched_pool *p, struct sched_dom *d, u64 us) {
     u64 seen = take_rate(&d->io_events, us), told = take_rate(&d->io_report, us);
     u64 rate = MIN(seen + told, RATE_MAX), limit = (u64)p->io_threshold * EVENTS_PER_S;

@@ -53,12 +53,14 @@ static void null_vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
     list_init(&vcpu_of(v)->waiting);
 }
 
-/* Returns the pCPU where v is, if that is in `m`, else the first one of `m`. */
+/* Returns the pCPU where v is, if that pCPU is in `m`. Otherwise returns the first one of `m`. */
 static u32 nearest_of(const struct cpumask *m, const struct sched_vcpu *v) {
     if (cpumask_test(m, v->cpu)) return v->cpu;
     return cpumask_next(m, 0);
 }
 
+/* Assigns v to a free pCPU that it may use. If there is none, v waits in the list. It still gets
+ * the number of a pCPU, but does not run there. */
 static u32 null_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v), free = allowed;
 
@@ -88,6 +90,8 @@ static void null_affinity(struct sched_pool *p, struct sched_vcpu *v) {
         if (!*owner(cpu) && sched_may_run(p, v, cpu)) sched_kick(p, cpu);
 }
 
+/* A pCPU runs the vCPU that is assigned to it, or nothing. With `sleepless` it keeps that vCPU even
+ * while the vCPU is blocked. */
 static struct sched_pick null_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     if (!*owner(cpu)) take_on(p, cpu);
     struct sched_vcpu *v = *owner(cpu);

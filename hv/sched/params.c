@@ -59,6 +59,8 @@ struct param_place {
     u32 who;                 /* the object in a recording */
 };
 
+/* Returns where the value of parameter `e` is in `object`, which is a pool or a VM, as e->scope
+ * says. */
 static struct param_place place_of(const struct param *e, void *object) {
     struct sched_pool *p = object;
     struct sched_dom *d = object;
@@ -93,6 +95,8 @@ static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u3
     return error;
 }
 
+/* The pool's turbo pool is locked, too, because the change has to be in both at once. Watches are
+ * told after the locks are given back. */
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value,
               const char **why) {
     struct sched_pool *turbo;
@@ -103,7 +107,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
     if (value < e->min || value > e->max) return -EINVAL;
     *why = "the object is not in that pool";
     sched_enter(&pool);
-    turbo = sched_enter(&pool->turbo); /* the VM's part there takes over its weight and cap */
+    turbo = sched_enter(&pool->turbo); /* The VM's part there takes over its weight and cap. */
     at = place_of(e, object);
     if (at.pool == pool && pool->policy) {
         record_input(pool, IN_PARAM, at.who, (u32)(e - pool->policy->params), (u64)value);
@@ -135,6 +139,8 @@ static void remember_params(struct sched_pool *pool, const struct sched_dom *d,
     }
 }
 
+/* A parameter whose value was 0 is not reported as lost, because 0 is what a VM without that
+ * parameter has. */
 int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost) {
     struct param_values had;
     int error;
@@ -156,7 +162,7 @@ int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_valu
 
 /* ---- text ---- */
 
-/* Appends to a text that has room for PARAM_WHY characters; what does not fit is left out. */
+/* Appends to a text that has room for PARAM_WHY characters. What does not fit is left out. */
 static PRINTF(2, 3) void append(char text[PARAM_WHY], const char *fmt, ...) {
     size_t n = strlen(text);
     va_list ap;
@@ -166,7 +172,7 @@ static PRINTF(2, 3) void append(char text[PARAM_WHY], const char *fmt, ...) {
     va_end(ap);
 }
 
-/* What stands behind a word of a list such as "a, b or c" if `left` more words follow. */
+/* Returns what stands behind a word of a list such as "a, b or c", if `left` more words follow. */
 static const char *separator(u32 left) {
     if (left == 0) return "";
     if (left == 1) return " or ";
@@ -185,14 +191,15 @@ void param_expected(const struct param *e, char text[PARAM_WHY]) {
     }
 }
 
-/* Reads the word of `e` that `text` is. Returns 0 or -EINVAL. */
+/* Finds `text` among the words of `e`, and stores its number in *value. Returns 0, or -EINVAL if
+ * `e` has no such word. */
 static int read_word(const struct param *e, const char *text, u64 *value) {
     for (*value = 0; e->names[*value]; ++*value)
         if (strcmp(e->names[*value], text) == 0) return 0;
     return -EINVAL;
 }
 
-/* Reads a value of `e`. Returns 0, or -EINVAL if the text is none. */
+/* Reads a value of `e`. Returns 0, or -EINVAL if the text is not a value that `e` can have. */
 static int read_value(const struct param *e, const char *text, u64 *value) {
     bool is_switch = e->max == 1 && !e->names;
 
@@ -245,6 +252,8 @@ const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WH
     return NULL;
 }
 
+/* Writes the sentence that says that there is no such preset, with the names of those that there
+ * are. */
 static void no_such_preset(const struct sched_policy *policy, const char *preset,
                            char why[PARAM_WHY]) {
     const struct sched_preset *x = policy->presets;
@@ -260,6 +269,8 @@ static void no_such_preset(const struct sched_policy *policy, const char *preset
     for (u32 i = 0; i < n; i++) append(why, "%s%s", x[i].name, separator(n - 1 - i));
 }
 
+/* All values are changed at once, and put back together if the policy refuses them. One after the
+ * other, some would be refused because of the old value of another. */
 int param_preset_why(struct sched_pool *pool, const char *preset, char why[PARAM_WHY]) {
     const struct sched_preset *x = pool->policy->presets;
     const char *refused;

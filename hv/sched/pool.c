@@ -83,7 +83,8 @@ static int pool_set_name(struct sched_pool *p, const char *name) {
     return 0;
 }
 
-/* The number of a policy in sched_policies[], or of the NULL at its end. */
+/* Returns the number of a policy in sched_policies[]. If there is no such policy, returns the
+ * number of the NULL at the end. */
 static u32 policy_number(const char *name) {
     u32 i = 0;
 
@@ -97,6 +98,8 @@ static struct sched_pool *free_pool(void) {
     return NULL;
 }
 
+/* Everything is filled in under the pool's lock. `policy` is what makes the pool visible to
+ * sched_pool_next(). */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out) {
     u32 number = policy_number(policy);
     struct sched_pool *p;
@@ -125,6 +128,8 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
     return error;
 }
 
+/* Looks at all pCPUs, and not at p->cpus, because a pCPU that is just leaving is not in p->cpus any
+ * more. */
 int sched_pool_destroy(struct sched_pool *p) {
     pool_begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
@@ -136,6 +141,8 @@ int sched_pool_destroy(struct sched_pool *p) {
     return pool_end(p, 0);
 }
 
+/* Watches of the VMs in the pool are told as well, because a VM's node shows the name of its
+ * pool. */
 int sched_pool_rename(struct sched_pool *p, const char *name) {
     int error;
 
@@ -148,7 +155,8 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
     return pool_end(p, error);
 }
 
-/* Why `t` cannot become the turbo pool of `p`, or (p NULL) its pair cannot end; NULL if it can. */
+/* Returns the sentence that says why `t` cannot become the turbo pool of `p`, or, if `p` is NULL,
+ * why its pair cannot end. Returns NULL if that is possible. */
 static const char *pair_is_busy(const struct sched_pool *t, const struct sched_pool *p) {
     if (t->nr_doms) return "it has VMs";
     if (p && (p->turbo || p->regular || t->turbo || t->regular))
@@ -156,8 +164,8 @@ static const char *pair_is_busy(const struct sched_pool *t, const struct sched_p
     return NULL;
 }
 
-/* Why the settings of the two pools, which have just become a pair, do not allow that; NULL:
- * they do. */
+/* Returns the sentence that says why the settings of the two pools, which have just become a pair,
+ * do not allow that. Returns NULL if they do. */
 static const char *pair_conflict(const struct sched_pool *t, const struct sched_pool *p) {
     const char *why = t->policy->conflict(t);
 
@@ -165,7 +173,8 @@ static const char *pair_conflict(const struct sched_pool *t, const struct sched_
     return p->policy->conflict(p);
 }
 
-/* Makes, or (p NULL) ends, the pair of `t` and `other`. Both are locked. */
+/* Makes `t` and `other` a pair, or ends the pair if `p` is NULL. The caller holds the locks of
+ * both. */
 static int pair_locked(struct sched_pool *t, struct sched_pool *p, struct sched_pool *other,
                        const char **why) {
     const char *unused;
@@ -209,6 +218,7 @@ int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char *
 
 /* ---- pCPUs ---- */
 
+/* The pCPU is kicked, so that it looks at once whether there is a vCPU for it. */
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
 
@@ -239,6 +249,8 @@ static bool evacuate(struct sched_pool *p, u32 cpu) {
     return busy;
 }
 
+/* `leaving` keeps the pCPU from getting vCPUs while it still has one. It is cleared at the last
+ * call, when the pCPU is out of the pool. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
 
@@ -264,6 +276,7 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
 
 /* ---- VMs ---- */
 
+/* Puts a VM into a pool. The policy's part of the VM begins with zeros. */
 static void dom_join(struct sched_pool *p, struct sched_dom *d) {
     memset(d->priv, 0, sizeof(d->priv));
     d->route = ROUTE_FIXED;
@@ -301,6 +314,7 @@ int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_v
     return pool_end(p, 0);
 }
 
+/* Both pools are locked, because the policy copies the VM's values from one to the other. */
 int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu) {
     struct sched_pool *p, *turbo;
 
@@ -322,6 +336,8 @@ int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_
     return 0;
 }
 
+/* If the VM has a part in a turbo pool, both pools are locked, because each part points to the
+ * other. */
 void sched_dom_fini(struct sched_dom *d) {
     struct sched_dom *peer = d->peer;
     struct sched_pool *p = d->pool, *other = NULL;
@@ -345,6 +361,8 @@ void sched_dom_fini(struct sched_dom *d) {
     spin_unlock(&sched_lock);
 }
 
+/* A new vCPU is blocked, so that it does not run before the VM is complete. It begins when it is
+ * woken. */
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
                     const struct cpumask *affinity) {
     struct sched_pool *p = pool_begin(&d->pool);
@@ -373,6 +391,8 @@ void sched_vcpu_fini(struct sched_vcpu *v) {
     pool_end(p, 0);
 }
 
+/* Does the work of sched_pool_move_dom(). The caller holds the locks of both pools. Nothing is
+ * changed before all checks are done. */
 static int move_dom_locked(struct sched_pool *to, struct sched_dom *d) {
     struct sched_pool *from = d->pool;
 

@@ -13,6 +13,8 @@ struct setup {
 #define FATAL(s, at, ...)   config_complain((s)->c, at, true, (s)->report, (s)->ctx, __VA_ARGS__)
 #define WARNING(s, at, ...) config_complain((s)->c, at, false, (s)->report, (s)->ctx, __VA_ARGS__)
 
+/* Sets the parameters of the pool's section. All of them are tried, so that the operator sees every
+ * problem at once. Returns 0, or -EINVAL if one was refused. */
 static int setup_params(const struct setup *s, const struct config_head *h, struct sched_pool *p) {
     char why[PARAM_WHY];
     int error = 0;
@@ -29,16 +31,19 @@ static int setup_params(const struct setup *s, const struct config_head *h, stru
     return error;
 }
 
+/* Makes the pool the turbo pool of the one that its section names. Returns 0 or -EINVAL. */
 static int setup_pair(const struct setup *s, const struct config_pool *c, struct sched_pool *p) {
     struct sched_pool *served = sched_pool_find(c->turbo_of);
     const char *why;
 
-    if (!served) return -EINVAL; /* what is wrong with that pool has been reported */
+    if (!served) return -EINVAL; /* setup_pool() has reported what is wrong with that pool */
     if (!sched_pool_pair_why(p, served, &why)) return 0;
     return FATAL(s, config_place_of(&c->head, "turbo_of"),
                  "pool %s cannot be the turbo pool of %s: %s", c->head.name, c->turbo_of, why);
 }
 
+/* The preset comes before the single parameters, so that these can change what the preset has
+ * set. */
 int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, config_report report,
                void *ctx) {
     const struct setup s = { config, report, ctx };
@@ -64,6 +69,8 @@ int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, con
     return setup_params(&s, &c->head, p);
 }
 
+/* Reports each parameter of the VM's section that cannot be set in its pool. Nothing is set yet:
+ * the VM is made later. Returns 0, or -EINVAL after a fatal report. */
 static int check_vm(const struct setup *s, const struct config_vm *v) {
     const struct sched_pool *p = sched_pool_find(v->pool);
     const struct config_head *h = &v->head;

@@ -3,12 +3,10 @@
  * pass has made the grants C_i. For I/O-intensive VMs j and computing VMs i:
  *
  *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period; V_j: queues (of
- *          virtual
- *                                          functions; else the number of vCPUs)
+ *                                          virtual functions; else the number of vCPUs)
  *   S_i    = P_i C_i                       what i offers; P_i: share_pct
  *   moved  = min(need, sum S_i)            taken from all in proportion, or from one VM after
- *          the other;
- *                                          given in proportion to what each lacks
+ *                                          the other; given in proportion to what each lacks
  *
  * How we read the paper where it leaves something open: no need is below 0, and none is above
  * what a vCPU may hold.
@@ -23,6 +21,8 @@
  * that of a period. aca_shorten also makes the period mu times as long. */
 #include "sched/credit.h"
 
+/* Returns how much credit an I/O-intensive VM lacks in this period. Returns 0 for all other VMs,
+ * and for one that has enough. */
 static u64 need_of(const struct credit_pool *cp, const struct credit_dom *cd) {
     u64 queues = cd->nr_active, want;
 
@@ -48,6 +48,7 @@ struct split {
     u64 out;   /* the sum of the parts that have been given */
 };
 
+/* Returns the part for the next number, which is `ns`. */
 static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     u64 before = x->out;
 
@@ -57,6 +58,8 @@ static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     return x->out - before;
 }
 
+/* First sums up what is needed and what is offered, then takes the credit from those that offer,
+ * and at last gives out exactly what was taken. So no credit is made or lost. */
 void shared_credit(struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
     struct split take = { 0 }, give = { 0 };

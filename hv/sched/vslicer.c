@@ -8,14 +8,13 @@
  *                             micro_us, or, for a latency_us of T_l, at most T_l / (m - 1)
  *   the longest wait of an LS is T_N + (m - 1) T_m
  *
- * How we read the paper where it leaves something open: - An LS that has used up its T_n gets
- * the next one at once, but first waits until one NL has run. It
- *   waits in Q_LATER, which is served after the first vCPU of Q_UNDER and then becomes part of
+ * How we read the paper where it leaves something open:
+ * - An LS that has used up its T_n gets the next one at once, but first waits until one NL has run.
+ *   It waits in Q_LATER, which is served after the first vCPU of Q_UNDER and then becomes part of
  *   Q_MICRO.
- * - m and n count active vCPUs. T_n and T_N are by weight, relative to the heaviest NL. - The
- * classes of credit stay, so that weights and caps hold. But OVER begins a slice below 0,
- * because
- *   credit goes up and down by as much within a round.
+ * - m and n count active vCPUs. T_n and T_N are by weight, relative to the heaviest NL.
+ * - The classes of credit stay, so that weights and caps hold. But OVER begins a slice below 0,
+ *   because credit goes up and down by as much within a round.
  * - With n = 0 the LS take turns by what they ask for. With m = 0 this is plain credit.
  *
  * Micro-slices of different sizes (section 6): with `edf` the LS whose next micro-slice is due
@@ -31,8 +30,8 @@ struct micro {
 /* Below this part of a micro-slice what is left of a T_n counts as used up. */
 #define MICRO_REST 16
 
-/* Returns the micro-slice in ns that a VM asks for, or that its label asks for (section 6: the
- * class is inferred); 0: neither does. */
+/* Returns the micro-slice in ns that a VM asks for, or for which its label asks (section 6: the
+ * class is inferred). Returns 0 if neither asks for one. */
 static u64 micro_wanted(const struct credit_pool *cp, const struct credit_dom *cd) {
     bool inferred = cd->io && !cd->micro_us && !cd->latency_us;
 
@@ -61,6 +60,8 @@ static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
     return MAX(cp->tslice * cv->counted_weight / cc->nl_weight, VSLICER_LEAST_US * NS_PER_US);
 }
 
+/* Returns how long a vCPU with micro-slices may run in a T_S, and how long each of its micro-slices
+ * is. The budget is divided into equal micro-slices, none longer than the VM has asked for. */
 static inline struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
                                     const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
@@ -71,13 +72,15 @@ static inline struct micro micro_of(const struct credit_pool *cp, const struct c
     return (struct micro){ budget, budget / ((budget + ns - 1) / ns) };
 }
 
-/* Does the vCPU get micro-slices? */
+/* Returns whether the vCPU gets micro-slices. */
 static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
 
     return cp->knob.slicer && (micro_wanted(cp, cd) || cd->latency_us);
 }
 
+/* Takes a vCPU out of the counts of the pCPU where it was counted. cv->counted is the number of
+ * that pCPU plus 1, and 0 if the vCPU is not counted. */
 static void uncount(struct credit_pool *cp, struct credit_vcpu *cv) {
     struct credit_cpu *cc = credit_cpu(cv->counted - 1);
 
@@ -90,6 +93,7 @@ static void uncount(struct credit_pool *cp, struct credit_vcpu *cv) {
     cv->counted = 0;
 }
 
+/* The counts decide how a round is divided, so they have to fit what the pCPU has to run. */
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -112,6 +116,8 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     credit_set_over(p);
 }
 
+/* The largest weight of a pCPU can only be found anew: vslicer_count() lets it grow, but cannot
+ * know what the second largest is. */
 void vslicer_recount(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -123,6 +129,8 @@ void vslicer_recount(struct sched_pool *p) {
     }
 }
 
+/* An LS runs for a micro-slice, or for what is left of its T_n. An NL runs for its share of a round
+ * if it shares its pCPU with an LS, and otherwise for a whole slice. */
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
                   const struct credit_vcpu *cv) {
     struct micro m;

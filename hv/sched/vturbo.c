@@ -42,6 +42,8 @@ static bool is_active_in_a_pool(const struct sched_dom *d) {
     return d->peer && credit_dom(d->peer)->nr_active;
 }
 
+/* First adds up what each VM has used in both pools, and then computes its fair share of the
+ * regular pool. A share is at least 1, because 0 means that the VM's own weight counts. */
 void vturbo_exchange(struct sched_pool *r) {
     u64 all = 0, weights = 0;
 
