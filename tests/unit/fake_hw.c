@@ -40,7 +40,7 @@ static bool intel(void) { return kind == HW_INTEL || kind == HW_KVM_INTEL; }
 static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
     case 0: return (struct cpuid){ .eax = 0xd };
-    case 1: /* XSAVE, VMX; what each CPU with long mode has */
+    case 1: /* XSAVE, VMX, and what each CPU with long mode has */
         return (struct cpuid){ .ecx = (u32)BIT(26) | (u32)intel() << 5, .edx = 0x078bfbff };
     /* FSGSBASE, SMEP, SMAP */
     case 7: return (struct cpuid){ .ebx = (u32)(BIT(0) | BIT(7) | BIT(20)) };
@@ -104,7 +104,8 @@ static void offer(struct hw_cpu *c, u32 msr, u32 must, u32 may) {
 
 static void intel_msrs(struct hw_cpu *c) {
     bool kvm = kind == HW_KVM_INTEL;
-    /* KVM: nested_vmx_setup_ctls_msrs(), of a host with APIC virtualization off */
+    /* These are the controls that KVM offers to its guests (nested_vmx_setup_ctls_msrs()), on a host
+     * with APIC virtualization off. */
     u32 primary = PRI_IRQ_WINDOW | PRI_NMI_WINDOW | PRI_TSC_OFFSET | PRI_HLT | (1u << 9) |
                   PRI_MWAIT | PRI_CR3 | PRI_CR8_LOAD | (1u << 20) | (1u << 23) | PRI_IO |
                   (1u << 25) | (1u << 27) | PRI_MONITOR | PRI_RDPMC | (1u << 12) | PRI_PAUSE |
@@ -115,8 +116,8 @@ static void intel_msrs(struct hw_cpu *c) {
 
     *hw_msr(c, MSR_FEATURE_CONTROL) = 5; /* locked, VMXON outside SMX */
     *hw_msr(c, MSR_VMX_BASIC) = 0x11e57ed0 | 4096ull << 32 | 6ull << 50 | BIT(55);
-    /* MISC: the rate of the preemption timer; EFER.LMA is saved; HLT; with KVM neither CR3
-     * targets nor injected instructions without bytes. */
+    /* MISC says the rate of the preemption timer, that EFER.LMA is saved, and that there is the
+     * activity state HLT. KVM has neither CR3 targets nor injection with a length of 0. */
     *hw_msr(c, 0x485) = BIT(5) | BIT(6) | BIT(29) | (kvm ? 5 : 7 | 4 << 16 | BIT(30));
     *hw_msr(c, 0x486) = CR0_PE | CR0_NE | CR0_PG;
     *hw_msr(c, 0x487) = 0xffffffff;
@@ -396,5 +397,5 @@ void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     b->exit_code = 0x60; /* an interrupt */
     b->exit_int_info = b->exit_info1 = b->exit_info2 = 0;
     if (hw_guest) hw_guest(regs);
-    b->event_inj = 0; /* APM2 15.20: a delivered event is no longer there */
+    b->event_inj = 0; /* the CPU clears a delivered event (APM2 15.20) */
 }

@@ -167,7 +167,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     if (offset >= PCI_BAR0 && offset < PCI_BAR0 + 24 && fake_get(f, PCI_COMMAND, 2) & 3 &&
         fake_get(f, offset, size) != value)
         f->moved = true;
-    /* It can only be read while there are virtual functions. */
+    /* These registers can only be read while the virtual functions are on. */
     if (f->sriov && offset >= f->sriov + 0x10u && offset < f->sriov + 0x40u &&
         f->space[f->sriov + 8] & 1)
         return;

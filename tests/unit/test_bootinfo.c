@@ -81,8 +81,8 @@ static void assert_apart(const struct memmap *m) {
 }
 
 static int parse(void) {
-    /* in a block of its own exact size, so that a read beyond it is seen by a sanitizer or
-     * valgrind */
+    /* The copy has a block of exactly its size, so that a sanitizer or valgrind sees a read beyond
+     * it. */
     void *copy = malloc(used);
 
     memcpy(copy, block, used);

@@ -301,7 +301,7 @@ static void full_ring_drops(void **state) {
 }
 
 static void queue_down_drops(void **state) {
-    /* 1 us a byte */
+    /* The slow link needs 1 us for each byte. */
     struct netem_params none = { .queue = 16 }, slow = { .rate = 8000000, .queue = 16 };
 
     set_up_with(&none, &slow);
@@ -337,7 +337,7 @@ static void rate_up_pushes_back(void **state) {
         }
         send_from(0, mac(1), mac(0), 1000, now);
         sent++;
-        /* 3 ms under way, and no more than 1 ms ahead */
+        /* The link holds the frames of 3 ms that are under way, and those of at most 1 ms ahead. */
         assert_true(ports[0].port.up.netem.held <= 5);
     }
     bridge_run(&bridge, 1000 * NS_PER_MS + 3 * NS_PER_MS - 1);
@@ -393,8 +393,7 @@ static void checksum_of_zero(void **state) {
 
 static void checksums(void **state) {
     struct netem_params link = { .delay = NS_PER_MS, .queue = 16 }, none = { .queue = 16 };
-    /* 20 bytes of UDP whose sum over pseudo header and data is known: all zeros but for the
-     * field itself. */
+    /* The checksum of this UDP packet is easy to know: all bytes are zeros, except the last one. */
     struct frame f;
 
     for (u32 held = 0; held < 2; held++)
@@ -413,7 +412,7 @@ static void checksums(void **state) {
             assert_true(ports[1].got_partial);
             assert_int_equal(ports[1].last[40], 0);
             assert_false(ports[2].got_partial);
-            /* 0x0012 or 0x1200, inverted */
+            /* The checksum is 0x0012 or 0x1200, inverted: it depends on whether the length is odd. */
             assert_int_equal(ports[2].last[40] << 8 | ports[2].last[41], len % 2 ? 0xedff : 0xffed);
             assert_memory_equal(ports[2].last, ports[3].last, len);
         }

@@ -91,7 +91,7 @@ static void test_order_and_gaps(void **state) {
         }
         assert_true(c.nr == 0 && c.next == ~0ull);
     }
-    /* Within five standard deviations of a tenth. */
+    /* Each of the ten counts must be within five standard deviations of a tenth. */
     for (u32 i = 0; i < 10; i++) assert_in_range(in[i], total / 10 - 90, total / 10 + 90);
 }
 

@@ -364,9 +364,9 @@ static void congest_at_rest(const void *state) {
     const struct congest_state *s = state;
 
     for (u32 i = 0; i < VMS; i++) {
-        assert_false(s->alive && s->g[i].key_release); /* nobody is told to go and stays */
+        assert_false(s->alive && s->g[i].key_release); /* a guest that may go has gone */
         if (s->alive && !s->crowded) assert_false(s->g[i].congested || s->g[i].key_congested);
-        /* Who waits is waited for. */
+        /* If a guest waits, its key is set, and the manager's queue is not empty. */
         if (s->alive && s->g[i].congested) assert_true(s->g[i].key_congested && s->c.nr);
     }
     if (s->alive && !s->crowded) assert_int_equal(s->c.nr, 0);

@@ -627,13 +627,13 @@ static void panic_after_a_stall(void **state) {
     for (int i = 0; i < 30; i++) log_err("PANIC: unheard");
     console_flush();
     assert_in_range(fake_now - began, NS_PER_S, 2 * NS_PER_S);
-    /* Then it is tried again. */
+    /* When the line moves again, the next message is tried and goes out. */
     model_stall(0);
     model.sent_at = fake_now;
     log_err("PANIC: after");
     console_flush();
     assert_non_null(strstr(model.text + from, "PANIC: after"));
-    /* It gets all patience once it has moved. */
+    /* A line that has moved once gets the whole patience again. */
     model_stall(300 * NS_PER_MS);
     log_err("PANIC: again");
     console_flush();

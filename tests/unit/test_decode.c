@@ -111,7 +111,7 @@ static void test_good(void **state) {
         if (memcmp(&got, &want, sizeof(got)))
             fail_msg("%s: len %u size %u write %d reg %u/%u", good[i].text, got.len, got.size,
                      got.write, got.reg, got.reg_size);
-        /* Cut off anywhere, it is unknown. */
+        /* An instruction that is cut off anywhere must not be decoded. */
         for (unsigned n = 0; n < good[i].len; n++)
             assert_int_equal(mmio_decode(&got, padded, n, good[i].mode), -EINVAL);
     }

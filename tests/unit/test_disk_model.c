@@ -42,7 +42,7 @@ static void test_bandwidth_is_shared(void **state) {
     for (u32 i = 0; i < 10; i++) last = disk_model_begin(&device, 0, 50000);
     assert_int_equal(last, 100 * US + 10 * 1000 * US);
     assert_int_equal(device.bytes, 500000);
-    /* A disk of its own is not slowed down by it. */
+    /* The shared device does not slow down a disk that has a model of its own. */
     disk_ram_init(&b, "size=64K lat=100us", NULL, data_b);
     assert_int_equal(begin(&b, 0, 0), 100 * US);
 }

@@ -87,7 +87,7 @@ static void done(struct virtio_blk_request *q, int error) {
     q->arg = NULL;
 }
 
-#define BYTES 0x18000u /* of a request's buffer: more than one command moves */
+#define BYTES 0x18000u /* size of a request's buffer, which is more than one command moves */
 
 static struct virtio_blk_request *requests; /* 16, in the arena */
 static u8 *buffers;

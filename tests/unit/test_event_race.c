@@ -19,14 +19,16 @@
 #include "trace/trace.h"
 
 #ifdef __SANITIZE_THREAD__
-#define TIMES 1u /* that is ten times as slow, and finds a race in one meeting */
+/* ThreadSanitizer makes the test ten times as slow, but it finds a race when it meets it once. */
+#define TIMES 1u
 #else
 #define TIMES 10u
 #endif
-#define EVENTS   (30000u * TIMES)
-#define WAKES    (4000u * TIMES)
-#define POLLS    (800u * TIMES)
-#define PATIENCE 20 /* s: after so long a wake is lost, however busy the machine is */
+#define EVENTS (30000u * TIMES)
+#define WAKES  (4000u * TIMES)
+#define POLLS  (800u * TIMES)
+/* After so many seconds a wake counts as lost, however busy the machine is. */
+#define PATIENCE 20
 
 /* ThreadSanitizer does not know that need_resched is volatile and a byte, which machine_kick() sets
  * and the pCPU alone clears. */
@@ -174,7 +176,9 @@ static void test_no_wake_is_lost(void **state) {
 
 /* ---- a vCPU that polls ---- */
 
-static u32 port, found, gone; /* polls that ended, by an event and because the port is gone */
+/* `found` counts the polls that an event has ended, and `gone` those that ended because the port
+ * is gone. */
+static u32 port, found, gone;
 
 /* The guest takes what its poll has found, and polls again. */
 static void take_and_poll(struct virt_vcpu *x, struct vm_exit *e) {

@@ -120,7 +120,7 @@ static void test_mmio(void **state) {
     real_code("\x8b\x03", 2); /* mov eax, [ebx] */
     gpr[REG_RAX] = ~0ull;
     npf(0xfee00030, false);
-    /* The upper half is clear. */
+    /* A 32-bit access clears the upper half of the register. */
     assert_int_equal(gpr[REG_RAX], vlapic_read(&v->lapic, 0x30, 0));
     assert_int_equal(v->virt.regs.rip, CODE + 2);
     real_code("\x89\x03", 2);
@@ -129,7 +129,9 @@ static void test_mmio(void **state) {
     assert_int_equal(v->lapic.reg[R_TPR], 0x60);
     assert_int_equal(v->virt.cr8, 6);
     v->virt.regs.rip = CODE;
-    npf(0xfee00080, false); /* the instruction is another by now: it is executed again */
+    /* The exit was for a read, but the instruction there is a write by now. So it is executed
+     * again. */
+    npf(0xfee00080, false);
     assert_int_equal(v->virt.regs.rip, CODE);
     assert_int_equal(vm->state, VM_RUNNING);
     npf(0xfed10000, true);
@@ -157,7 +159,8 @@ static void test_mmio_cut_off(void **state) {
     assert_int_equal(f->reg[VREG_CR2], CODE + 0x1000);
     assert_int_equal(v->virt.regs.rip, CODE + 0xfff);
 
-    f->reg[VREG_CR4] = 0x20; /* in 64-bit mode a RIP can be one that is no address at all */
+    /* In 64-bit mode RIP can have a value that is not an address at all. */
+    f->reg[VREG_CR4] = 0x20;
     f->reg[VREG_EFER] = 0x500;
     f->seg[SEG_CS].attr = 0xa9b;
     v->virt.regs.rip = BIT(63);
@@ -209,7 +212,8 @@ static void test_hc_modes(void **state) {
     f->cpl = 3;
     assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), -EPERM);
     f->cpl = 0;
-    f->seg[SEG_CS].attr = 0xc9b; /* E5: from compatibility mode upper halves do not count */
+    /* E5: in compatibility mode the upper halves of the registers do not count. */
+    f->seg[SEG_CS].attr = 0xc9b;
     assert_int_equal(hc(0xdead00000000 | TAKT_HC_VERSION, ~0ull, 0, 0), TAKT_ABI_VERSION);
     assert_int_equal(hc(200, 0, 0, 0), (u32)-ENOSYS);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xdead000000000000 | BUF, 0xdead000000000000 | 4, 0),
@@ -229,7 +233,7 @@ static void test_hc_pointers(void **state) {
         assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
         if (bad[i] != 0x1ff800) assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
     }
-    /* Nothing was written. */
+    /* None of these calls has written anything to the console. */
     assert_int_equal(ring_get(&vm->console.out, (char[8]){ 0 }, 8), 0);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, BIT(32), 0), -EINVAL);

@@ -43,7 +43,7 @@ static void test_cpuid_features(void **state) {
     assert_int_equal(gpr[REG_RAX], 0xd);
     cpuid_exit(1, 0);
     assert_int_equal(gpr[REG_RCX] & 0x80200000, 0x80200000); /* hypervisor, x2APIC */
-    /* OSXSAVE, PCID, PDCM, VMX, SMX, MONITOR */
+    /* The guest does not see OSXSAVE, PCID, PDCM, VMX, SMX and MONITOR. */
     assert_int_equal(gpr[REG_RCX] & 0x08028068, 0);
     assert_int_equal(gpr[REG_RDX] & 0xf0640400, 0x10000000); /* HTT; no PBE, TM, ACPI, DS, PSN */
     assert_int_equal(gpr[REG_RBX] >> 24, 0);

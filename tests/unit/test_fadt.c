@@ -181,7 +181,7 @@ static void test_s5(void **state) {
         u8 a, b, n, bytes[16];
     } cases[] = {
         { true, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } }, /* as QEMU */
-        /* A name with its root. */
+        /* The name may begin with a backslash, which is the root. */
         { true, 7, 7, 13, { 8, '\\', '_', 'S', '5', '_', 0x12, 6, 2, 10, 7, 10, 7 } },
         { true,
           5,
@@ -189,19 +189,19 @@ static void test_s5(void **state) {
           13,
           { 8, '_', 'S', '5', '_', 0x12, 0x40, 0, 4, 10, 5, 0, 0 } }, /* a length of 2 bytes */
         { true, 1, 1, 10, { 8, '_', 'S', '5', '_', 0x12, 4, 2, 1, 1 } },
-        /* The name of another state. */
+        /* This is the name of another state. */
         { false, 0, 0, 12, { 8, '_', 'S', '4', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
-        /* It is no definition of the name. */
+        /* The name is there, but this does not define it. */
         { false, 0, 0, 12, { 9, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0, 0, 0 } },
-        /* What is defined is no package. */
+        /* The name stands for something that is not a package. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x11, 6, 4, 0, 0, 0, 0 } },
-        /* The package has one element. */
+        /* The package has one element, and two are needed. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 3, 1, 0, 0, 0, 0 } },
-        /* 8 has four bits */
+        /* A sleep type has three bits, and 8 does not fit into them. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 8, 0, 0 } },
-        /* An element is an expression. */
+        /* One element is an expression. */
         { false, 0, 0, 12, { 8, '_', 'S', '5', '_', 0x12, 6, 4, 0, 0xff, 0, 0 } },
-        /* The table is cut off, later each time. */
+        /* The table is cut off before its end. */
         { false, 0, 0, 5, { 8, '_', 'S', '5', '_' } },
         { false, 0, 0, 6, { 8, '_', 'S', '5', '_', 0x12 } },
         { false, 0, 0, 7, { 8, '_', 'S', '5', '_', 0x12, 6 } },

@@ -40,7 +40,7 @@ static void test_all_of_it(void **state) {
     assert_int_equal(n, total);
     assert_int_equal(frame_free_count(), 0);
     for (u64 i = 0; i < n; i++) assert_int_equal(*(u64 *)hpa_to_va(got[i]), i);
-    /* 7919 is prime and no divisor of n */
+    /* 7919 is prime and does not divide n, so this frees each frame once, in a mixed order. */
     for (u64 i = 0; i < n; i++) frame_free(got[(i * 7919) % n], 0);
     assert_int_equal(frame_free_count(), total);
     assert_int_equal(frame_alloc(FRAME_ORDER_MAX + 1), HPA_NONE);
@@ -68,7 +68,7 @@ static void test_below(void **state) {
         assert_true(got[n] + PAGE_SIZE <= 0x1000000);
         n++;
     }
-    /* All of what is below 16 MiB is free, but for what the ranges need for themselves. */
+    /* All memory below 16 MiB was free, except what the ranges need for their own bytes. */
     assert_true(n > 3500 && n < 3840);
     assert_int_equal(frame_alloc_below(3, 0x1000000), HPA_NONE);
     high = frame_alloc(3);
@@ -77,7 +77,7 @@ static void test_below(void **state) {
     while (n) frame_free(got[--n], 0);
     assert_int_equal(frame_free_count(), before);
     assert_int_equal(frame_alloc_below(0, 0x100000), HPA_NONE);
-    /* A block that reaches over the limit is used if its first part is not enough. */
+    /* A free block that reaches over the limit is used if the part below the limit is enough. */
     got[0] = frame_alloc_below(9, 0x1400000);
     assert_true(got[0] != HPA_NONE && got[0] + (2 << 20) <= 0x1400000);
     frame_free(got[0], 9);
@@ -180,7 +180,7 @@ static void test_nodes(void **state) {
     frame_set_nodes(nodes, 2);
     assert_int_equal(frame_free_count(), before);
     there = frame_node_free(1);
-    /* Its range needs some bytes of it. */
+    /* Three frames of the node hold the bytes of its own range. */
     assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3);
     assert_int_equal(frame_node_free(0) + there, before);
     while (frame_node_free(1)) {

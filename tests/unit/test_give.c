@@ -69,7 +69,7 @@ static void test_bad_places(void **state) {
     init();
     fake_destroy(driver());
     config.memory = 8 << 20;
-    /* 256 bytes, and another device's in the same page */
+    /* The BAR has 256 bytes, and a BAR of another device is in the same page. */
     fake_pci_bar(nic, 2, 0xfe001000, 0x100, 0);
     fake_pci_bar(fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0), 0, 0xfe001200, 0x100, 0);
     init();
@@ -131,7 +131,8 @@ static void test_other_places(void **state) {
     fake_machine_gives(&pci_claim_part, &pci_part);
     assert_null(fake_vm(&config));
     assert_string_equal(fake_why, "BAR 2 of PCI device 00:03.0 lies where this VM has RAM");
-    config.nr_pci = 0; /* a VM that runs and does not get it keeps its RAM */
+    /* A VM that runs already and is refused the device keeps its RAM. */
+    config.nr_pci = 0;
     vm = driver();
     do {
         u64 wait = 0;
@@ -313,8 +314,8 @@ static void test_groups(void **state) {
     init();
     fake_destroy(driver());
     nic->master_once = false;
-    assignment_of(pci_find(NIC + 1))->owner =
-        (void *)&config; /* what is asked for as well may be another VM's by now */
+    /* The other device of the group may belong to another VM by now. */
+    assignment_of(pci_find(NIC + 1))->owner = (void *)&config;
     refused(-EPERM, "PCI device 00:03.0 could reach 00:03.1 unseen: one VM gets both, or it needs"
                     " allow_shared_group = yes");
     assignment_of(pci_find(NIC + 1))->owner = NULL;

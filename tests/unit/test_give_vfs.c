@@ -75,7 +75,8 @@ static void test_virtual_functions(void **state) {
     refused(-EBUSY, "PCI device 01:10.2 belongs to driver");
     config.pci[0] = CARD;
     fake_destroy(vm);
-    other = driver(); /* the card itself, which loses them by its reset, and gets them back */
+    /* A VM gets the card itself. The reset takes the virtual functions away, and they come back. */
+    other = driver();
     assert_int_equal(card->resets, 1);
     assert_int_equal(fake_get(card, 0x168, 2), 9);
     fake_destroy(other);
@@ -246,7 +247,7 @@ static void test_card_reset_under_a_vm(void **state) {
     says(vm, 0, "01:10.2 reset");
     assert_false(a->pci->msix_table[12] == 0);
     assert_int_equal(mediate_write(a, 4, 2, PCI_COMMAND_MASTER), -EPERM);
-    /* Not even before the function was reset. */
+    /* The function must not become a bus master, not even before it was reset. */
     assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     fake_interrupt(a->entry[0].vector);
     fake_work();

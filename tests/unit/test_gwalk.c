@@ -139,12 +139,13 @@ static void test_32_bit(void **state) {
     ok(0x40403abc, GA_WRITE, 0x300abc);
     fails(0x40403abc, GA_READ | GA_USER, PF_P | PF_U);
     fails(0x40404000, GA_WRITE, PF_W);
-    /* 4 MiB, bits 33:32 of the address by PSE-36 */
+    /* A page of 4 MiB, whose entry has bits 33:32 of the address (PSE-36). */
     put32(0x1000 + 4 * 0x102, 0x00400000 | P | PS | 3 << 13);
     ok(0x40812345, GA_READ, 0x300412345);
     put32(0x1000 + 4 * 0x102, 0x00400000 | P | PS | 1 << 21);
     fails(0x40812345, GA_READ, PF_P | PF_RSVD);
-    regs[VREG_CR4] = 0; /* without PSE the bit means nothing, and the table is beyond RAM */
+    /* Without PSE the bit PS means nothing. The entry then names a table, which is beyond RAM. */
+    regs[VREG_CR4] = 0;
     put32(0x1000 + 4 * 0x102, 0x7fc00000 | P | PS);
     fails(0x40812345, GA_READ, 0);
 }
@@ -170,7 +171,7 @@ static void test_tables_in_mapped_pages(void **state) {
     v.regs.rip = VA;
     put64(0x300000, 0xf4);
     assert_int_equal(guest_fetch(&v, (u8[1]){ 0 }, 1), 1); /* instructions are found, too */
-    /* The walk must not be remembered: what is mapped there may change. */
+    /* The result of this walk must not be cached, because what is mapped there may change. */
     assert_null(insn_bytes(&v, 0x1000, VA));
     assert_int_equal(npt_unmap(&vm.npt, TAKT_SHARED_GPA, PAGE_SIZE), 0);
     frame_free(page, 0);
@@ -380,11 +381,11 @@ static void test_skip(void **state) {
     skip_over(0xfffffffe, 2);
     assert_int_equal(v.regs.rip, 0x100000000);
     assert_int_equal(v.pending.type, EVENT_NONE);
-    /* The instruction has been executed. To fetch the next one is what faults, in the CPU. */
+    /* The instruction itself was executed. Only the fetch of the next one faults, in the CPU. */
     skip_over(0x7ffffffffffe, 2);
     assert_int_equal(v.pending.type, EVENT_NONE);
     assert_int_equal(v.regs.rip, 0x800000000000);
-    /* As the IRET of the handler of a fault left it: RF is used up. */
+    /* RF is set, as the IRET of a fault handler leaves it. The next instruction uses it up. */
     v.regs.rflags = RFLAGS_ONE | RFLAGS_RF;
     skip_over(0x1000, 2);
     assert_int_equal(v.regs.rflags, RFLAGS_ONE);
@@ -403,7 +404,8 @@ static void test_skip(void **state) {
 /* SDM 3A table 6-5. */
 static void test_double_faults(void **state) {
     static const u8 vec[] = { EXC_DB, EXC_AC, EXC_GP, EXC_TS, EXC_PF };
-    /* rows: pending, columns: raised; what is pending then */
+    /* The row is the exception that is pending, and the column the one that is raised. The value is
+     * the exception that is pending then. */
     static const u8 want[5][5] = {
         { EXC_DB, EXC_AC, EXC_GP, EXC_TS, EXC_PF }, { EXC_DB, EXC_AC, EXC_GP, EXC_TS, EXC_PF },
         { EXC_DB, EXC_AC, EXC_DF, EXC_DF, EXC_PF }, { EXC_DB, EXC_AC, EXC_DF, EXC_DF, EXC_PF },
@@ -417,11 +419,11 @@ static void test_double_faults(void **state) {
             assert_int_equal(v.pending.vector, want[i][j]);
             assert_int_equal(v.pending.code, want[i][j] == EXC_DF ? 0 : 4);
         }
-    for (unsigned j = 0; j < 5; j++) { /* and the third: a shutdown */
+    for (unsigned j = 0; j < 5; j++) { /* a third one leads to a shutdown */
         v.pending = (struct virt_event){ .type = EVENT_EXCEPTION, .vector = EXC_DF };
         assert_int_equal(guest_raise(&v, vec[j], true, 0), vec[j] == EXC_DB || vec[j] == EXC_AC);
     }
-    /* A pending interrupt is no exception. */
+    /* A pending interrupt does not count as an exception. */
     v.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = EXC_GP };
     assert_true(guest_raise(&v, EXC_GP, true, 0));
     assert_int_equal(v.pending.vector, EXC_GP);

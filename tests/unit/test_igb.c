@@ -137,7 +137,8 @@ static void test_set_up(void **state) {
     assert_int_equal(peek(0x5404), 0x82005634); /* of pool 7 */
     assert_int_equal(peek(0x5818) & 7, 3);      /* VMDq */
     assert_int_equal(peek(0x581c) & (7 << 7 | 1u << 29), 7 << 7);
-    assert_int_equal(peek(0xc8c), 0x80); /* nobody else receives or sends yet, or gets anything */
+    /* No other pool receives, sends or gets anything yet. */
+    assert_int_equal(peek(0xc8c), 0x80);
     assert_int_equal(peek(0xc90), 0x80);
     for (u32 i = 0; i < 7; i++) assert_int_equal(peek(0x5ad0 + 4 * i), 0);
     for (u32 i = 0; i < 128; i++) assert_int_equal(peek(0xa000 + 4 * i), 0);
@@ -157,7 +158,7 @@ static void test_interrupts(void **state) {
     begin();
     igb_interrupts(&nic, 8000);
     assert_int_equal(peek(0x1680), 125 << 2); /* us */
-    /* Queue 7 raises vector 0 for frames that come, and not for those that are sent. */
+    /* Queue 7 raises vector 0 for frames that arrive, and not for frames that are sent. */
     assert_int_equal(peek(0x171c), 0x80);
     assert_int_equal(peek(0x1740), 0x8000);
     assert_int_equal(peek(0x1514) & 0x11, 0x11);

@@ -386,7 +386,7 @@ static void test_behind(void **state) {
     assert_true(igb_vfs_sends(&vfs, station(77), now += NS_PER_MS));
     assert_address(8, station_address(0), 0x80);
     assert_address(9, station_address(77), 0x80);
-    /* The address of a group. */
+    /* The address of a group takes no filter. */
     assert_true(igb_vfs_sends(&vfs, (const u8 *)"\xff\xff\xff\xff\xff\xff", now));
     assert_address(10, station_address(2), 0x80);
     igb_vfs_mac(&vfs, 2, its);

@@ -98,8 +98,8 @@ static void test_every_failing_frame(void **state) {
     struct config_vm c = fake_config("fails", 2);
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
 
-    /* With 0, 1, 2 ... small frames left and whole chunks in plenty, making it fails ever later,
-     * and leaks nothing. */
+    /* Whole chunks are there in plenty, but only 0, 1, 2 ... small frames. So making the VM fails at
+     * a later step each time, and must never leak anything. */
     for (u32 keep = 0; keep < 40; keep++) {
         hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
         u32 n = 0;
@@ -228,8 +228,8 @@ static void test_shutdown(void **state) {
 
     vm_shutdown(vm, TAKT_SHUTDOWN_REBOOT, 3);
     assert_int_equal(vm->exit_code, 3);
-    /* It does not restart before it is a second old: otherwise it could do so for ever, and fill
-     * the log. */
+    /* A VM does not restart before it is a second old. Otherwise it could restart again and again,
+     * and fill the log. */
     fake_work_due();
     again = vm_find("ends");
     assert_ptr_equal(again, vm);

@@ -36,7 +36,8 @@ static int setup(void **state) {
     fake_pci_cap(card, 0x50, PCI_CAP_MSI);
     fake_pci_cap(card, 0x70, PCI_CAP_MSIX);
     fake_pci_cap(card, 0xa0, PCI_CAP_EXPRESS);
-    /* VPD: its address register makes it read and write the EEPROM */
+    /* The VPD capability: a write to its address register makes the card read or write its
+     * EEPROM. */
     fake_pci_cap(card, 0xe0, 0x03);
     fake_set(card, 0x72, 2, 0xc018);
     fake_set(card, 0x74, 4, 3);
@@ -107,7 +108,7 @@ static void test_emulated(void **state) {
     assert_int_equal(read(0x24, 4), 0);
     assert_int_equal(read(0x30, 4), 0);      /* no ROM */
     assert_int_equal(read(0x72, 2), 0x800f); /* 16 entries, and on */
-    /* of a virtual function what it leaves out */
+    /* A virtual function leaves some registers out. The VM sees what they would be. */
     a->pci->pf = a->pci;
     a->pci->device = 0x10ca;
     fake_set(card, 0, 4, ~0u);

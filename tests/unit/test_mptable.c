@@ -70,7 +70,7 @@ static void test_mp_lies(void **state) {
     mp_parse(&mp, &info);
     assert_int_equal(mp.nr, 1);
     assert_true(mp.bad);
-    mem[MP + 49] ^= 1; /* within an entry that does not matter: the checksum */
+    mem[MP + 49] ^= 1; /* the entry does not matter, so only the checksum notices this */
     mp_parse(&mp, &info);
     assert_int_equal(mp.nr, 0);
     assert_true(mp.bad);

@@ -44,10 +44,11 @@ static struct {
     bool fin_read, owned;
     struct flight flight[FLIGHT];
     unsigned n;
-    /* of the network */
+    /* How often the network loses, doubles, swaps and overlaps segments. */
     unsigned loss, duplicate, swap, overlap;
-    /* seen */
-    u32 ack; /* highest, as a position in the stream; FIN counts */
+    /* The highest acknowledgement that the peer has seen, as a position in the stream. FIN counts
+     * as one position. */
+    u32 ack;
     const char *wrong;
 } t;
 
@@ -196,9 +197,8 @@ static void thread_acts(void) {
         t.owned = false;
         sock_release(t.s);
     } else if (rnd(3) == 0 && t.s->backlog.count == 0) {
-        if (rnd(4) == 0)
-            sock_send(t.s, "data of ours", 12,
-                      0); /* the peer's acknowledgement goes to the backlog */
+        if (rnd(4) == 0) /* The peer's acknowledgement of this goes to the backlog. */
+            sock_send(t.s, "data of ours", 12, 0);
         wire_poll();
         t.owned = true;
         sock_own(t.s);
@@ -245,7 +245,7 @@ static void run(u64 seed) {
         case 9:
             if (rnd(20) == 0) net_set_early_ack(early = !early);
             if (rnd(10) == 0) wire_pass(rnd(300));
-            /* What the thread has sent is sent again. */
+            /* So much time passes that what the thread has sent is sent again. */
             if (t.owned && rnd(20) == 0) wire_pass(5000);
             if (!t.n || rnd(30) == 0) send_again();
             break;
@@ -289,7 +289,7 @@ static void test_schedules(void **state) {
         (unsigned long long)was.ack_early, (unsigned long long)was.ack_suppressed,
         (unsigned long long)was.ack_raised);
     if (last - first < 100) return;
-    /* That the schedules reach what they are for. */
+    /* If the schedules never reached these cases, the test would show nothing. */
     assert_true(was.backlog_segments > 1000 && was.ack_early > 1000 && was.ack_suppressed > 100);
     assert_true(was.ack_raised > 10);
     assert_true(was.ack_bottom_half > 1000 && was.ack_process > 100 && was.drop_no_room > 0);

@@ -188,7 +188,8 @@ static void test_buffers_are_reserved(void **state) {
 
     open_with(NET_OWNER, true, NET_RCVBUF_MIN);
     while (n < 4 && sock_open(SOCK_TCP, &large, &more[n]) == 0) n++;
-    assert_int_equal(n, 3); /* of 4,096 buffers; 32 are kept, 64 posted, 384 taken */
+    /* There are 4,096 buffers: 32 are kept, 64 posted, and 384 taken already. */
+    assert_int_equal(n, 3);
     for (unsigned i = 0; i < n; i++) sock_close(more[i]);
     wire_poll();
     assert_int_equal(sock_open(SOCK_TCP, &large, &more[0]), 0);
@@ -249,7 +250,7 @@ static void test_connect(void **state) {
     sock_release(s);
     wire_poll();
     expect_stream(1000);
-    /* Refused. */
+    /* The peer refuses this connection. */
     assert_int_equal(sock_open(SOCK_TCP, NULL, &s), 0);
     assert_int_equal(sock_connect(s, WIRE_PEER, 81, 0), -EAGAIN);
     wire_poll();

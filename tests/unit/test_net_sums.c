@@ -79,7 +79,7 @@ static void test_checked(void **state) {
     peer_data(&p, 1000, 1000);
     assert_int_equal(s->backlog.count, 1);
     assert_int_equal(net_stats()->rx_unsummed - before, 2);
-    /* The socket was released, and the bottom half does not know that yet. */
+    /* The socket was released, but the bottom half does not know that yet. */
     __atomic_store_n(&s->owned, 0, __ATOMIC_SEQ_CST);
     wire_checked = false;
     p.break_sum = 1;

@@ -17,14 +17,14 @@ static void test_algorithm(void **state) {
         bool online;
     } step[] = {
         { 100, 100, 10, 1, 1, 0, 1, BACKLOG_ACK, 110, 1 }, /* lines 4-8, 15-17, 22 */
-        /* 14-17: in order behind the backlog */
+        /* lines 14-17: the segment follows the backlog in order */
         { 100, 110, 10, 1, 1, 0, 0, BACKLOG_ACK, 120, 1 },
         { 100, 120, 0, 1, 1, 0, 0, BACKLOG_KEPT, 120, 1 },     /* no data: nothing to acknowledge */
         { 100, 120, 10, 1, 0, 0, 0, BACKLOG_DROPPED, 120, 1 }, /* 21: not kept, bl.nxt stays */
         { 100, 130, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* 18-20 */
-        /* off: the missing one does not turn it on */
+        /* the missing segment comes, but does not turn early ACKs on */
         { 100, 120, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },
-        /* 10-13: on again, but this is not in order */
+        /* lines 10-13: early ACKs are on again, but this segment is not in order */
         { 120, 140, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },
         { 120, 120, 10, 1, 1, 0, 0, BACKLOG_ACK, 130, 1 },    /* 10-17 */
         { 150, 150, 10, 1, 1, 1, 1, BACKLOG_KEPT, 150, 0 },   /* a gap waits in TCP: off */
@@ -51,7 +51,7 @@ static void test_algorithm(void **state) {
         assert_int_equal(b.nxt, step[i].nxt);
         assert_int_equal(b.online, step[i].online);
     }
-    /* Switched off nothing is acknowledged, in order or not. */
+    /* When early ACKs are switched off, nothing is acknowledged, whether it is in order or not. */
     backlog_init(&b, 100);
     buf[0].seq = 100, buf[0].len = 10, buf[0].plain = true;
     assert_int_equal(backlog_add(&b, &(struct rcv_view){ 100, 1000, false }, &buf[0], false, true),
@@ -66,7 +66,7 @@ static void test_handshake(void **state) {
     peer_data(&p, 0, 1000);
     peer_data(&p, 1000, 1000);
     assert_int_equal(acked(), 2000);
-    /* More than 64 KiB at once: the window is scaled, and is what the socket was opened with. */
+    /* The window is more than 64 KiB, so it is scaled. It is as large as the socket asked for. */
     assert_in_range(p.edge - p.una, (1 << 20) - 2000 - 1024, (1 << 20) - 2000);
     expect_stream(2000);
     assert_int_equal(read_some(), -EAGAIN);
@@ -78,7 +78,7 @@ static void test_handshake(void **state) {
 static void test_memory(void **state) {
     open_with(NET_OWNER, true, 1 << 20);
     assert_in_range(wire_heap() - heap_before, sizeof(struct tcp_pcb), 64 << 10);
-    /* 40 segments beyond a gap, for each of which lwIP allocates. */
+    /* These are 40 segments beyond a gap, and lwIP allocates memory for each of them. */
     for (u32 i = 1; i <= 40; i++) peer_data(&p, i * 100, 100);
     assert_int_equal(acked(), 0);
     peer_data(&p, 0, 100);
@@ -117,13 +117,13 @@ static void test_early_ack(void **state) {
     assert_int_equal(p.acks, 50);
     assert_int_equal(net_stats()->ack_early - was.ack_early, 50);
     assert_int_equal(net_stats()->backlog_highest, 50);
-    /* The owned state has not been written to. */
+    /* Nobody has written to the owned state. */
     assert_memory_equal(t, &before, sizeof(before));
     assert_int_equal(spsc_count(&s->rx), 0);
     sock_release(s);
     wire_poll();
     expect_stream(50000);
-    /* The replay has told the peer nothing that it knew, and that nothing is heard later either. */
+    /* The replay has not told the peer again what it knew, and nothing more comes later. */
     wire_pass(1000);
     peer_hear(&p);
     assert_true(p.acks <= 52);
@@ -164,7 +164,7 @@ static void test_switch(void **state) {
     net_set_early_ack(false);
     peer_data(&p, 1000, 1000);
     assert_int_equal(acked(), 1000);
-    /* what came meanwhile is TCP's to acknowledge: not before the release */
+    /* TCP has to acknowledge what came meanwhile, and it does so only after the release. */
     net_set_early_ack(true);
     peer_data(&p, 2000, 1000);
     assert_int_equal(acked(), 1000);
@@ -193,7 +193,7 @@ static void test_out_of_order(void **state) {
     sock_release(s);
     wire_poll();
     assert_int_equal(acked(), 4000);
-    /* Recovered: on again. */
+    /* The gap is closed, so early ACKs are on again. */
     sock_own(s);
     peer_data(&p, 4000, 1000);
     assert_int_equal(acked(), 5000);
@@ -269,7 +269,7 @@ static void test_suppression(void **state) {
     assert_true(net_stats()->ack_suppressed - suppressed >= 9);
     expect_stream(22000);
 
-    /* Data of ours that is sent again while the socket is owned. */
+    /* Our own data is sent again while the socket is owned. */
     assert_int_equal(sock_send(s, "0123456789", 10, 0), 10);
     wire_poll();
     while (wire_seen(&o))
@@ -313,8 +313,8 @@ static void within_room(const struct seen *o) {
 
     if (o->to != p.port || o->flags & (SYN | RST)) return;
     edge = o->ack + (o->window << p.scale) - p.iss - 1;
-    /* Everything up to the edge fits if all that has not been read stays. FIN takes a number,
-     * but no room. */
+    /* All bytes up to the edge must fit beside those that were not read yet. FIN has a sequence
+     * number, but takes no room. */
     if (edge > read_so_far + buffer_size + 1) promised_too_much = true;
 }
 
@@ -358,7 +358,8 @@ static void test_zero_window_probe(void **state) {
 
     buffer_size = NET_RCVBUF_MIN;
     open_with(NET_OWNER, true, buffer_size);
-    while (sent < buffer_size) { /* the last bytes are less than the unit of the scaled window */
+    /* The last bytes are fewer than the unit of the scaled window. */
+    while (sent < buffer_size) {
         u32 n = MIN(buffer_size - sent, 1460);
 
         peer_data(&p, sent, n);
@@ -464,7 +465,7 @@ static void test_data_behind_a_fin(void **state) {
         assert_int_equal(acked(), 0);
         sock_release(s);
         wire_pass(300);
-        /* lwIP takes the whole segment in which the end is */
+        /* lwIP takes the whole segment in which the stream ends. */
         assert_in_range(acked(), gap + 1, 1001);
         assert_false(p.flags & RST);
         assert_int_equal(net_stats()->early_lost, 0);

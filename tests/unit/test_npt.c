@@ -79,7 +79,7 @@ static void test_split_and_generation(void **state) {
         assert_int_equal(npt_unmap(&t, 3 * M2 - PAGE_SIZE, 2 * PAGE_SIZE), 0);
         assert_int_equal(t.tlb.current, g); /* nothing was there */
 
-        /* A 2 MiB mapping over a table keeps the table: somebody may be walking it. */
+        /* A 2 MiB mapping over a table keeps the table, because a CPU may be walking it. */
         assert_int_equal(npt_map(&t, M2, 9 * M2, M2, NPT_RWX, NPT_WB), 0);
         maps(&t, M2 + 0x3000, 9 * M2 + 0x3000, NPT_RWX);
         npt_fini(&t);
@@ -93,7 +93,7 @@ static void test_ends(void **state) {
     assert_int_equal(npt_init(&t, &npt_format_ept), 0);
     assert_int_equal(npt_lookup(&t, NPT_LIMIT, NULL), HPA_NONE);
     assert_int_equal(npt_lookup(&t, ~0ull, NULL), HPA_NONE);
-    /* A call for no pages at all makes no tables, and is quick. */
+    /* A call for pages that are not mapped makes no tables, and is quick. */
     assert_int_equal(npt_unmap(&t, 0, NPT_LIMIT), 0);
     assert_int_equal(model_in_use, 1);
     npt_fini(&t);

@@ -104,9 +104,10 @@ static void written_when_many(void **state) {
     write_pages(0, 8, 1);
     disk_settle();
     assert_int_equal(disk.writes, 0);
-    for (u32 i = 0; i < 5; i++) write_pages(20 + 2 * i, 1, 2); /* each for itself on the disk */
+    /* None of these pages is beside another one on the disk. */
+    for (u32 i = 0; i < 5; i++) write_pages(20 + 2 * i, 1, 2);
     disk_settle();
-    /* the first in the order of the disk went together */
+    /* The flusher wrote the first eight, in the order of the disk, in one request. */
     assert_int_equal(pagecache_dirty(&cache), 5);
     assert_int_equal(disk.writes, 1);
     assert_int_equal(disk.longest, 8);
@@ -133,7 +134,7 @@ static void sync_is_stable(void **state) {
     for (u32 i = 0; i < 8; i++) assert_true(on_disk(disk.stable, i, (u8)i));
     assert_int_equal(disk.flushes, 1);
     assert_int_equal(pagecache_dirty(&cache), 0);
-    /* What the device has cached of an earlier pass is flushed as well. */
+    /* A sync also flushes what an earlier pass has left in the device's own cache. */
     write_pages(50, 1, 9);
     pagecache_flush_now(&cache);
     disk_settle();
@@ -245,7 +246,7 @@ static void read_ahead(void **state) {
     for (u32 i = 10; i < 20; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, 1);
     disk_settle();
     assert_int_equal(cache.stats.pages_read, 10);
-    /* At random: what is asked for, together, and no more. */
+    /* With random reads the cache reads what was asked for, and nothing ahead. */
     config.pages = PAGECACHE_MIN;
     start();
     for (u32 i = 0; i < 20; i++)
@@ -335,7 +336,8 @@ static void released(void **state) {
     config.dirty = 90;
     start();
     told = 0;
-    pagecache_release(&cache); /* nothing is congested: this releases nothing, now or later */
+    /* Nothing is congested, so this releases nothing, neither now nor later. */
+    pagecache_release(&cache);
     pagecache_run(&cache);
     pagecache_on_congestion(&cache, count_told, &told);
     for (u32 i = 0; i < 60; i++) write_pages(2 * i, 1, 1);
@@ -359,8 +361,8 @@ static void released(void **state) {
     assert_int_equal(disk.nr, 32);
     for (u32 i = 0; i < 7; i++) disk_end(0);
     pagecache_run(&cache);
-    assert_true(
-        pagecache_congested(&cache)); /* the queue has been below it: the rule holds again */
+    /* The queue has been below 13/16, so the rule holds again. */
+    assert_true(pagecache_congested(&cache));
     assert_int_equal(disk.nr, 29);
     assert_int_equal(told, 3);
     disk_settle();
@@ -405,13 +407,14 @@ static void sync_tells_once(void **state) {
     disk.bad[6] = true;
     assert_int_equal(pagecache_sync(&cache), -EIO);
     assert_int_equal(pagecache_sync(&cache), -EIO); /* tried again, and refused again */
-    /* Its neighbours are written. */
+    /* The neighbours of the bad page are written all the same. */
     assert_true(on_disk(disk.stable, 5, 1) && on_disk(disk.stable, 7, 1));
     assert_int_equal(pagecache_dirty(&cache), 1);
     disk.bad[6] = false;
     assert_int_equal(pagecache_sync(&cache), 0);
     assert_true(on_disk(disk.stable, 6, 1));
-    /* In the background: told by the next sync, though that has written it. */
+    /* A write in the background fails. The next sync reports it, although that sync itself could
+     * write the page. */
     disk.bad[6] = true;
     write_pages(6, 1, 2);
     pagecache_flush_now(&cache);
@@ -420,7 +423,7 @@ static void sync_tells_once(void **state) {
     assert_int_equal(pagecache_sync(&cache), -EIO);
     assert_int_equal(pagecache_sync(&cache), 0);
     assert_true(on_disk(disk.stable, 6, 2));
-    /* The device's own cache. */
+    /* The flush of the device's own cache fails. */
     write_pages(8, 1, 2);
     disk.bad_flush = true;
     assert_int_equal(pagecache_sync(&cache), -EIO);
@@ -467,7 +470,7 @@ static void device_refuses(void **state) {
     disk_pass(10 * NS_PER_S + 20 * MS);
     assert_int_equal(pagecache_dirty(&cache), 0);
     write_pages(100, 20, 3);
-    /* The error was told, and the data has been written since. */
+    /* An earlier sync has reported the error, and the data was written since. */
     assert_int_equal(pagecache_sync(&cache), 0);
     for (u32 i = 0; i < 40; i++) assert_true(on_disk(disk.stable, i, 3));
 }
@@ -490,13 +493,14 @@ static void unreadable(void **state) {
     assert_memory_equal(buf, disk.cached + 10 * PAGE_SIZE, 2 * PAGE_SIZE);
     assert_int_equal(pagecache_read(&cache, NULL, 13 * PAGE_SIZE, buf, 5 * PAGE_SIZE), 0);
     assert_memory_equal(buf, disk.cached + 13 * PAGE_SIZE, 5 * PAGE_SIZE);
-    /* The rest is not known. */
+    /* A write of one byte fails, because the rest of the page cannot be read. A write of the whole
+     * page does not need it. */
     assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE + 1, buf, 1), -EIO);
     assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE, buf, PAGE_SIZE), 0);
     assert_int_equal(read_page(12), 0);
     disk.bad[12] = false;
     assert_int_equal(pagecache_sync(&cache), 0);
-    /* Another thread asks for it, and it goes into the same request. */
+    /* Another thread asks for the bad page, which becomes part of the same request. */
     pagecache_drop(&cache);
     disk.bad[12] = true;
     other_thread = reads_12;

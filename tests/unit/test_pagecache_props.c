@@ -4,7 +4,7 @@
  * TAKT_SEED=n runs that seed alone, TAKT_SCHEDULES=n so many. */
 #include "cache_disk.h"
 
-#define UNIT  64 /* what is written at once, and found whole: a sector is never torn */
+#define UNIT  64 /* bytes that are written at once, and found whole: a sector is never torn */
 #define UNITS (DISK_SIZE / UNIT)
 #define MOST  (12 * PAGE_SIZE / UNIT) /* units of an operation */
 

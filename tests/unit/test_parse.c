@@ -151,8 +151,8 @@ static void choices(void **state) {
         assert_int_equal(c.nr, 0);
     }
     assert_int_equal(chosen("cache:1", 0x3f, 0), 0x08); /* the larger one */
-    assert_int_equal(chosen("cache:2", 0x3f, 0),
-                     0x28); /* two are left there for one, and two here for none */
+    /* The first cache has two CPUs left for one that is chosen, the second has two left for none. */
+    assert_int_equal(chosen("cache:2", 0x3f, 0), 0x28);
     assert_int_equal(chosen("cache:3", 0x3f, 0), 0x2c);
     assert_int_equal(chosen("cache:9", 0x36, 0), 0x36); /* all there are */
     for (u64 seed = 0; seed < 64; seed++) {

@@ -214,7 +214,7 @@ static void test_functions(void **state) {
     f->space[PCI_HEADER] = 0x80; /* several functions, not all of them there */
     fake_pci_add(PCI_BDF(2, 0, 3), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 0, 7), 0x12345678, 0)->space[PCI_HEADER] = 0x80;
-    /* This device has only one, so the next one does not count. */
+    /* The first function says that the device has only one, so the next function is not found. */
     fake_pci_add(PCI_BDF(2, 1, 0), 0x12345678, 0);
     fake_pci_add(PCI_BDF(2, 1, 1), 0x12345678, 0);
     fake_pci_add(PCI_BDF(255, 31, 0), 0x12345678, 0);

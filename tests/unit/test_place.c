@@ -65,7 +65,7 @@ static void deadline(void **state) {
     skylake.microcode = 0xb2;
     assert_false(erratum_tsc_deadline(&skylake, &mended));
     assert_int_equal(mended, 0);
-    /* by its stepping: 2 needs another one */
+    /* The microcode that is needed depends on the stepping. */
     assert_true(erratum_tsc_deadline(&haswell_ex, &mended));
     assert_int_equal(mended, 0x0f);
     haswell_ex.signature = 0x306f3;

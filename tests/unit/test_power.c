@@ -63,7 +63,7 @@ void console_flush(void) {
         trouble = false;
         tested_panic("another assertion does not hold");
     }
-    /* CLI and HLT follow, which a test cannot run */
+    /* CLI and HLT would follow, which a test cannot execute. */
     if (fake_log_said("stands still")) longjmp(end, 1);
 }
 

@@ -56,7 +56,7 @@ static u64 made_up_msr(u32 msr) {
     case VMX_BASIC: return basic;
     case VMX_SECONDARY: return secondary;
     case VMX_EPT_VPID:
-        /* else it does not exist: A.10 */
+        /* Without one of these two controls the MSR does not exist (A.10). */
         assert_true(secondary & (SECONDARY_EPT | SECONDARY_VPID));
         return ept_vpid;
     case VMX_PIN: return pin;

@@ -32,7 +32,7 @@ static void check_grants(const struct grant_case *g) {
         sim_param(p, &d[i]->d, "weight", g->weight[i]);
         sim_param(p, &d[i]->d, "cap", g->cap[i]);
     }
-    sim_run_until(2 * NS_PER_S); /* long enough for a tick to find each VM running */
+    sim_run_until(2 * NS_PER_S); /* that is long enough for a tick to find each VM running */
     for (u32 i = 0; i < g->n; i++) {
         struct credit_dom *cd = credit_dom(&d[i]->d);
 
@@ -448,7 +448,7 @@ static void test_boost_policies(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work greedy = { .kind = WORK_SELF, .work_ns = 25 * MS, .rest_ns = 100000 };
 
-    /* Therefore it starves a VM that only computes: vSlicer, figure 3. */
+    /* With this boost the greedy VM starves a VM that only computes (vSlicer, figure 3). */
     sim_param(p, p, "boost", BOOST_AGGRESSIVE);
     struct sim_dom *g = sim_vm(p, "greedy", 1, sim_cpus(0, 0), greedy);
 

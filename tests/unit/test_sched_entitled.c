@@ -133,7 +133,8 @@ static void random_weights(const char *preset, double within) {
 
 static void test_random_weights(void **state) {
     random_weights("hardened", 0.5);
-    /* Xen's rules promise no more; printed for docs/scheduler.md. */
+    /* Xen's rules promise nothing, so the limit is 100. The result is printed for
+     * docs/scheduler.md. */
     random_weights("faithful-4.2", 100);
 }
 

@@ -111,9 +111,9 @@ static void test_label_lost(void **state) {
             sched_io_events(&d->d, 1);
             sim_run_until(sim.now + MS);
             if (sim.now > end - windows * ms * MS / 2)
-                assert_true(d->d.io && active(d)); /* though it sleeps */
+                assert_true(d->d.io && active(d)); /* although the VM sleeps */
         }
-        /* the last count, and one of 0 */
+        /* Lets the last window with events end, and then one with a count of 0. */
         sim_run_until(sim.now + 2 * ms * MS + 2 * credit_pool(p)->period);
         assert_false(d->d.io);
         assert_false(active(d));
@@ -156,7 +156,7 @@ static void test_driver_says(void **state) {
     assert_true(window(d, 1000, 300));
     assert_true(window(d, 1000, 251));
     assert_false(window(d, 1000, 250));
-    /* what has just ended */
+    /* The driver's claim has just become doubtful. After two more such windows the log says so. */
     for (u32 k = 0; k < 2; k++) assert_false(window(d, 1000, k ? 0 : 250));
     assert_int_equal(sim.lines, 1);
     assert_string_equal(sim.said, "vm: says that it is I/O-intensive, but gets 0 events a second");

@@ -15,7 +15,8 @@ static void test_one_each(void **state) {
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
     sim_run_until(10 * NS_PER_S);
-    for (u32 i = 0; i < 4; i++) { /* exactly the surplus waits, and those who came later */
+    /* Two VMs are too many. Those that came later wait. */
+    for (u32 i = 0; i < 4; i++) {
         assert_int_equal(runs(d[i]), i < 2);
         assert_int_equal(d[i]->vcpu[0]->s.switches, i < 2);
     }

@@ -157,7 +157,7 @@ static void test_bounds(void **state) {
                 fail_msg("round %lu: %u + %u, %ld us: waits %lu us", (unsigned long)round, m, n,
                          (long)micro_us, (unsigned long)sim_waits(d[k]->vcpu[0]) / 1000);
         }
-        /* arg1: how long the one that leaves has run */
+        /* arg[1] of a switch is how long the vCPU that leaves has run. */
         for (size_t i = mark; i < sim.nr_kept; i++) {
             const struct trace_record *x = &sim.kept[i];
 

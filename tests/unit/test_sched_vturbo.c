@@ -154,7 +154,8 @@ static void test_wait(void **state) {
             near(share(tvm[i], 10 * NS_PER_S), 100.0 / n, 1, "turbo");
         }
         sim_stop();
-        start(2, n); /* one does I/O, the others compute on their turbo vCPUs */
+        /* One VM does I/O, and the others compute on their turbo vCPUs. */
+        start(2, n);
         add(0, HOG, (struct sim_work){ .kind = WORK_SERVER, .rate = 1000, .work_ns = 20 * US });
         for (u32 i = 1; i < n; i++) add(i, HOG, HOG);
         measure(n, 3 * NS_PER_S, 10 * NS_PER_S);
@@ -231,8 +232,8 @@ static void test_liars(void **state) {
             turbo_used += share(tvm[i], 10 * NS_PER_S);
             all += share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
         }
-        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share
-         * of the whole */
+        /* The VM may have all of the turbo core that the others do not want. If that is less than its
+         * share of both pools, it gets its share. */
         assert_true(mine <= MAX(all / 4, share(tvm[0], 10 * NS_PER_S)) + 1);
         sim_stop();
     }

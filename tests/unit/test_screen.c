@@ -59,12 +59,12 @@ static void scan_codes(void **state) {
     TYPES("\x0e\x0f\x39\x01", "\x7f\t \x1b");
     TYPES("\xe0\x48\xe0\xc8\xe0\x50\xe0\x4b\xe0\x4d", "\x1b[A\x1b[B\x1b[D\x1b[C");
     TYPES("\xe0\x47\xe0\x4f\xe0\x53\x4a\x4e", "\x1b[H\x1b[F\x1b[3~-+");
-    /* The Shift that keyboards send by themselves. */
+    /* Keyboards send this Shift by themselves, around the arrow keys. */
     TYPES("\xe0\x2a\xe0\x48\xe0\xc8\xe0\xaa\x1e", "\x1b[Aa");
     TYPES("\xe1\x1d\x45\xe1\x9d\xc5\x1e", "a"); /* Pause */
-    /* This releases no key that is held. */
+    /* Pause holds codes that look like a release of Ctrl. Ctrl stays held all the same. */
     TYPES("\x1d\xe1\x1d\x45\xe1\x9d\xc5\x2e\x9d", "\x03");
-    /* F keys, Alt, Windows; keypad */
+    /* F keys, Alt and the Windows key give nothing. The keypad gives its characters. */
     TYPES("\x3b\x3c\x58\x38\x1e\xb8\xe0\x5b\xe0\x1c\xe0\x35", "a\r/");
     /* Nothing is written behind the end. */
     for (u32 code = 0; code < 256 * 256; code++) {
@@ -286,9 +286,9 @@ static void draws_pixels(void **state) {
     screen_init(&b);
     screen_start_terminal();
     while (steps < 10000 && screen_step()) steps++;
-    /* All of it is drawn, once: nobody knows what the loader left there. */
+    /* The whole screen is drawn once, because nobody knows what the loader left there. */
     assert_in_range(steps, 40 * 106 / PIXELS_AT_ONCE, 40 * 106 / PIXELS_AT_ONCE + 1);
-    /* Only the cursor is drawn, twice as large. */
+    /* Only the cursor is drawn, at twice its size. */
     assert_in_range(lit(0), 12 * 18, 12 * 18);
     /* 5 a character and row of its 7 */
     for (int i = 0; i < 200; i++) screen_feed("##########\r\n", 12);
@@ -296,7 +296,8 @@ static void draws_pixels(void **state) {
     while (steps < 10000 && screen_step()) steps++;
     assert_true(steps >= 38 * 10 / PIXELS_AT_ONCE);
     assert_in_range(lit(5), 10 * 4 * 15, 10 * 4 * 25);
-    assert_int_equal(lit(0), lit(30)); /* scrolled to the end, however many lines went by */
+    /* The text has scrolled to its end, however many lines went by. */
+    assert_int_equal(lit(0), lit(30));
 }
 
 int main(void) {

@@ -262,7 +262,7 @@ static void weights_and_slices(void **state) {
         sprintf(line, "sched-credit -j -d two %s \"%s\"", cases[i].option, cases[i].value);
         answers(line, cases[i].good ? "\"error\": 0" : "\"error\": -22");
     }
-    /* Both are set, or none is. */
+    /* A command sets all of its values, or none of them. */
     answers("sched-credit -d two -w 300 -c 99999999", "sched-credit: ");
     answers("sched-credit -j -d two", "\"weight\": 65535");
     answers("sched-credit -j -s -t 0", "\"error\": -22");
@@ -497,7 +497,7 @@ static void guest_log(void **state) {
         rig_run(NS_PER_MS);
     }
     assert_in_range(fake_log_lines - lines, 90, 110);
-    /* What found no room is counted. */
+    /* A counter says how many bytes found no room. */
     assert_in_range(console_bytes_dropped.value[0], 1, 6000);
     rig_run(10 * NS_PER_S);
     vm_put(two);

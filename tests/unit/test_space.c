@@ -89,7 +89,7 @@ static void test_ports(void **state) {
     assert_int_equal(model_ports[0x43], 0x56);
     pci_write(0, 0x142, 2, 0);
     assert_int_equal(model_ports[0x43], 0x56);
-    /* ports know no segment: what is meant for another one must not come to 00:00.0 */
+    /* The ports reach segment 0 only. An access to another segment must not come to 00:00.0. */
     assert_int_equal(pci_read(1 << 16, PCI_ID, 4), ~0u);
     pci_write(1 << 16, 0x42, 2, 0);
     assert_int_equal(model_ports[0x43], 0x56);

@@ -127,7 +127,7 @@ static void test_hidden(void **state) {
         { 2, SET, 0, "/local/domain/1/secret|n2|", "EACCES|" },
         { 2, XS_IS_DOMAIN_INTRODUCED, 0, "1|", "EACCES|" },
         { 2, XS_IS_DOMAIN_INTRODUCED, 0, "9|", "EACCES|" },
-        /* Neither does a watch tell it, nor the end of a transaction. */
+        /* Neither a watch nor the end of a transaction tells VM 2 of nodes that it may not see. */
         { 2, WATCH, 0, "/local/domain/1|t|", "OK|" }, { 2, WATCH, 0, "@releaseDomain|t|", "OK|" },
         { 2, EVENTS, 0, "", "/local/domain/1|t|@releaseDomain|t|" }, { 2, START, 1, "|", "ID|" },
         { 2, READ, 1, "/local/domain/1/secret|", "EACCES|" },
@@ -135,7 +135,7 @@ static void test_hidden(void **state) {
         { 0, WRITE, 0, "/local/domain/1/secret|2", "OK|" },
         { 0, WRITE, 0, "/local/domain/1/none|2", "OK|" }, { 0, RM, 0, "/local/domain/1|", "OK|" },
         { 2, END, 1, "T|", "OK|" }, { 2, EVENTS, 0, "", "" },
-        /* Where it may read the directory, it sees the name anyway. */
+        /* If VM 2 may read the directory, it sees the names in it anyway. */
         { 0, SET, 0, "/local/domain|r0|", "OK|" }, { 0, MKDIR, 0, "/local/domain/5|", "OK|" },
         { 0, SET, 0, "/local/domain/5|n0|", "OK|" }, { 2, DIR, 0, "/local/domain|", "5|" },
         { 2, READ, 0, "/local/domain/5|", "EACCES|" },
@@ -208,17 +208,17 @@ static void test_transactions(void **state) {
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/a|9", "OK|" }, { 0, WRITE, 1, "/z|9", "OK|" },
         { 0, END, 1, "X|", "EINVAL|" }, { 0, END, 1, "F|", "OK|" }, { 0, READ, 0, "/a|", "2" },
         { 0, EVENTS, 0, "", "" }, { 0, END, 0, "T|", "ENOENT|" },
-        /* Made, removed and made again in one transaction. */
+        /* Nodes are made, removed and made again in one transaction. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/b/n|1", "OK|" }, { 0, RM, 1, "/b|", "OK|" },
         { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, WRITE, 1, "/b/m|2", "OK|" },
         { 0, DIR, 1, "/b|", "m|" }, { 0, READ, 1, "/b/c|", "ENOENT|" },
         { 0, READ, 1, "/b/n|", "ENOENT|" }, { 0, WRITE, 1, "/b/c|7", "OK|" },
         { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" }, { 0, READ, 0, "/b/c|", "7" },
-        /* A node that comes again as the way to another one is empty, whatever it was before. */
+        /* A node that is made again only as the parent of another one is empty, whatever it held. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|old", "OK|" }, { 0, RM, 1, "/v|", "OK|" },
         { 0, WRITE, 1, "/v/w|1", "OK|" }, { 0, READ, 1, "/v|", "" }, { 0, END, 1, "T|", "OK|" },
         { 0, READ, 0, "/v|", "" }, { 0, READ, 0, "/v/w|", "1" },
-        /* A reset ends it, even if the request has its number. */
+        /* A reset ends a transaction, even if the request itself names that transaction. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|2", "OK|" },
         { 0, XS_RESET_WATCHES, 1, "|", "OK|" }, { 0, END, 1, "T|", "ENOENT|" },
         { 0, READ, 0, "/v|", "" });
@@ -351,7 +351,7 @@ static void test_quotas(void **state) {
     u32 memory;
 
     RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|b0|", "OK|" });
-    /* The 1001st node, also by a path with several new ones. */
+    /* The 1001st node is refused, even if it is only one of several that a path would make. */
     assert_int_equal(fill(c, "/s/%u", 999), 999);
     assert_int_equal(store_mkdir(c, 0, "/s/a/b"), -ENOSPC);
     assert_int_equal(store_read(c, 0, "/s/a", value, 1), -ENOENT);
@@ -365,11 +365,11 @@ static void test_quotas(void **state) {
     rig_settle();
     assert_int_equal(store_mkdir(c, 0, "/s/b"), 0);
     rig_settle();
-    /* Large values. */
+    /* A value may have at most 2,048 bytes. */
     assert_int_equal(store_write(c, 0, "/s/1", value, 2049), -ENOSPC);
     assert_int_equal(store_write(c, 0, "/s/1", value, 2048), 0);
     rig_settle();
-    /* The 129th watch. */
+    /* The 129th watch is refused. */
     for (u32 i = 0; i < 128; i++) {
         snprintf(token, sizeof(token), "%u", i);
         assert_int_equal(store_watch(c, "/s/1", token), 0);
@@ -380,11 +380,11 @@ static void test_quotas(void **state) {
     assert_int_equal(store_watch(other, "/s/1", value), -E2BIG);
     value[STORE_TOKEN_MAX] = 0;
     assert_int_equal(store_watch(other, "/s/1", value), 0);
-    /* The 11th transaction. */
+    /* The 11th transaction is refused. */
     for (u32 i = 0; i < 10; i++) assert_true(store_begin(c) > 0);
     assert_int_equal(store_begin(c), -ENOSPC);
     assert_true(store_begin(other) > 0);
-    /* 2 MiB */
+    /* The client's nodes, watches and transactions may take 2 MiB of memory together. */
     assert_int_equal(store_reset(c), 0);
     rig_settle();
     for (u32 i = 0; i < 1000; i++) {
@@ -401,7 +401,7 @@ static void test_quotas(void **state) {
     assert_int_equal(store_watch(c, "/s/1/2/3/4/5/6/7/8/9/0/1/2", "t"), -ENOSPC);
     assert_int_equal(store_write(other, 0, "/s/other", value, 2048), 0);
     rig_settle();
-    /* With another quota. */
+    /* A larger quota allows more. */
     c->quota.nodes = 1100;
     c->quota.memory = 4u << 20;
     assert_int_equal(store_mkdir(c, 0, "/s/c"), 0);
@@ -425,12 +425,13 @@ static void test_transaction_nodes(void **state) {
     }
     assert_int_equal(n, STORE_TX_NODES - 1);
     assert_int_equal(store_end(c, tx, true), 0);
-    assert_int_equal(store_read(c, 0, "/s/1", path, 1), -EBUSY); /* not before all of it is there */
+    /* Nobody may read before all of the transaction is written. */
+    assert_int_equal(store_read(c, 0, "/s/1", path, 1), -EBUSY);
     rig_settle();
     assert_int_equal(store_read(c, 0, path, path, 1), -ENOENT);
     assert_int_equal(store_read(c, 0, "/s/1", path, 1), 0);
     assert_int_equal(c->nodes, n);
-    /* commit what was removed meanwhile, and what is one too many */
+    /* A transaction cannot make one node too many, and cannot commit what was removed meanwhile. */
     c->quota.nodes = n + 1;
     tx = (u32)store_begin(c);
     assert_int_equal(store_mkdir(c, tx, "/s/a"), 0);
@@ -460,8 +461,8 @@ static void test_unread_events(void **state) {
     assert_string_equal(buf, "/s"); /* "look at all below" */
     while (store_event(c, buf)) n++;
     assert_int_equal(n, 64);
-    /* After that an event is told as before, and one for which there is no memory becomes such a
-     * general event. */
+    /* After that, each event names its own node again. An event for which there is no memory becomes
+     * such a general event. */
     RUN({ 0, WRITE, 0, "/s/0|1", "OK|" });
     assert_true(store_event(c, buf) > 0);
     assert_string_equal(buf, "/s/0");
@@ -557,7 +558,7 @@ static void test_bound(void **state) {
         { 0, WRITE, 1, "/ok|1", "OK|" }, { 0, END, 1, "T|", "OK|" }, { 0, START, 1, "|", "ID|" },
         { 0, READ, 1, "/local/domain/1/sched/weight|", "512" });
     assert_int_equal(bound_writes, 1);
-    /* It was changed in another way. */
+    /* The hypervisor has changed the value by itself. */
     strcpy(bound_value, "7");
     assert_int_equal(store_touch(path), 0);
     rig_settle();
@@ -646,7 +647,7 @@ static void test_no_memory(void **state) {
     assert_true(sites > 25);
     assert_int_equal(store_bind("/s/bind/this", NULL, NULL, NULL), 0);
     rig_settle();
-    /* To commit and to send events needs no memory. */
+    /* Neither a commit nor the events that follow from it need memory. */
     RUN({ 1, WATCH, 0, "/s|w|", "OK|" }, { 1, START, 1, "|", "ID|" },
         { 1, WRITE, 1, "/s/k/l|1", "OK|" }, { 1, RM, 1, "/s/x|", "OK|" });
     model_fail_at = model_allocations + 1;

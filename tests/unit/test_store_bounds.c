@@ -97,7 +97,7 @@ static void test_list(void **state) {
         }
     }
     assert_int_equal(store_rm(&rig_client[1], tx, "/d/ba"), 0);
-    /* A transaction like that gets it in parts. */
+    /* A client in such a transaction gets the list in parts. */
     assert_int_equal(store_list(&rig_client[1], tx, path, buf, sizeof(buf), NULL, NULL), -E2BIG);
     n = (u32)store_list(&rig_client[1], tx, path, buf, sizeof(buf), &from, &(u64){ 0 });
     assert_in_range(n, 3000, 4095);
@@ -126,7 +126,8 @@ static void test_long_list(void **state) {
     while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
         calls++;
     assert_in_range(calls, 1, 4);
-    assert_string_equal(buf, "4222"); /* 10 of 2 bytes, 90 of 3, 900 of 4, the others of 5 */
+    /* 10 names have 2 bytes, 90 have 3, 900 have 4, and all others have 5. */
+    assert_string_equal(buf, "4222");
     /* The next part comes at once, as long as nothing changes there. */
     assert_in_range(instructions(call_list_on), 5000, BOUND);
     assert_int_equal(store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 }), 100);
@@ -135,7 +136,7 @@ static void test_long_list(void **state) {
     while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
         ;
     assert_string_equal(buf, "4263");
-    /* All of it comes, while another client lists something else and changes that. */
+    /* The whole list arrives, although another client lists and changes something else meanwhile. */
     for (from = 0; !n || from;) {
         len = store_list(&rig_client[1], 0, path, names + n, 1000, &from, &(u64){ 0 });
         assert_true(len > 0);
@@ -429,7 +430,7 @@ static void test_parts(void **state) {
         if (parts % 100 == 1) assert_in_range(instructions(call_work), 10, BOUND);
         if (!store_work()) break;
         assert_in_range(store_spent, 1, 25000);
-        /* No client sees half of it. */
+        /* No client sees a removal that is half done. */
         assert_int_equal(store_read(&rig_client[2], 0, "/d", buf, 1), -EBUSY);
     }
     assert_true(parts > 50);

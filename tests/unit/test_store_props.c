@@ -38,15 +38,16 @@ struct change {
 struct mtx {
     u32 id; /* 0: none */
     u32 nr;
-    /* may fail or not: memory was out while it looked */
+    /* There was no memory while the transaction looked at a node, so it may fail or succeed. */
     bool any;
     u64 seen[NODES], seen_body[NODES], seen_list[NODES]; /* since when; 0: not */
     struct change log[LOG];
 };
 
 static struct mnode db[NODES];
-static u64 seq, life[NODES], body[NODES],
-    list[NODES]; /* the last change: came or went, value or rights, children */
+/* When a node was changed last: when it came or went (`life`), when its value or rights changed
+ * (`body`), and when its children changed (`list`). */
+static u64 seq, life[NODES], body[NODES], list[NODES];
 static struct mtx txs[RIG_VMS][TXS];
 static struct {
     bool on;
@@ -534,7 +535,7 @@ static void test_model(void **state) {
         (unsigned long long)stats[2], (unsigned long long)stats[3], (unsigned long long)stats[4],
         (unsigned long long)stats[5], (unsigned long long)stats[6], (unsigned long long)stats[7]);
     if (ops < 20000) return;
-    /* That it reaches what it is for. */
+    /* If a run never reached one of these cases, it would show nothing about it. */
     for (u32 i = 0; i < ARRAY_SIZE(stats); i++) assert_true(stats[i] > ops / 10000);
 }
 

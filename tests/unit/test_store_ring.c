@@ -191,7 +191,7 @@ static void test_ring_turns(void **state) {
     assert_int_equal(page[1].rsp_prod, n);
     assert_true(serve(1) & STORE_TELL);
     assert_int_equal(page[1].rsp_prod, XS_RING_SIZE);
-    /* A VM that is being destroyed. */
+    /* The VM is being destroyed now. */
     assert_true(store_close(&rig_client[1]));
     rig_settle();
     assert_int_equal(store_pump(&rig_client[1], true), 0);
@@ -254,7 +254,7 @@ static void test_ring_waits(void **state) {
     for (u32 n = 0; n < 5; n++) got.head.len -= ring_get(1, got.data, got.head.len), serve(1);
     assert_int_equal(ring_get(1, &got, 32), 32);
     assert_string_equal(rig_string(&got), "/local/domain/7");
-    /* Byte by byte, as the host has it. */
+    /* The host's connection passes its requests on byte by byte. */
     assert_int_equal(store_rm(&rig_client[0], 0, "/d"), 0);
     h = (struct xs_header){ .type = XS_GET_DOMAIN_PATH, .len = 2 };
     assert_int_equal(store_feed(host, &h, 16), 16);

@@ -10,7 +10,7 @@
 static u8 out[STREAM_FRAME_MAX];
 
 static void test_known_bytes(void **state) {
-    /* Payload and sum worked out by hand: Fletcher-16 of 56 09 28 00 and 40 bytes of payload. */
+    /* The sum was worked out by hand: it is Fletcher-16 of 56 09 28 00 and 40 bytes of payload. */
     struct stream s = { .seq = 9 };
     u32 a = 0, b = 0;
     unsigned n = stream_vm(&s, out, 3, 2, "web");

@@ -33,7 +33,7 @@ struct model_vm {
 struct model_cpu {
     struct tlb_tags tags;
     struct cached by_tag[TAGS][PAGES]; /* as ASIDs, and Intel's combined mappings */
-    /* As with Intel's guest-physical mappings, which no VPID separates. */
+    /* These are like Intel's guest-physical mappings, which VPIDs do not separate. */
     struct cached by_root[VMS][PAGES];
     int vm, vcpu;  /* loaded; -1 */
     bool in_guest; /* between an entry and an exit: no check happens */
@@ -70,7 +70,7 @@ static void load(unsigned cpu) {
     c->vm = (int)vm;
     c->vcpu = (int)n;
     v->on = (int)cpu;
-    /* Two vCPUs of one VM may be on two pCPUs, never two on one. */
+    /* Two vCPUs of a VM may be on two pCPUs, but never both on one pCPU. */
     tlb_load(&vms[vm].npt.tlb, &c->tags, &v->user, cpu);
 }
 
@@ -119,7 +119,8 @@ static void translate(unsigned cpu) {
     *t = (struct cached){ true, hpa };
     if (ept) *r = *t;
     translated++;
-    /* Right, or unmapped but not freed: then its owner waits for us. */
+    /* The translation is right, or the page was unmapped but is not freed yet, because its owner
+     * waits for this pCPU. */
     assert_true(hpa == vm->frame[page] || hpa == vm->dying[page]);
 }
 

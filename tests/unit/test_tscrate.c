@@ -59,7 +59,7 @@ static void test_confirmed(void **state) {
     assert_true(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2001900, 50 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2002100, 50 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 1997900, 50 }));
-    /* A measurement that is as inexact as this one confirms as much as it can. */
+    /* A measurement as inexact as this one does not contradict a rate that is further away. */
     assert_true(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2009000, 5000 }));
     assert_false(tsc_rate_confirmed(2000000, &(struct tsc_measured){ 2011000, 5000 }));
 }

@@ -624,10 +624,10 @@ static void test_every_entry_is_valid(void **state) {
                 v = vm->vcpu[0];
                 fake_cpu(v->sched.cpu);
             }
-            /* SVR: enabled, as the guest may have changed it */
+            /* The guest may have switched its local APIC off (SVR), so it is switched on again. */
             vlapic_write(&v->lapic, 0xf0, 0x1ff, 0);
             if (one_in(4)) vlapic_raise(&v->lapic, (u8)(0x20 + rand() % 0xe0));
-            /* NMI to vCPU 0 */
+            /* Sometimes vCPU 1 sends an NMI to vCPU 0. */
             if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0);
             v->halted = v->waiting_sipi = false;
             if (intel)

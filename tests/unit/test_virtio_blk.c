@@ -210,8 +210,8 @@ static void the_model(void **state) {
     virtio_blk_flush_ring(&blk);
     for (u64 next; (next = serve()) != ~0ull;) now = next;
     assert_int_equal(back.nr_most, 4);
-    /* Four rounds of latency, in each of them four transfers of 10,240 ns; those of a round
-     * overlap the next one's latency. */
+    /* There are four rounds, and each has a latency and four transfers of 10,240 ns. The transfers
+     * of one round overlap the latency of the next one. */
     assert_true(now >= 4 * 100000 + 10240 && now <= 4 * (100000 + 4 * 10240));
     now = 0;
     ram.model.bus_free = 0;

@@ -308,13 +308,15 @@ static void test_reset(void **s) {
     assert_int_equal(get(VIRTIO_DEVICE_ID), VIRTIO_ID_BLOCK);
     assert_int_equal(virtio_mmio_state(&dev, 1, &f), 0);
 
-    running(); /* a driver that does not wait: it is served once the old rings are let go */
+    /* A driver that does not wait is served when the back end has let go of the old rings. */
+    running();
     put(VIRTIO_STATUS, 0);
     begin_again();
     assert_false(virtio_mmio_notify(&dev, 0));
     assert_int_equal(state(0).status, RUNNING | VIRTIO_NEEDS_RESET);
     assert_int_equal(state(0).resets, 1);
-    put(VIRTIO_STATUS, 0); /* it changes its mind: nobody has seen what it began */
+    /* The driver resets the device once more, before anybody has seen what it had begun. */
+    put(VIRTIO_STATUS, 0);
     assert_int_equal(state(0).resets, 1);
     begin_again();
     f = state(1);

@@ -302,7 +302,7 @@ static void broken_rings_stop(void **state) {
         serve();
         assert_true(receive(2, &f, 60));
         assert_int_equal(nic[0].rig.broken, 1);
-        /* After a reset it goes on. */
+        /* After a reset the device works again. */
         assert_int_equal(virtio_net_stop(&nic[0].net, NULL), 0);
         assert_int_equal(virtio_net_start(&nic[0].net, &nic[0].rig.dev, 64, 2048), 0);
         assert_int_equal(send_to(0, 2, 60, 1), 0);
@@ -376,7 +376,7 @@ static void own_buffers(void **state) {
         assert_true(virtio_net_receive(&nic[1].net, &f));
         assert_true(f.nr == 1 && f.part[0].buffer == mine + i % 8 * 2048);
         assert_memory_equal(f.part[0].data, frame, 1514);
-        /* The frame that was kept so far. */
+        /* The buffer of a frame that the test has kept until now goes back to the device. */
         virtio_net_recycle(&nic[1].net, mine + (i + 7) % 8 * 2048);
         virtio_net_flush(&nic[1].net);
     }

@@ -355,7 +355,8 @@ static void addresses_and_sums(void **state) {
         desc[0] = (struct vring_desc){ cases[i].addr, cases[i].len, 0, 0 };
         assert_int_equal(take(), cases[i].want);
     }
-    /* Two of 2 GiB and more, in a window where there is room for them: nothing of it is touched. */
+    /* Two segments of 2 GiB and more lie in a window that has room for them. Nobody touches the
+     * bytes. */
     lay(0);
     arena_window.low = TAKT_LOW_RAM_MAX;
     for (u32 i = 0; i < 2; i++)

@@ -555,7 +555,7 @@ static void test_interrupts(void **state) {
     assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 0, &m), 0);
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
     assert_int_equal(cpu, 0);
-    /* It goes to another pCPU at once. */
+    /* The interrupt can be sent to another pCPU, which has an effect at once. */
     assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 1, &again), 0);
     assert_memory_equal(&m, &again, sizeof(m));
     assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
@@ -565,10 +565,10 @@ static void test_interrupts(void **state) {
     assert_non_null(strstr(
         fake_log_last, "PCI device 00:04.0 may not interrupt by entry 49: it is another device's"));
     forget_faults();
-    /* A message of the old form. */
+    /* A message in the form without remapping is refused. */
     assert_int_equal(model_message(model, NIC, 0xfee00000, (u32)vector, &cpu), -1);
     forget_faults();
-    /* An entry that is not there. */
+    /* A message by an entry that is not there is refused, too. */
     assert_int_equal(model_message(model, NIC, m.addr, m.data + 1, &cpu), -1);
     forget_faults();
     fake_destroy(vm);

@@ -63,7 +63,7 @@ static void test_ring(void **state) {
     vconsole_put(&con, "\n", 1);
     assert_int_equal(ring_get_line(&con.out, back, 9), 2);
     assert_memory_equal(back, "o\n", 2);
-    /* The counters run past 2^32. */
+    /* From here the counters run past 2^32. */
     con.out.head = con.out.tail = con.in.head = con.in.tail = 0xfffffffe;
     assert_int_equal(vconsole_put(&con, "abcde", 5), 5);
     assert_int_equal(ring_get(&con.out, back, 9), 5);

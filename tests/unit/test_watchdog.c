@@ -15,7 +15,7 @@ enum { PM = 0x600, TCO_AT = PM + 0x60, RCBA = 0xfed1c000 };
 static u8 io[0x1000];    /* registers by port */
 static u8 memory[0x100]; /* and in memory, from `mapped` on */
 static u64 mapped;
-static u32 gcs; /* the chipset's, whose bit 5 keeps the timer from resetting */
+static u32 gcs; /* a register of the chipset: bit 5 keeps the timer from resetting */
 
 static u32 pci_address, lpc[64], reloads;
 static bool alive, tmr_dead;
@@ -242,7 +242,7 @@ static void test_wdat_that_lies(void **state) {
         case 5:
             u32_at(52, 1);
             break; /* the most is less than the least */
-        /* A register in PCI's configuration space. */
+        /* The register is in PCI's configuration space, which is not supported. */
         case 6: table[68 + 4] = 2; break;
         case 7: table[68 + 7] = table[68 + 5] = 0; break; /* of no size */
         case 8: table[68] = 2; break;                     /* no way to give a sign of life */
