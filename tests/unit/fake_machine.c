@@ -130,7 +130,8 @@ void fake_pass(u32 cpu) {
     cpu_pass();
 }
 
-/* Those that are to stop have to hear of it, and who is kicked enters anew. */
+/* A vCPU that has to stop must see that, so its pCPU takes it off. A vCPU that was only kicked
+ * enters its guest again. */
 static void pass_where_needed(void) {
     static u32 seen[FAKE_CPUS];
 

@@ -23,7 +23,8 @@ static void test_flood(void **state) {
     assert_true(claims_change(&c, c.deaf_until));
 }
 
-/* One who never writes what it claims is found at the third flush in a row, and again later. */
+/* A VM that never writes what it claims to have is found at the third flush in a row, and again
+ * later. */
 static void test_empty_flushes(void **state) {
     struct claims c = { 0 };
 

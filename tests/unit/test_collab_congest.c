@@ -43,8 +43,8 @@ static void test_answers(void **state) {
     assert_int_equal(congest_relieve(&c, false, 0), CONGEST_NOBODY);
 }
 
-/* While the device is crowded nobody is let go, however long it takes; when it becomes crowded
- * between two, the others go on waiting. */
+/* While the device is crowded, no VM is let go, however long that takes. If it becomes crowded
+ * after one VM was let go, the others go on waiting. */
 static void test_stops_when_crowded(void **state) {
     struct congest c = congest_begin(7);
     u64 now = 0;
@@ -95,7 +95,7 @@ static void test_order_and_gaps(void **state) {
     for (u32 i = 0; i < 10; i++) assert_in_range(in[i], total / 10 - 90, total / 10 + 90);
 }
 
-/* Who goes in the middle leaves the order of the others. */
+/* A VM that ends while it waits in the middle does not change the order of the others. */
 static void test_forgotten(void **state) {
     struct congest c = congest_begin(3);
     u64 now = 0;

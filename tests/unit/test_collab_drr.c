@@ -136,7 +136,8 @@ static void test_empty_has_no_credit(void **state) {
     }
 }
 
-/* BW_max * S_SKT is bytes a second: a visit a millisecond has a thousandth. Nobody starves. */
+/* BW_max * S_SKT is in bytes a second, so a visit that comes once a millisecond has a thousandth of
+ * it. No VM starves. */
 static void test_quantum(void **state) {
     u64 half = COLLAB_ONE / 2;
 

@@ -1,4 +1,4 @@
-/* Algorithm 1 of IOrchestra as a table of states: who is told to flush (drivers/collab/flush.h).
+/* Algorithm 1 of IOrchestra as a table of states: which VM is told to flush (drivers/collab/flush.h).
  * The orders of messages are in test_collab_orders.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,8 +60,8 @@ static void test_idle(void **state) {
     assert_true(flush_device_idle(~0ull, 0));
 }
 
-/* Over seeds: who is chosen has dirty pages, has not been asked, and nobody else who could be
- * chosen has more. */
+/* Over many seeds: the VM that is chosen has dirty pages and has not been asked yet. No other VM
+ * that could be chosen has more. */
 static void test_most_dirty(void **state) {
     for (u64 seed = 0; seed < 500; seed++) {
         u64 rng = seed;

@@ -2,14 +2,14 @@
  * model that steps one of them at a time, from every state that can be reached, with the decisions
  * of drivers/collab/flush.h and congest.h themselves.
  *
- * A key is a variable. A watch is a bit: it fires when the key is written, by whomever, and
+ * A key is a variable. A watch is a bit: it fires whenever the key is written, and
  * several firings before it is taken are one, as in the store. A guest's step writes one key at
  * most; the manager reads all keys of a disk in one. The manager can end at any time: the keys
  * that it made are gone then, and their watches fire; the next one reads all keys that it finds.
  *
  * A state is at rest when no step of guests or manager changes it, so that only the environment
  * (writes, the device, the end of the manager) or time can. There, with the device idle and the
- * manager alive, nothing may be left to flush, no flush_now may stand, nobody may be congested.
+ * manager alive, nothing may be left to flush, no flush_now may stand, no guest may be congested.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,7 +147,8 @@ static bool flush_guest_step(struct flush_state *s, u32 i, u32 n) {
     }
 }
 
-/* Time is FLUSH_PATIENCE; who has been asked "now" or, when it is late, at 0. */
+/* The time is always FLUSH_PATIENCE. A guest that was asked just now has that time, and one that is
+ * late has 0. */
 static bool flush_choose_step(struct flush_state *s) {
     u32 i = s->alive ? flush_choose(s->seen, VMS, s->idle, FLUSH_PATIENCE) : FLUSH_NOBODY;
 
@@ -387,8 +388,9 @@ static u32 congest_search(bool next_alive) {
                   congest_at_rest);
 }
 
-/* Nobody stays congested for ever: with a manager, as soon as the device is relieved; without one,
- * the guest's own time-out is left, which is a step that can always be taken. */
+/* No guest stays congested for ever. With a manager, a guest goes on as soon as the device is
+ * relieved. Without one, the guest's own time-out is left, which is a step that can always be
+ * taken. */
 static void test_congestion(void **state) {
     u32 n = congest_search(true);
 

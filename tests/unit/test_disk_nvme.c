@@ -309,7 +309,7 @@ static void old_writes(void **state) {
     assert_int_equal(failed, 3);
 }
 
-/* Who has another range does not wait for them. */
+/* A disk with another range does not wait for commands of a VM that is gone. */
 static void others_do_not_wait(void **state) {
     for (u32 i = 0; i < 3; i++) submit(i, VIRTIO_BLK_OUT, i, 1);
     turn(0);
@@ -326,8 +326,8 @@ static void others_do_not_wait(void **state) {
     assert_int_equal(failed, 3);
 }
 
-/* A request fails where the controller says so; all of them once it is broken, and nobody gets a
- * disk. */
+/* A request fails if the controller says so. Once the controller is broken, all requests fail, and
+ * no VM gets a disk. */
 static void errors(void **state) {
     model.fail = 0x281;
     submit(0, VIRTIO_BLK_IN, 0, 1);

@@ -199,7 +199,7 @@ static void test_short_unit(void **state) {
     assert_true(is_good(1, 0xfed81000));
 }
 
-/* A scope that is malformed costs its own unit, and whatever nobody names. */
+/* A scope that is malformed costs only its own unit, and the devices that no other scope names. */
 static void test_scopes(void **state) {
     static const u8 sizes[] = { 0, 1, 5, 6, 7, 9, 11, 255 };
 

@@ -18,7 +18,8 @@ static struct duty begin(u64 percent, u64 jitter_pct, bool open) {
     return d;
 }
 
-/* A VM that nobody disturbs does its percent, and each period begins when the last one ends. */
+/* A VM that is not disturbed works for its percentage, and each period begins when the one before
+ * it ends. */
 static void test_alone(void **state) {
     for (u32 open = 0; open < 2; open++)
         for (u64 jitter = 0; jitter <= 50; jitter += 10) {

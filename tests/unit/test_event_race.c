@@ -106,8 +106,8 @@ static void test_event_is_whole(void **state) {
 
 /* ---- a vCPU that runs, or falls asleep ---- */
 
-/* Who notifies a vCPU that runs has nothing to ask of the scheduler: with one lock a pool, and many
- * pCPUs that raise events for each other, that lock would be what they wait for. */
+/* To notify a vCPU that runs, the scheduler need not be asked. If it were, many pCPUs that raise
+ * events for each other would all wait for the lock of the pool. */
 static void test_running_takes_no_lock(void **state) {
     struct sched_pool *p = v->sched.dom->pool;
     u32 taken = p->lock.next, kicks = fake_kicks[there];

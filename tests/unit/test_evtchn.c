@@ -306,7 +306,7 @@ static void *act(void *arg) {
     return NULL;
 }
 
-/* Nobody waits for somebody who waits for him, and each end of a pair knows the other. */
+/* No two threads wait for each other, and each end of a pair knows the other one. */
 static void test_threads(void **state) {
     pthread_t thread[NR];
     u32 pairs = 0;
@@ -459,8 +459,8 @@ static void test_random_walk(void **state) {
     check_model();
 }
 
-/* Ports of the hypervisor's making: a guest can neither bind nor close them; who is joined with
- * one has an ordinary port of his own. */
+/* These ports are made by the hypervisor. A guest can neither bind nor close them. A VM that is
+ * joined with one has an ordinary port of its own. */
 static void test_fixed(void **state) {
     int a = evtchn_make(&dom[0]), b, again;
 

@@ -355,8 +355,8 @@ static void test_hc_poll(void **state) {
     fake_clock(1000);
 }
 
-/* Somebody else closes the port that a vCPU polls: it looks again, and the poll tells it. One that
- * polls another port, or any, sleeps on. */
+/* The port that a vCPU polls is closed by another vCPU. The first one looks again, and its poll
+ * says that the port is closed. A vCPU that polls another port, or any port, sleeps on. */
 static void test_poll_of_closed(void **state) {
     i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0);
 
@@ -387,9 +387,9 @@ static void send_from_elsewhere(struct virt_vcpu *x) {
     fake_cpu(here);
 }
 
-/* An event that comes after a poll has looked and before the vCPU is asleep finds nobody to wake,
- * so the vCPU has to see it by itself. Between the two the poll clears the interrupt shadow, which
- * is where this test steps in. */
+/* If an event comes after a poll has looked and before the vCPU is asleep, there is no sleeping
+ * vCPU to wake. So the vCPU has to see the event by itself. Between the two the poll clears the
+ * interrupt shadow, which is where this test steps in. */
 static void test_event_before_sleep(void **state) {
     i64 from = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0),
         to = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)from, 0);
@@ -634,8 +634,8 @@ static void count_entry(struct virt_vcpu *x, struct vm_exit *e) {
     e->reason = EXIT_INTR;
 }
 
-/* Who notifies sets `todo` and then wakes: in between the vCPU may see to it and fall asleep.
- * The wake comes then, for nothing, and it sleeps on. */
+/* Code that notifies a vCPU sets `todo` and then wakes it. In between the vCPU may handle the bit
+ * and fall asleep. The wake then comes for nothing, and the vCPU sleeps on. */
 static void test_late_wake(void **state) {
     struct vcpu *ap = vm->vcpu[1], *sleepers[] = { v, ap };
 

@@ -173,8 +173,8 @@ static void test_fadt_lies(void **state) {
     assert_int_equal(info.bad_tables, 1);
 }
 
-/* Each is a whole DSDT. Behind its end lie bytes that would make a package whole that is cut:
- * who reads beyond the end sees one. */
+/* Each case is a whole DSDT. Behind its end lie bytes that would complete a package that is cut
+ * off. So code that reads beyond the end would find a package. */
 static void test_s5(void **state) {
     static const struct {
         bool known;

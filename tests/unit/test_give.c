@@ -321,7 +321,8 @@ static void test_groups(void **state) {
     assignment_of(pci_find(NIC + 1))->owner = NULL;
 }
 
-/* Reset takes a tenth of a second, which nobody waits for; bus mastering is off all the while. */
+/* A reset takes a tenth of a second. Nothing waits for it meanwhile, and bus mastering is off all
+ * the time. */
 static void test_reset_between(void **state) {
     struct vm *vm, *again;
 

@@ -82,7 +82,8 @@ static void test_virtual_functions(void **state) {
     fake_destroy(other);
 }
 
-/* What does not come back is given to nobody, and another takes its place. */
+/* A virtual function that does not come back is not given to any VM. Another one takes its
+ * place. */
 static void test_lost(void **state) {
     struct vm *vm;
 
@@ -239,7 +240,7 @@ static struct vm *card_is_reset(struct vm **second) {
 
 static u32 vf_command(void) { return pci_read(VF0 + 2, PCI_COMMAND, 2) & 7; }
 
-/* Who has one of the card's functions is told, waits, and goes on. */
+/* When the card is reset, a VM that has one of its functions is told, waits, and goes on. */
 static void test_card_reset_under_a_vm(void **state) {
     struct vm *second, *vm = card_is_reset(&second);
     struct assignment *a = vm->pci[0];
@@ -270,7 +271,7 @@ static void test_card_reset_under_a_vm(void **state) {
     vm_put(second);
 }
 
-/* Who has stopped, or is being destroyed, gets nothing back. */
+/* A VM that has stopped, or is being destroyed, gets nothing back. */
 static void test_card_reset_at_the_end(void **state) {
     struct vm *second, *vm = card_is_reset(&second);
 
@@ -287,7 +288,8 @@ static void test_card_reset_at_the_end(void **state) {
     vm_put(vm);
 }
 
-/* What the card does not give back is lost, for who has it and for others. */
+/* A function that the card does not give back is lost, both for the VM that has it and for all
+ * others. */
 static void test_card_does_not_come_back(void **state) {
     struct vm *second, *vm = card_is_reset(&second);
 
@@ -339,7 +341,8 @@ static void test_waits_for_the_card(void **state) {
     fake_destroy(second);
 }
 
-/* And who gets a function as it runs, also in vain. */
+/* A VM is given a function while it runs, and waits for the card's reset in the same way. If
+ * `silent`, the card never comes back, and the VM does not get the function. */
 static void hot_waits(bool silent) {
     u64 asked = CONFIG_VF | CONFIG_VF_NAMED | CONFIG_VF_ANY;
     struct vm *vm, *second;

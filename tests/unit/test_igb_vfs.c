@@ -110,7 +110,7 @@ static void test_not_ready(void **state) {
     assert_int_equal(pf_peek(0x5ad0), 0);
 }
 
-/* Its own address, and nobody else's. */
+/* Each virtual function has an address of its own, which no other one has. */
 static void test_mac(void **state) {
     u64 own;
 
@@ -182,7 +182,7 @@ static void test_multicast(void **state) {
     assert_int_equal(pf_peek(0x5ad0), 0x89000000);
 }
 
-/* 32 answers in 100 ms; the others, who ask less, do not wait. */
+/* A virtual function gets at most 32 answers in 100 ms. Others that ask less often do not wait. */
 static void test_flood(void **state) {
     u32 word = 1;
     u64 due = 0;
@@ -205,7 +205,8 @@ static void test_flood(void **state) {
     assert_int_equal(pf_peek(0xc84) & 7, 7);
 }
 
-/* Who does not let go of the mailbox is not heard, and nobody waits for it. */
+/* A virtual function that does not let go of its mailbox is not heard, and the physical function
+ * does not wait for it. */
 static void test_stuck(void **state) {
     u32 word = 1;
 
@@ -298,7 +299,8 @@ static void begin_anew(void) {
     ask_only(0, &word, 1);
 }
 
-/* One begins anew while we look who does: what it is told that it has is not taken from it. */
+/* A virtual function begins anew while the physical function looks which ones have been reset. What
+ * it is told that it has must not be taken from it. */
 static void test_begins_as_we_look(void **state) {
     RESET(0);
     model_then = begin_anew;
@@ -375,7 +377,8 @@ static u64 station_address(u32 i) {
     return 0x9902 | (u64)(i >> 8 & 255) << 32 | (u64)(i & 255) << 40;
 }
 
-/* Who sends through us is known to the card, 16 at a time, those that were heard of last. */
+/* The card knows the addresses that send through us. It knows 16 at a time: those from which frames
+ * have come last. */
 static void test_behind(void **state) {
     u8 its[6];
 
@@ -400,7 +403,8 @@ static void test_behind(void **state) {
     }
 }
 
-/* QEMU's card shows us our own broadcasts. Who has moved away is heard again. */
+/* QEMU's card shows us our own broadcasts. When an address has moved to the other side, its frames
+ * are received again. */
 static void test_echo(void **state) {
     RESET(0);
     assert_true(igb_vfs_sends(&vfs, station(1), now));

@@ -1,5 +1,5 @@
 /* The largest buffer that a socket may have (vTurbo, section 3.2: 40 MB): the peer is promised
- * all of it, may fill it while nobody reads, also while the reader owns the socket, and every
+ * all of it, and may fill it while no thread reads, even while the reader owns the socket. Every
  * byte is kept. */
 #include <string.h>
 #include "net_rig.h"

@@ -5,7 +5,7 @@
 
 /* ---- threads and the bottom half ---- */
 
-/* Who owns again before the bottom half came waits for the replay. */
+/* A thread that owns the socket again before the bottom half has come waits for the replay. */
 static void test_own_waits_for_replay(void **state) {
     open_with(NET_OWNER, true, 0);
     sock_own(s);
@@ -63,7 +63,8 @@ static void take(void *arg, const u8 *data, size_t n) {
     t->pieces++;
 }
 
-/* Without a copy: who receives sees each segment where it lies, and no more than it asked for. */
+/* Receives without a copy: the receiver sees each segment where it lies, and no more bytes than it
+ * asked for. */
 static void test_in_place(void **state) {
     struct taken t = { 0 };
 

@@ -1,6 +1,6 @@
 /* Two real threads: one is the bottom half with the peer, the other reads, and stops for a while
- * now and then with the socket in its hands. The machine's scheduler decides who meets whom
- * where; the stream has to come out exactly. */
+ * now and then while it owns the socket. The machine's scheduler decides at which point they meet.
+ * The stream has to come out exactly. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

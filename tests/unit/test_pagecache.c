@@ -113,7 +113,8 @@ static void written_when_many(void **state) {
     assert_int_equal(disk.longest, 8);
 }
 
-/* With as much as the dirty ratio dirty or under way, who writes waits. */
+/* When as many pages are dirty or under way as the dirty ratio allows, a thread that writes has to
+ * wait. */
 static void throttled(void **state) {
     start();
     disk.ring = 0; /* takes nothing */
@@ -148,7 +149,7 @@ static void sync_is_stable(void **state) {
     assert_int_equal(disk.flushes, 0);
 }
 
-/* flush_now: everything, and nobody waits. */
+/* flush_now writes everything, and no thread waits for it. */
 static void flush_now(void **state) {
     start();
     for (u32 i = 0; i < 4; i++) write_pages(i * 3, 1, 5);
@@ -163,8 +164,8 @@ static void flush_now(void **state) {
     assert_int_equal(disk.writes, 4);
 }
 
-/* Somebody is called once when so many pages are dirty, not for pages that were dirty already, and
- * at once if they are when he asks. */
+/* pagecache_tell_at() calls a function once, when so many pages are dirty. Pages that were dirty
+ * already do not count again. If there are so many when it is asked, it calls at once. */
 static u32 told;
 static void count_told(void *arg) { ++*(u32 *)arg; }
 static void tell_at(void **state) {
@@ -384,7 +385,7 @@ static void without_avoidance(void **state) {
     assert_int_equal(cache.stats.congestions, 0);
 }
 
-/* Somebody waits for a sync: that takes all of the queue. */
+/* If a thread waits for a sync, the sync may use the whole queue. */
 static void sync_through_congestion(void **state) {
     config.dirty = 90;
     start();

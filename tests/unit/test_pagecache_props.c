@@ -67,7 +67,8 @@ static void crash(void) {
 /* The units of a read or write that waits, while another thread reads or writes. */
 static u32 busy_first, busy_end;
 
-/* Some units that nobody else is at; the bad blocks among them may cost it -EIO. */
+/* Chooses some units that the other thread does not use. If bad blocks are among them, an operation
+ * may end with -EIO. */
 static bool span(u32 *first, u32 *n) {
     do {
         *first = rnd(UNITS);

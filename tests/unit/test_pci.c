@@ -85,7 +85,8 @@ static void test_odd_bars(void **state) {
     assert_false(d->bar[5].wide);
 }
 
-/* What nobody is given keeps its BARs and goes on decoding: writing there stops some machines. */
+/* A device that is not given to a VM keeps its BARs and goes on decoding, because a write there
+ * stops some machines. */
 static void test_parts_of_the_machine(void **state) {
     static const struct {
         u32 id, class_rev;
@@ -390,7 +391,7 @@ static void capable(struct fake_pci *f, u16 at, u16 bits) {
 
 static u32 group(u32 bdf) { return pci_find(bdf)->group; }
 
-/* Who can reach whom without going by way of the root. */
+/* Tests which devices can reach which others without going through the root. */
 static void test_groups(void **state) {
     capable(port(PCI_BDF(0, 8, 0), 1), 0x148, 0x7f);  /* isolates, once it is told to */
     capable(port(PCI_BDF(0, 9, 0), 2), 0x148, 0x0c);  /* cannot */

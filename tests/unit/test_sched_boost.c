@@ -35,8 +35,8 @@ static u32 goes_first(int boost) {
     return first;
 }
 
-/* Under stock, who woke first goes first. Anticipatory lets the one go first that woke often
- * lately. */
+/* Under stock, the vCPU that was woken first goes first. Under anticipatory, the one that was woken
+ * often of late goes first. */
 static void test_levels_order(void **state) {
     assert_int_equal(goes_first(BOOST_STOCK), 3);
     assert_int_equal(goes_first(BOOST_ANTICIPATORY), 0);

@@ -57,7 +57,7 @@ static void test_boosts(void **state) {
     }
 }
 
-/* Who yields was not preempted, and neither was who falls asleep. */
+/* A vCPU that yields was not preempted. Neither was one that falls asleep. */
 static void test_yields(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 100 * US };

@@ -79,7 +79,7 @@ static void test_taken_away(void **state) {
     sim_stop();
 }
 
-/* Nobody told them to: nothing changes. */
+/* No pool asks for anything, so nothing changes. */
 static void test_static(void **state) {
     start(4);
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)),

@@ -83,8 +83,8 @@ static void test_cpu_comes_and_goes(void **state) {
     sim_stop();
 }
 
-/* N2: who halts keeps its pCPU: no switch, and 100 % on the clock. A pause takes it off all the
- * same. */
+/* N2: a vCPU that halts keeps its pCPU. There is no switch, and its CPU time reads 100 %. A pause
+ * takes it off the pCPU all the same. */
 static void test_sleepless(void **state) {
     struct sched_pool *p = start(1);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };

@@ -58,8 +58,8 @@ static void test_cpus(void **state) {
     sim_stop();
 }
 
-/* A pCPU that is taken from a pool hands on its vCPUs, the one that runs included; who could run
- * only there may run anywhere from then on. */
+/* A pCPU that is taken from a pool hands on its vCPUs, including the one that runs. A vCPU that
+ * could run only there may run anywhere from then on. */
 static void test_evacuation(void **state) {
     struct sched_pool *p = start(2, 2);
     struct sim_dom *pinned = sim_vm(p, "pinned", 1, sim_cpus(1, 1), HOG);

@@ -199,7 +199,8 @@ static u64 ran_of(const struct sim_dom *d, bool charged) {
     return total;
 }
 
-/* P1: every ns of every pCPU is somebody's, and what was charged is what ran, in time mode. */
+/* P1: each ns of each pCPU is counted for one vCPU or for the idle one, and with debit = time a
+ * vCPU is charged for exactly what it ran. */
 static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
 
@@ -232,8 +233,9 @@ static void test_conservation(void **state) {
     }
 }
 
-/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there.
- * Looked at when the dust has settled: no kick under way, nobody between two vCPUs. */
+/* P3: with balance = full no pCPU is idle for longer than a kick takes while a vCPU waits that may
+ * run there. The test looks when all is at rest: no kick is under way, and no pCPU is between two
+ * vCPUs. */
 static void test_work_conserving(void **state) {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         struct sim_options o = { .seed = seed };

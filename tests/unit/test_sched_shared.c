@@ -136,8 +136,8 @@ static void test_aca_examples(void **state) {
         }
 }
 
-/* aca_shorten: a period is mu times as long, here with one of four asleep three quarters, and
- * nothing is kept back: all that is granted in it goes to those who run. */
+/* With aca_shorten a period is mu times as long. Here one VM of four is asleep, so it is three
+ * quarters as long. Nothing is kept back: all credit of the period goes to the VMs that run. */
 static void test_aca_shorten(void **state) {
     static const u64 passes[] = { 300, 400 }; /* in 9 s */
 
@@ -157,8 +157,8 @@ static void test_aca_shorten(void **state) {
     }
 }
 
-/* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above
- * C_c V_i, the sum stays. */
+/* S1, over random pools: moved = min(need, offer). No VM pays more than P_i, no I/O VM gets more
+ * than C_c V_i, and the sum of credit stays the same. */
 static void test_sc_properties(void **state) {
     u64 rng = 5;
 
@@ -222,8 +222,8 @@ static void test_sc_properties(void **state) {
     }
 }
 
-/* S2: nobody consents, or nobody does I/O: the trace of plain credit. A1: so does ACA when no
- * I/O VM is inactive. */
+/* S2: if no VM consents, or no VM does I/O, the trace is that of plain credit. A1: the same holds
+ * for ACA if no I/O VM is inactive. */
 static void test_same_as_credit(void **state) {
     for (u64 seed = 0; seed < 200; seed++) {
         u64 rng = seed, hash[2];
@@ -349,8 +349,8 @@ static void weights_beside(const char *preset, bool aca, u32 asleep, double *got
 
 /* ACA voids weights, by the paper's own rule: what is kept for a VM that sleeps is not granted
  * to those that compute. These run all the same, so each period they overdraw as much; at -T
- * that is forgiven, and whoever is OVER takes turns. With one VM asleep the heaviest of three
- * still gains from its weight, with three nobody does. In plain Credit none of this happens. The
+ * that is forgiven, and those that are OVER take turns. With one VM asleep the heaviest of three
+ * still gains from its weight; with three asleep no VM does. In plain Credit none of this happens. The
  * preset `aca` is on the rules of `hardened`, which forgives less: there one VM asleep does no
  * harm, but three may do. Here all begin at one instant; in other phases the shares are others
  * (docs/policies.md). */

@@ -35,7 +35,7 @@ static void test_weights(void **state) {
     sim_stop();
 }
 
-/* Who slept does not catch up, and who sleeps often gets what it asks for. */
+/* A vCPU that slept does not catch up, and one that sleeps often gets what it asks for. */
 static void test_sleepers(void **state) {
     struct sched_pool *p = start(1);
     struct sim_dom *late = vm(p, "late", 256, HOG), *hog, *light;
@@ -88,7 +88,7 @@ static void test_let_on(void **state) {
     sim_stop();
 }
 
-/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody
+/* Several pCPUs, and random comings and goings: the core's rules hold after every event, no vCPU
  * waits beside an idle pCPU, and the recording replays to the same decisions. */
 static void test_several_cpus(void **state) {
     for (u64 seed = 1; seed <= 30; seed++) {

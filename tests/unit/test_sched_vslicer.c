@@ -168,9 +168,9 @@ static void test_bounds(void **state) {
     }
 }
 
-/* A micro-slice is as long as it was asked for, also if the rate limit is longer: 2 + 2 with 0.5 ms
- * take turns 60 times between two slices of the others, which is 500 runs a second for each. One
- * that nobody could keep is refused. */
+/* A micro-slice is as long as it was asked for, even if the rate limit is longer. Two LS and two
+ * NL: with 0.5 ms the LS take turns 60 times between two slices of the others, which is 500 runs a
+ * second for each. A micro-slice that is too short to be kept is refused. */
 static void test_short_micro_slices(void **state) {
     struct sched_pool *p = start(1, SLICER_VSLICER, false);
     const struct param *e = param_find(p, "micro_us"), *inferred = param_find(p, "slicer_infer_us");
@@ -201,7 +201,8 @@ static void test_short_micro_slices(void **state) {
     sim_stop();
 }
 
-/* V2: nobody asks for micro-slices: the same trace as plain credit, boost and sleepers included. */
+/* V2: if no VM asks for micro-slices, the trace is that of plain credit, with boost and
+ * sleepers. */
 static void test_nobody_asks(void **state) {
     static const struct sim_work waker = { .kind = WORK_WAKER,
                                            .period_ns = 10 * MS,
@@ -279,9 +280,9 @@ static void test_sizes(void **state) {
     }
 }
 
-/* Under frequency the next is who has used least of its time in this T_S: the small one catches up
- * with each run of the large one. Taking turns instead, it would do so only when the large one has
- * nothing left. */
+/* Under frequency the LS goes next that has used least of its time in this T_S. So the small one
+ * catches up with each run of the large one. If they took turns, it would catch up only when the
+ * large one has nothing left. */
 static void test_frequency(void **state) {
     struct sched_pool *p = start(1, SLICER_FREQUENCY, true);
     char seen[300];
@@ -318,11 +319,11 @@ static void test_counts_follow(void **state) {
     sim_stop();
 }
 
-/* A disk's completion wakes who waits for it: a VM that computes for 0.3 ms, reads, and waits 0.2
- * ms for the disk, among three who compute. It sleeps before its micro-slice is over, so each
- * completion comes amid a slice that is not cut: it waits for the rest of that and no longer, and
- * gets one read done a slice. In plain credit more are done while it has credit; then it waits for
- * several slices. */
+/* A disk's completion wakes the VM that waits for it. This VM computes for 0.3 ms, reads, and waits
+ * 0.2 ms for the disk, among three VMs that compute. It sleeps before its micro-slice is over, so
+ * each completion comes amid a slice that is not cut. It waits for the rest of that slice and no
+ * longer, and gets one read done in each slice. In plain credit more reads are done while it has
+ * credit; after that it waits for several slices. */
 static void test_disk_completions(void **state) {
     static const struct sim_work reads = { .kind = WORK_SELF,
                                            .work_ns = 300 * US,
@@ -363,7 +364,8 @@ static void test_latency_target(void **state) {
     sim_stop();
 }
 
-/* Who lies about being latency-sensitive, or evades the tick, gets no more than its share. */
+/* A VM that lies about being latency-sensitive, or that evades the tick, gets no more than its
+ * share. */
 static void test_liars(void **state) {
     static const struct sim_work works[] = {
         { .kind = WORK_HOG },

@@ -96,8 +96,8 @@ static void test_table_in_time(void **state) {
     }
 }
 
-/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody
- * crosses; W and the sum of FS^R are right (T2). */
+/* Backlogged VMs of equal weight use the same amount in all, whatever part of it is turbo. No vCPU
+ * crosses to the other pool, and W and the sum of FS^R are right (T2). */
 static void test_fair(void **state) {
     u64 rng = 3;
 
@@ -142,7 +142,7 @@ static void test_fair(void **state) {
     }
 }
 
-/* Who waits for a turbo core waits for at most a slice of each of the others there. */
+/* A vCPU that waits for a turbo core waits for at most one slice of each of the others there. */
 static void test_wait(void **state) {
     for (u32 n = 2; n <= 5; n++) {
         start(2, n);
@@ -164,9 +164,9 @@ static void test_wait(void **state) {
     }
 }
 
-/* All VMs do I/O, from little to more than the core can do. In Credit's classes one that has just
- * used more than its part is OVER and waits until nobody else wants the core, or until it was
- * granted enough again: several times the bound. */
+/* All VMs do I/O, from little to more than the core can do. In Credit's classes, a vCPU that has
+ * just used more than its part is OVER. It then waits until no other vCPU wants the core, or until
+ * it was granted enough again, which is several times the bound. */
 static void test_wait_of_many(void **state) {
     for (u64 seed = 1; seed <= 40; seed++) {
         u64 rng = seed * 0x9e3779b97f4a7c15ull + 1;
@@ -328,7 +328,7 @@ static void test_copied_when_made(void **state) {
     sim_stop();
 }
 
-/* Two who compute on two turbo cores have one each, and are not sent to and fro. */
+/* Two vCPUs that compute on two turbo cores have one core each, and are not sent to and fro. */
 static void test_placed_apart(void **state) {
     u64 migrations[2];
 
@@ -345,9 +345,9 @@ static void test_placed_apart(void **state) {
     sim_stop();
 }
 
-/* vTurbo with vSlicer in the regular pool keeps both bounds: the regular parts of two who are
- * latency-sensitive wait T_N + T_m at most, each turbo part a turbo slice of each of the others.
- * Nobody gets more than a quarter. */
+/* vTurbo with vSlicer in the regular pool keeps both bounds. The regular part of a VM that is
+ * latency-sensitive waits T_N + T_m at most, and each turbo part waits for one turbo slice of each
+ * of the others. No VM gets more than a quarter. */
 static void test_with_slicer(void **state) {
     start(2, 1);
     sim_param(regular, regular, "boost", BOOST_OFF);

@@ -475,8 +475,8 @@ static void attached_console(void **state) {
     vm_put(two);
 }
 
-/* At the prompt, with nobody attached: line by line, escaped, and not more than is good for the
- * others. */
+/* At the prompt, when no person is attached to a console, guests' lines go to the log: line by
+ * line, escaped, and not more of them than the other VMs can bear. */
 static void guest_log(void **state) {
     struct vm *two = vm_find("two");
     unsigned lines;

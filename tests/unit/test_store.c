@@ -526,7 +526,7 @@ static int bound_write(void *ctx, const char *name, const char *text) {
 
 static void bound_read(void *ctx, const char *name, char *text) { strcpy(text, bound_value); }
 
-/* Nodes that somebody stands behind, as the scheduler's parameters. */
+/* Tests nodes that are bound to functions of the hypervisor, as the scheduler's parameters are. */
 static void test_bound(void **state) {
     static const struct store_binding b = { bound_write, bound_read }, fixed = { NULL, bound_read };
     static const struct store_perms readable = { 1, { { 0, STORE_R } } };

@@ -254,7 +254,7 @@ static int call(struct store_client *c, u32 tx, const struct change *o, char *bu
     }
 }
 
-/* What `o` must come to, by the tree `d` that client `who` sees. */
+/* Returns what the operation `o` must return, by the tree `d` that client `who` sees. */
 static int predict(const struct mnode *d, u32 who, const struct change *o) {
     static const u32 need[OPS] = {
         STORE_R, STORE_R, STORE_R, STORE_W, STORE_W, STORE_W, STORE_OWN
@@ -451,7 +451,8 @@ static void do_restart(u32 who) {
     drain();
 }
 
-/* Who owns how much, where no transaction has more in hand. */
+/* Each client owns as many nodes as the store counts for it. While it has a transaction open, the
+ * store may count more. */
 static void check_counts(void) {
     for (u32 c = 1; c < RIG_VMS; c++) {
         u32 n = 0, open = 0;

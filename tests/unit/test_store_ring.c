@@ -94,7 +94,8 @@ static void test_ring(void **state) {
     assert_int_equal(ring_get(1, big, 100), 16 + 4);
 }
 
-/* A client that never reads its replies is no longer served, and costs nobody anything. */
+/* A client that never reads its replies is no longer served, and costs the other clients
+ * nothing. */
 static void test_ring_full(void **state) {
     static const struct xs_header h = { .type = XS_GET_DOMAIN_PATH, .len = 2 };
     u8 request[18], bytes[XS_RING_SIZE];
@@ -268,8 +269,8 @@ static void test_ring_waits(void **state) {
     assert_string_equal(rig_string(&got), "/local/domain/7");
 }
 
-/* In somebody else's exit a guest gets what waits for it, and what it asks for stays in its
- * ring. */
+/* In the exit of another VM, a guest gets what waits for it. What the guest itself asks for stays
+ * in its ring. */
 static void test_ring_hand_over(void **state) {
     struct store_client *c = &rig_client[1];
     struct store_packet got;

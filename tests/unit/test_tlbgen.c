@@ -1,7 +1,7 @@
 /* The model TLB: pCPUs that cache every translation that they ever used, and forget only what
  * they are told to. vCPUs of several VMs are loaded, run and moved at random while mappings are
  * taken away and frames are freed by the generation protocol. Whatever a pCPU translates must be
- * right, or be in use by somebody whom the owner of the frame still waits for. The emulators
+ * right, or be used by a vCPU for which the owner of the frame still waits. The emulators
  * flush at every transition, so only this test can show a missing flush. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,7 +149,8 @@ static void reap(struct model_vm *vm) {
         }
 }
 
-/* Nobody who is running, or who enters next without having been checked, may hold the frame. */
+/* When a frame is freed, no vCPU that runs, or that enters next without a check, may have a
+ * translation of it. */
 static void check_free(hpa_t pa, unsigned order) {
     for (unsigned cpu = 0; cpu < CPUS; cpu++) {
         struct model_cpu *c = &cpus[cpu];

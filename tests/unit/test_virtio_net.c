@@ -245,7 +245,7 @@ static void emulated_link(void **state) {
     assert_int_equal(nic[1].net.rx_frames, 50);
 }
 
-/* ---- who breaks the rules ---- */
+/* ---- drivers that break the rules ---- */
 
 static struct vring_desc *tx_desc(u32 len, u16 flags) {
     struct vring_front *r = &nic[0].net.tx;

@@ -118,7 +118,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Whatever a test began with, its VMs are gone, and nobody reaches anything. */
+/* With whatever a test began, all its VMs are gone at the end, and no device reaches anything. */
 static int teardown(void **state) {
     if (why) return 0;
     assert_int_equal(heap_in_use(), heap);
