@@ -29,7 +29,7 @@ enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
 #define BASE_RATE    115200u
 
 /* Switches the FIFOs on and empties them. The receiver's interrupt would come at 14 bytes. QEMU
- * keeps that many bytes ready for somebody who polls; with a level of 1 each poll would find one
+ * keeps that many bytes ready for a driver that polls; with a level of 1 each poll would find one
  * byte. */
 #define FCR_EMPTY_AT_14 0xc7
 /* Leaves the FIFOs as they are. The interrupt comes at 8 bytes, which leaves time until 8 more have

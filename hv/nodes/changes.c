@@ -1,5 +1,5 @@
-/* Values that change other than through the store. Whoever sets a parameter may hold locks that
- * come after the store's, so it only leaves a bit; the work item tells the watches. */
+/* Values that change other than through the store. Code that sets a parameter may hold locks that
+ * come after the store's. So it only sets a bit, and the work item tells the watches. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "nodes/node.h"
@@ -9,7 +9,7 @@ struct param_names vm_names = { NO_PARAMS, STORELINK_PARAMS, { "pool", "class" }
 struct param_names pool_names = { NO_PARAMS, 64, { "name", "policy" } };
 
 static struct {
-    struct sched_pool *pool; /* NULL: there was none yet of this id */
+    struct sched_pool *pool; /* NULL if there was no pool of this id yet */
     /* One bit for each name in pool_names, changed by atomics. A node stays once it is made. */
     u64 touched;
 } pools[SCHED_MAX_POOLS];
@@ -45,7 +45,7 @@ void changes_init(void) {
         storelink_param(p, NULL, NULL);
 }
 
-/* ---- leaving word: from anywhere, with any lock held ---- */
+/* ---- setting the bits: this may be done from anywhere, with any lock held ---- */
 
 /* Sets the bit of a name, or the bits of all names if `name` is NULL. A name that is not known has
  * no bit. */

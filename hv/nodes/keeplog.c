@@ -10,7 +10,7 @@
 
 static struct {
     char piece[1024];
-    size_t len;   /* of the piece; 0: there is none at hand */
+    size_t len;   /* bytes of the piece; 0 means that there is no piece now */
     bool written; /* the piece is in its node; log/next is not yet */
     u64 position; /* in the log, of what comes after the piece */
     u64 next;

@@ -24,7 +24,7 @@ static struct sched_pool *pool_of_vm(const struct vm *vm) {
 /* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom to which
  * its value belongs. */
 struct found_param {
-    const struct param *param; /* NULL: the policy has none of that name, or there is no pool */
+    const struct param *param; /* NULL if the policy has none of that name, or there is no pool */
     struct sched_pool *pool;
     void *object;
 };

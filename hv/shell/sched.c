@@ -203,7 +203,7 @@ static int cmd_sched_credit(struct shell_call *c) {
     c->columns = weight_columns;
     if (!shell_next_vm(c)) return 0;
     d = &c->vm->sched;
-    pool = d->pool; /* NULL: the VM is still being made, or being destroyed */
+    pool = d->pool; /* NULL while the VM is being made, and while it is being destroyed */
     if (pool && (!c->pool || pool == c->pool))
         table_row(c,
                   CELLS(S(c->vm->name), U(c->vm->id), D(shell_param(pool, "weight", d)),
@@ -456,7 +456,7 @@ static int cmd_pool_list(struct shell_call *c) {
     return 0;
 }
 
-/* As with xl, the CPUs that the pool had become free. */
+/* Destroys a pool. As with xl, the CPUs that the pool had become free. */
 static int cmd_pool_destroy(struct shell_call *c) {
     struct sched_pool *p = c->pool, *turbo = p;
     int error;

@@ -25,7 +25,7 @@ static const struct shell_command *const families[] = {
 
 static struct work work;
 static const struct config *config;
-static const struct shell_command *running; /* NULL: at the prompt */
+static const struct shell_command *running; /* NULL at the prompt */
 static struct shell_call call;
 static char words[LINE_MAX], failure[256];
 static char *arg[SHELL_ARGS + 1];

@@ -20,8 +20,9 @@ COLUMNS(value_columns, COL("value", "value", 's', 0));
 COLUMNS(perms_columns, COL("VM", "vm", 'u', 5), COL("Rights", "rights", 's', 0));
 COLUMNS(event_columns, COL("Path", "path", 's', 0));
 
-/* The result of an operation on the node that the command names. The store refuses it while a long
- * operation of somebody else goes on (hv/store/store.h): then the command is called again. */
+/* Returns what the command has to return after an operation on the node that it names. The store
+ * refuses the operation while a long operation of another client goes on (hv/store/store.h). The
+ * command is called again then. */
 static int node_result(struct shell_call *c, int error) {
     if (error == -EBUSY) return shell_later();
     return shell_done(MIN(error, 0), "node", c->argv[2]);

@@ -10,7 +10,7 @@
 
 struct trace_ring {
     struct trace_record *slot;
-    u32 size;       /* a power of two; 0: no ring */
+    u32 size;       /* a power of two; 0 if there is no ring */
     u32 head, tail; /* free-running; head: writers, tail: the reader */
     u32 unreported; /* lost since the last TRC_LOST record */
     u64 lost;       /* ever */

@@ -128,7 +128,8 @@ int vm_part_failed(struct vm *vm, int error, const char *why) {
     return error;
 }
 
-/* All parts are made. From now on the job belongs to the one that destroys the VM. */
+/* Called when all parts are made. From now on the job belongs to the caller that destroys the
+ * VM. */
 static void vm_made(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
@@ -139,7 +140,8 @@ static void vm_made(struct vm *vm) {
     if (done) done(ctx, vm, 0, NULL);
 }
 
-/* All parts are undone. */
+/* Called when all parts are undone: takes the VM off the list, reports the end, and makes the VM
+ * anew if that was asked for. */
 static void vm_destroyed(struct vm *vm) {
     struct vm_job *j = &vm->job;
 

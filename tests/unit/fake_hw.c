@@ -91,7 +91,8 @@ static void model_wrmsr(u32 msr, u64 value) {
     *old = value;
 }
 
-/* The controls of VT-x: what must be 1 in the lower half, what may be 1 in the upper one. */
+/* Makes the MSR that tells the controls of VT-x: the lower half says which must be 1, and the upper
+ * half which may be 1. */
 static void offer(struct hw_cpu *c, u32 msr, u32 must, u32 may) {
     *hw_msr(c, msr) = (u64)(must | may) << 32 | must;
 }
@@ -317,7 +318,7 @@ u64 xgetbv(void) { return hw_cpu()->xcr0; }
 
 void xsetbv(u64 v) { hw_cpu()->xcr0 = v; }
 
-/* As QEMU's: it does not keep track of what is in use. */
+/* Does what QEMU's XSAVE does: it does not keep track of what is in use. */
 void xsave(void *area, u64 mask) {
     memcpy(area, hw_cpu()->x87, sizeof(hw_cpu()->x87));
     *(u64 *)((u8 *)area + XSTATE_BV) = mask;

@@ -87,13 +87,13 @@ static void answer_arp(const u8 *frame) {
     wire_frame(reply, sizeof(reply));
 }
 
-/* Where the checksum is in the header of TCP or UDP. */
+/* Returns where the checksum is in the header of TCP or UDP. */
 static u32 sum_offset(const u8 *frame) {
     if (frame[23] == 6) return 16; /* TCP */
     return 6;
 }
 
-/* What a device does with a checksum that is left to it. */
+/* Completes a checksum that is left to the device, as a device does. */
 static void complete(u8 *frame, size_t len, struct net_open_sum open) {
     if (!wire_tx_open || open.start + open.offset + 2u > len || open.offset != sum_offset(frame)) {
         fprintf(stderr, "net_wire: no checksum can be left to the device there\n");

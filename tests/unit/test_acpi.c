@@ -182,7 +182,7 @@ static void test_many_cpus(void **state) {
     assert_int_equal(info.cpus_left_out, 36);
 }
 
-/* Once each CPU has its place in the list, and the boot CPU the first. */
+/* Each CPU must have its place in the list once, and the boot CPU must be the first. */
 static void check_boot_cpu(u32 id, u32 nr, u32 left_out) {
     acpi_boot_cpu(&info, id);
     assert_int_equal(info.nr_cpus, nr);
@@ -335,7 +335,7 @@ static void test_others(void **state) {
     assert_int_equal(info.nr_ecams, 0);
 }
 
-/* The firmware's serial port: Microsoft's table SPCR. */
+/* Tests Microsoft's table SPCR, which names the firmware's serial port. */
 static void test_spcr(void **state) {
     static const u32 at[] = { 0x2000 };
     static const struct {

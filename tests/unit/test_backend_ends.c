@@ -88,7 +88,7 @@ static void test_unmapped_before(void **s) {
     assert_true(list_empty(&io->back.windows));
 }
 
-/* A back end ends: the front end is told that its devices need a reset, and the next back end can
+/* When a back end ends, the front end is told that its devices need a reset. The next back end can
  * serve them again. */
 static void test_back_goes(void **s) {
     u32 config = get(0, TAKT_VIRTIO_CONFIG_PORT);
@@ -119,8 +119,8 @@ static void test_back_goes(void **s) {
     assert_int_equal(get(0, VIRTIO_STATUS), 0);
 }
 
-/* Both end, the second one after 0 to 99 steps of the end of the first. In between the one that is
- * left makes its calls, or writes its registers. */
+/* Both VMs end, the second one after 0 to 99 steps of the end of the first one. In between, the VM
+ * that is left makes its calls, or writes its registers. */
 static void test_both_go(void **s) {
     cleanup();
     for (u32 k = 0; k < 200; k++) {

@@ -193,7 +193,8 @@ static void test_odd_maps(void **state) {
     assert_int_equal(bytes(&info.ram), 0x2f00000 - 0x101000 + 0x1000);
 }
 
-/* What is reserved up to beyond the end of addresses is; RAM that says so is not believed. */
+/* A reserved range that reaches beyond the end of all addresses is reserved up to that end. RAM
+ * that claims to reach so far is not believed. */
 static void test_wrapping(void **state) {
     begin();
     map_header(4);
@@ -231,7 +232,7 @@ static void test_too_many_modules(void **state) {
     assert_non_null(strstr(why, "too many"));
 }
 
-/* The set against a bitmap, with seeds. */
+/* Compares the set of ranges with a bitmap, over many seeds. */
 static void test_memmap_model(void **state) {
     for (unsigned seed = 0; seed < 300; seed++) {
         struct memmap m = { 0 };

@@ -93,8 +93,8 @@ static void queue_is_finite(void **state) {
     assert_int_equal(netem_send(&n, 0, 100), NETEM_FULL);
 }
 
-/* The same seed loses the same frames; as many as asked for; delays fill their range evenly and
- * keep the order. */
+/* The same seed loses the same frames, and as many as were asked for. The delays fill their range
+ * evenly and keep the order. */
 static void loss_and_jitter(void **state) {
     struct netem n, again;
     struct netem_params p = { .delay = 10 * NS_PER_MS,
@@ -273,7 +273,7 @@ static void nobody_takes_anothers_address(void **state) {
         -EEXIST);
 }
 
-/* One that shows a new address with each frame has its share of the table and no more. */
+/* A port that shows a new address with each frame gets its share of the table and no more. */
 static void address_flood(void **state) {
     u8 from[6] = { 2, 9 }, far[6] = { 4, 1, 2, 3, 4, 5 };
 
@@ -318,7 +318,8 @@ static void queue_down_drops(void **state) {
     assert_true(bridge_run(&bridge, NS_PER_S) == ~0ull);
 }
 
-/* The link up lets the device send as fast as it is, and not faster: nothing is lost by that. */
+/* The link up lets the device send as fast as the link is, and not faster. Nothing is lost by
+ * that. */
 static void rate_up_pushes_back(void **state) {
     struct netem_params none = { .queue = 16 },
                         up = { .rate = 8000000, .delay = 3 * NS_PER_MS, .queue = 16 };
@@ -348,7 +349,7 @@ static void rate_up_pushes_back(void **state) {
     assert_int_equal(ports[0].port.counts.queue_full, 0);
 }
 
-/* Both links of a way, and a port that goes while frames are on it. */
+/* Tests both links of a way, and a port that is removed while frames are on them. */
 static void way_and_removal(void **state) {
     struct netem_params link = { .delay = 5 * NS_PER_MS, .queue = 64 };
 

@@ -8,8 +8,8 @@
 
 #define MS NS_PER_MS
 
-/* As many changes as are allowed, second after second, are no flood. One more is, once; and after a
- * second the disk is listened to again, as if nothing had been. */
+/* It is no flood if a VM makes as many changes as are allowed, second after second. One more is a
+ * flood, once. After a second the disk is listened to again, as if nothing had happened. */
 static void test_flood(void **state) {
     struct claims c = { 0 };
     u64 now = 5 * NS_PER_S;

@@ -9,7 +9,8 @@
 #include <takt/seed.h>
 #include "drivers/collab/congest.h"
 
-/* Linux's numbers on a queue of 32: above 28, and not below 26. */
+/* These are Linux's numbers on a queue of 32: a device is congested above 28 requests, and not
+ * below 26. */
 static void test_crowded(void **state) {
     static const struct {
         u32 in_queue, used_pct;
@@ -29,7 +30,7 @@ static void test_crowded(void **state) {
     assert_false(congest_crowded(&none, ~0u, 100, true));
 }
 
-/* The answer is to what the device is when the guest asks. */
+/* The answer tells how the device is at the time when the guest asks. */
 static void test_answers(void **state) {
     struct congest c = congest_begin(1);
 

@@ -26,7 +26,7 @@ static void next_request(struct buffer *b) {
     b->head = b->least + seed_next(&b->rng) % (b->most - b->least + 1);
 }
 
-/* One visit, as drr.h says. Returns the bytes served. */
+/* Does one visit, as drr.h says. Returns how many bytes were served. */
 static u64 visit(struct buffer *b) {
     u64 served = 0;
 
@@ -70,8 +70,8 @@ static void test_worked_rounds(void **state) {
     }
 }
 
-/* In the long run 0.6, 0.3 and 0.1, with equal requests exactly, and with sizes of 64, 4 and 256 KB
- * within 0.02 %. */
+/* In the long run the VMs get 0.6, 0.3 and 0.1: exactly with equal requests, and within 0.02 % with
+ * sizes of 64, 4 and 256 KB. */
 static void long_run(const u64 *size, u32 per_million) {
     static const u64 quantum[] = { 300 * KB, 150 * KB, 50 * KB };
     u64 total = 0;
@@ -121,7 +121,8 @@ static void test_backlogged(void **state) {
     }
 }
 
-/* Buffers that fill and drain: an empty one has no credit, and what it did not use is not saved. */
+/* Buffers fill and drain. An empty buffer has no credit, and what it did not use is not saved for
+ * later. */
 static void test_empty_has_no_credit(void **state) {
     for (u64 seed = 1; seed <= SEEDS; seed++) {
         u64 rng = seed;

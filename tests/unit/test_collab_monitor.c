@@ -34,7 +34,8 @@ static void test_by_hand(void **state) {
     assert_int_equal(p.busy_permille, 400);
 }
 
-/* A request that is under way when the period ends counts in the next one, and its time in both. */
+/* A request that is under way when the period ends counts in the next period. The time that it
+ * takes counts in both. */
 static void test_over_the_end(void **state) {
     struct monitor_period p;
     struct monitor m;
@@ -57,7 +58,8 @@ static void test_over_the_end(void **state) {
                      0);
 }
 
-/* A VM goes with requests under way: they leave the device's queue, and are no requests done. */
+/* A VM goes while it has requests under way. They leave the device's queue, and do not count as
+ * done. */
 static void test_given_up(void **state) {
     struct monitor device, m;
     struct monitor_period p;
@@ -79,7 +81,8 @@ struct done {
     u32 disk;
 };
 
-/* Over seeds: the device's numbers are the sums of its disks', and those of the list. */
+/* Over many seeds: the device's numbers are the sums of those of its disks, and of those in the
+ * list. */
 static void test_sums(void **state) {
     for (u64 seed = 1; seed <= 100; seed++) {
         struct monitor device, disk[3];

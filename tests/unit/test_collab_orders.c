@@ -161,7 +161,8 @@ static bool flush_choose_step(struct flush_state *s) {
     return true;
 }
 
-/* The manager ends; the next one is there at once, or never. What it set is gone with it. */
+/* The manager ends. The next one is there at once, or never. All that the old one had set is gone
+ * with it. */
 static void manager_dies(struct flush_state *s, bool next) {
     for (u32 i = 0; i < VMS; i++) {
         s->g[i].woken = true;
@@ -317,7 +318,8 @@ static bool relieve_step(struct congest_state *s) {
     return true;
 }
 
-/* The keys that the manager made are gone; congested is the guest's and stays. */
+/* The keys that the manager has made are gone. The key `congested` belongs to the guest and
+ * stays. */
 static void congest_manager_dies(struct congest_state *s) {
     s->c = congest_begin(0);
     s->alive = s->next_alive;

@@ -267,8 +267,8 @@ static void complaints(void **state) {
 
 static u32 one_cache(u32 cpu) { return 0; }
 
-/* A turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool that it
- * serves. */
+/* The file has a turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool
+ * that it serves. */
 static void turbo(void **state) {
     assert_int_equal(parse("[pool p]\ncpus = cache:3\n[pool t]\nturbo_of = p\ncpus = random:2\n[vm "
                            "a]\nimage = x\npool = p\n"
@@ -303,7 +303,7 @@ static void truncated_anywhere(void **state) {
     }
 }
 
-/* What a machine lacks that the file names. */
+/* The file names things that the machine does not have. */
 static void machine(void **state) {
     static const struct {
         const char *text, *said;

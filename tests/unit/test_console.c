@@ -192,7 +192,7 @@ static int setup(void **state) {
 #define CHATTY 9
 static struct vm *chatty[CHATTY];
 
-/* Each prints as fast as it can: what finds its ring full is lost to it. */
+/* Each VM prints as fast as it can. What finds its ring full is lost. */
 static void print_all(void) {
     static char line[160];
 
@@ -229,7 +229,7 @@ static void end_chatty(void) {
     run(6 * NS_PER_S); /* their last words */
 }
 
-/* A command gets its answer, and the prompt is drawn for lines of the log and not for nothing. */
+/* A command gets its answer. The prompt is drawn again only after lines of the log. */
 static void operator_gets_through(u32 vms, u64 limit) {
     u32 from, prompts, lines;
 
@@ -258,7 +258,7 @@ static void nine_guests_cannot_either(void **state) {
     operator_gets_through(CHATTY, 500 * NS_PER_MS);
 }
 
-/* What guests print in all does not push the hypervisor's own lines out of the log. */
+/* However much guests print, they do not push the hypervisor's own lines out of the log. */
 static void guests_leave_the_log_to_the_hypervisor(void **state) {
     static char text[1 << 20];
     u64 position = 0;
@@ -320,7 +320,7 @@ static void answers_stay_whole(void **state) {
 /* ---- what is typed ---- */
 
 /* A script of commands comes without pauses, while the transmitter stands still and a guest prints.
- * */
+ * No command is lost. */
 static void script_loses_nothing(void) {
     static char text[8192];
     u32 n = 300, from, lost = model.lost;
@@ -351,7 +351,7 @@ static void interrupts_bring_input(void **state) {
     script_loses_nothing();
 }
 
-/* How long the console rests when there is nothing to do. */
+/* Returns how long the console rests when there is nothing to do. */
 static u64 rest(void) {
     struct work w = { 0 };
     u64 now = fake_now;
@@ -360,7 +360,8 @@ static u64 rest(void) {
     return w.not_before - now;
 }
 
-/* A port that interrupts is looked at rarely; one that does not, before its FIFO can be full. */
+/* A port that interrupts is looked at rarely. A port that does not is looked at before its FIFO can
+ * be full. */
 static void idle_console_rests(void **state) {
     run(NS_PER_S);
     assert_int_equal(rest(), 10 * NS_PER_MS);
@@ -396,7 +397,7 @@ static void unknown_interrupt_is_polled(void **state) {
     assert_true(interrupted);
 }
 
-/* More than the shell keeps: that is said. */
+/* If more is typed than the shell keeps, the shell says so. */
 static void too_much_is_told(void **state) {
     static char text[40001];
     u32 from = model.len;
@@ -559,7 +560,8 @@ static void run_until_shown(const char *what, u64 limit) {
     }
 }
 
-/* The screen says where the shell is; with the first key it is there as well. */
+/* The screen says where the shell is. With the first key on the keyboard, the shell is on the
+ * screen as well. */
 static void first_key_brings_the_shell(void **state) {
     assert_non_null(
         strstr(on_screen,
@@ -574,8 +576,8 @@ static void first_key_brings_the_shell(void **state) {
     assert_string_equal(terminal_text + strlen(terminal_text) - 6, "takt> ");
 }
 
-/* A port that stands still does not keep the screen from going on; when it moves again it has
- * its part. */
+/* A port that stands still does not keep the screen from going on. When the port moves again, it
+ * shows again what comes from then on. */
 static void screen_goes_on_without_the_port(void **state) {
     u32 from = model.len;
 
@@ -611,7 +613,8 @@ static void without_a_port(void **state) {
     console_init("com1", &acpi);
 }
 
-/* The line stands still for a while, as behind a BMC: a panic is told all the same. */
+/* The line stands still for a while, as behind a BMC. The text of a panic comes out all the
+ * same. */
 static void panic_after_a_stall(void **state) {
     u32 from = model.len;
     u64 began;

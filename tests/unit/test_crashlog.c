@@ -29,7 +29,7 @@ static void *copy(void *to, const void *from, size_t n) {
 
 static u8 *ram, *in_cache; /* what outlives a reset; what this session sees */
 
-/* A reset loses what is in the caches alone. */
+/* Writes the caches back. A reset loses what is only in the caches. */
 static void write_back(const void *p, u64 len) { memcpy(ram + ((const u8 *)p - in_cache), p, len); }
 
 static void reset(void) {
@@ -113,7 +113,7 @@ static void test_a_panic_and_an_orderly_end(void **state) {
 
 static void say_again(void) { say(3, 4); }
 
-/* An NMI hits the CPU that is about to keep a line, and its handler logs one, too. */
+/* An NMI comes while the CPU is about to keep a line, and the NMI's handler logs a line, too. */
 static void test_a_line_within_a_line(void **state) {
     u32 at = 0, n = 0;
     const char *text;
@@ -127,7 +127,8 @@ static void test_a_line_within_a_line(void **state) {
     assert_int_equal(n, 5);
 }
 
-/* Many sessions, one after the other: each sees the one before it, and nothing older. */
+/* There are many sessions, one after the other. Each one sees the session before it, and nothing
+ * older. */
 static void test_banks_take_turns(void **state) {
     for (u32 i = 0; i < 5; i++) {
         say(10 * i, 10 * i + 10 - i);
@@ -183,7 +184,7 @@ static void test_records(void **state) {
     assert_int_equal(got.arg[3], 7);
 }
 
-/* What a panic finds in the rings is kept, of every CPU. */
+/* All that a panic finds in the rings of all CPUs is kept. */
 static void test_the_rings_are_drained(void **state) {
     static struct trace_record ring[2][64];
     struct trace_record got;
@@ -218,7 +219,7 @@ static void test_the_last_records_of_all_rings(void **state) {
     assert_int_equal(n, RECORD_SLOTS);
 }
 
-/* Firmware has written over a part: that costs the lines that were there. */
+/* Firmware has written over a part. Only the lines that were there are lost. */
 static void test_damage(void **state) {
     const char *text;
     u32 at = 0, n = 0;

@@ -33,8 +33,8 @@ static u64 begin(struct disk_ram *d, u32 i, u64 now) {
 
 static bool room(struct disk_ram *d) { return d->disk.ops->room(&d->disk); }
 
-/* The bus is one: what two VMs move at the same time takes as long as if one had moved all of
- * it. */
+/* There is only one bus. What two VMs move at the same time takes as long as if one of them had
+ * moved all of it. */
 static void test_bandwidth_is_shared(void **state) {
     u64 last = 0;
 
@@ -57,7 +57,7 @@ static void test_depth_is_shared(void **state) {
     assert_int_equal(begin(&b, 4, 500 * US), 600 * US);
 }
 
-/* The queue is full for a disk that has requests in it, and never for one that has none. */
+/* The queue may be full for a disk that has requests in it, but never for one that has none. */
 static void test_queue_is_shared(void **state) {
     set_up("lat=1ms queue=3", "size=64K depth=8");
     for (u32 i = 0; i < 3; i++) {
@@ -111,8 +111,8 @@ static void test_variation(void **state) {
     assert_true(differs > 9000);
 }
 
-/* Over seeds: ends never go back, never come before the latency and the bus allow, and no more than
- * `depth` requests are under way between their start and their end. */
+/* Over many seeds: the ends never go back, and never come before the latency and the bus allow. No
+ * more than `depth` requests are under way between their start and their end. */
 static void test_properties(void **state) {
     for (u64 seed = 1; seed <= 300; seed++) {
         u64 rng = seed, now = 0, last = 0, moved = 0;

@@ -64,7 +64,8 @@ static int setup(void **state) {
     return 0;
 }
 
-/* As the driver domain does; the controller does at most `most` commands. How many it did. */
+/* Does one round of the driver domain, in which the controller does at most `most` commands.
+ * Returns how many it did. */
 static u32 turn(u32 most) {
     u32 n;
 
@@ -138,8 +139,8 @@ static enum virtio_blk_type random_type(void) {
     return VIRTIO_BLK_OUT;
 }
 
-/* Random requests of up to 96 KiB, cut in any way, against a copy of the range; all around it
- * stays as it was. */
+/* Compares random requests of up to 96 KiB, cut in any way, with a copy of the range. All around
+ * the range must stay as it was. */
 static void random_requests(void **state) {
     static u8 copy[SECTORS * 512];
     bool busy[16] = { false };
@@ -188,7 +189,7 @@ static void random_requests(void **state) {
         if (k < FIRST * 512 || k >= (FIRST + SECTORS) * 512) assert_int_equal(model_disk[k], 0x5a);
 }
 
-/* One that is longer than a command moves, on a controller that moves 8 KiB. */
+/* A request is longer than a command may move, on a controller that moves 8 KiB. */
 static void small(u8 *page, u32 cns) {
     if (cns == 1) page[77] = 1, page[520] = 0;
 }
@@ -212,7 +213,7 @@ static void pieces(void **state) {
     assert_memory_equal(model_disk + (FIRST + 3) * 512, p, 100 * 512);
 }
 
-/* Judged, before anything is begun. */
+/* Bad requests are refused before anything of them is begun. */
 static void refused(void **state) {
     static const struct {
         const char *options, *why;
@@ -249,7 +250,7 @@ static void refused(void **state) {
     assert_non_null(nvme_store_open(&store, &other));
 }
 
-/* As many as the controller's queue has places for. */
+/* There can be as many disks as the controller's queue has places for. */
 static void many_disks(void **state) {
     static struct takt_back others[DISK_NVME_MOST + 1];
 
@@ -266,7 +267,7 @@ static void many_disks(void **state) {
         assert_int_equal(nvme_store_open(&store, &others[i]) != NULL, i < 2);
 }
 
-/* There are no more under way than it has buffers; the others wait in the ring. */
+/* No more requests are under way than the disk has buffers. The others wait in the ring. */
 static void depth(void **state) {
     for (u32 i = 0; i < 16; i++) submit(i, VIRTIO_BLK_OUT, i, 1);
     turn(0);
@@ -278,8 +279,8 @@ static void depth(void **state) {
     assert_int_equal(back.nr_most, DISK_NVME_DEPTH);
 }
 
-/* The driver goes with writes under way, and comes again: what is written to its range then is not
- * overtaken, and buffers that the device still has are not touched. */
+/* The driver goes with writes under way, and comes again. What is then written to its range is not
+ * overtaken by them, and buffers that the device still has are not touched. */
 static void old_writes(void **state) {
     u8 *p;
 

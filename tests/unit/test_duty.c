@@ -47,8 +47,8 @@ static void test_alone(void **state) {
         }
 }
 
-/* Five and a half periods of 10 ms without the pCPU: closed, the work of six is left; open, of one,
- * which begins at once. */
+/* The VM was without its pCPU for five and a half periods of 10 ms. In the closed loop the work of
+ * six is left. In the open loop the work of one is left, which begins at once. */
 static void test_missed(void **state) {
     struct duty closed = begin(40, 0, false), open = begin(40, 0, true);
 
@@ -60,7 +60,7 @@ static void test_missed(void **state) {
     assert_int_equal(open.next, 65 * MS);
 }
 
-/* Late by less than a period the open loop goes on with the period that has begun. */
+/* If it is late by less than a period, the open loop goes on with the period that has begun. */
 static void test_open_in_between(void **state) {
     struct duty d = begin(40, 0, true);
 
@@ -93,7 +93,8 @@ static void test_memory(void **state) {
     }
 }
 
-/* A long period is done in whole, also if it is longer than what is remembered. */
+/* The work of a long period is done completely, even if the period is longer than what is
+ * remembered. */
 static void test_long_periods(void **state) {
     struct duty d = { .period = 5 * NS_PER_S, .percent = 40 };
 

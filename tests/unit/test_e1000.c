@@ -43,7 +43,7 @@ struct model_desc {
     u16 special;
 };
 
-/* Sends what it was told to, at most `most` frames. */
+/* Sends the frames that the model was told to send, at most `most` of them. */
 static void model_send(u32 most) {
     for (; !ring_empty(TX) && most--; ring_next(TX)) {
         struct model_desc *d = ring_head(TX);
@@ -56,7 +56,7 @@ static void model_send(u32 most) {
     }
 }
 
-/* A frame comes: false if there is no room. */
+/* A frame arrives. Returns false if there is no room for it. */
 static bool model_receive(const void *frame, u32 len, u8 status, u8 errors) {
     struct model_desc *d = ring_head(RX);
 
@@ -189,7 +189,7 @@ static void test_receive(void **state) {
     rig_receive(&nic.ring, good_frame);
 }
 
-/* The device fills all it was given: not one more is read than came. */
+/* The device fills all buffers that it has. The driver must not read one frame more than came. */
 static void test_receive_full(void **state) {
     const void *frame;
     u32 n = 0;

@@ -183,7 +183,7 @@ static void test_close(void **state) {
     assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
 }
 
-/* A vCPU that polls a port is to hear that it is gone, whoever closed it. */
+/* A vCPU that polls a port is told when the port is closed, whichever vCPU closes it. */
 static void test_close_tells_pollers(void **state) {
     int a, b, made = evtchn_make(&dom[0]);
 

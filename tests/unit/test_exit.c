@@ -664,7 +664,8 @@ static void exit_in_turn(struct virt_vcpu *virt, struct vm_exit *e) {
     *e = (struct vm_exit){ .reason = in_turn[entries++ % ARRAY_SIZE(in_turn)], .insn_len = 2 };
 }
 
-/* What a guest exits for itself is what is left. */
+/* v->interrupted counts the exits that the guest has not caused itself. What is left of v->exits
+ * are those that it has caused. */
 static void test_interrupted(void **state) {
     u64 exits = v->exits, interrupted = v->interrupted;
 

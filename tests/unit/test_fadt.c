@@ -225,8 +225,8 @@ static void test_s5(void **state) {
     }
 }
 
-/* Some firmware has the sleep states in a table of their own; the DSDT's, read first, is
- * believed. */
+/* Some firmware has the sleep states in a table of their own. The DSDT is read first, and what it
+ * says is believed. */
 static void test_s5_in_an_ssdt(void **state) {
     fadt_begin();
     AML(SSDT, "SSDT", 8, '_', 'S', '5', '_', 0x12, 6, 4, 10, 6, 10, 6);

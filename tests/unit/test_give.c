@@ -164,7 +164,7 @@ static void test_too_many_ports(void **state) {
     assert_string_equal(fake_why, "PCI device 00:06.0: it has too many ranges of ports");
 }
 
-/* Of `nr` pages from `at` on those that are mapped. */
+/* Returns how many of `nr` pages from `at` on are mapped. */
 static u32 pages(const struct vm *vm, u64 at, u32 nr) {
     u32 n = 0;
 
@@ -263,7 +263,7 @@ static void test_what_it_gets(void **state) {
     fake_destroy(vm);
 }
 
-/* I4, I5: of the registers a VM writes two bits of one. */
+/* I4, I5: of all registers, a VM can write only two bits of one. */
 static void test_registers(void **state) {
     struct vm *vm = driver();
     u8 before[4096];
@@ -286,8 +286,8 @@ static void test_registers(void **state) {
     fake_destroy(vm);
 }
 
-/* What is held of the device when the image is refused, or a BAR turns out to be in the VM's
- * RAM, goes back. */
+/* If the image is refused, or a BAR turns out to be in the VM's RAM, everything that is held of the
+ * device goes back. */
 static void test_undone(void **state) {
     strcpy(config.image, "absent");
     assert_null(fake_vm(&config));

@@ -45,7 +45,7 @@ static void interrupt_beside(void) { fake_interrupt(fake_pin.vector); }
 
 static void eoi_beside(void) { give_eoi(racer, 0); }
 
-/* An EOI and an interrupt at the same instant, on two pCPUs: the next EOI opens the line. */
+/* An EOI and an interrupt come at the same instant, on two pCPUs. The next EOI opens the line. */
 static void test_eoi_beside_an_interrupt(void **state) {
     struct vm *vm = racer = driver();
 
@@ -303,7 +303,8 @@ static void test_storm_of_messages(void **state) {
 
 static void on_nothing(void *arg) {}
 
-/* A device has all of its interrupts or is not given: what a VM sees of its table holds. */
+/* A device gets all of its interrupts or is not given at all. So what a VM sees of its table is
+ * true. */
 static void test_vectors_run_out(void **state) {
     int taken[64], n = 0;
     struct vm *vm = msix_driver();
@@ -321,7 +322,7 @@ static void test_vectors_run_out(void **state) {
     while (n) irq_free(taken[--n]);
 }
 
-/* Messages go where the vCPU is that the event is bound to. */
+/* Messages go to the pCPU of the vCPU to which the event is bound. */
 static void test_messages_follow(void **state) {
     struct assignment *a;
     u32 first, other;

@@ -221,7 +221,8 @@ static void test_made_anew(void **state) {
     fake_destroy(vm);
 }
 
-/* A VM that has a virtual function and one that gets the card, in the middle of its reset. */
+/* Makes a VM that has a virtual function, and another one that gets the card and is in the middle
+ * of the card's reset. */
 static struct vm *card_is_reset(struct vm **second) {
     struct vm *vm;
 
@@ -406,7 +407,8 @@ static void test_hot_no_memory(void **state) {
     fake_destroy(vm);
 }
 
-/* The VM lets go at once; it is destroyed in between; what fails goes back. */
+/* The VM lets go of the function at once. Or the VM is destroyed in between. What fails is
+ * undone. */
 static void test_hot_ends(void **state) {
     struct vm *vm;
     u32 steps;

@@ -57,7 +57,7 @@ union model_desc {
     };
 };
 
-/* Sends what it was told to, at most `most` frames. */
+/* Sends the frames that the model was told to send, at most `most` of them. */
 static void model_send(u32 most) {
     for (; !ring_empty(TX) && most--; ring_next(TX)) {
         union model_desc *d = ring_head(TX);
@@ -74,7 +74,7 @@ static void model_send(u32 most) {
     }
 }
 
-/* A frame comes: false if there is no room. */
+/* A frame arrives. Returns false if there is no room for it. */
 static bool model_receive(const void *frame, u32 len, u32 status) {
     union model_desc *d = ring_head(RX);
 
@@ -239,7 +239,8 @@ static void test_bad_frames(void **state) {
     assert_int_equal(nic.ring.received, 1);
 }
 
-/* A device that marks every descriptor done: none is looked at that it was not given. */
+/* The device marks every descriptor as done. The driver must look at none that it has not given to
+ * the device. */
 static void test_all_done(void **state) {
     const void *frame;
     u32 n = 0;

@@ -227,7 +227,7 @@ static void test_stuck(void **state) {
     }
 }
 
-/* A function that was reset, by whomever, has nothing of what it had. */
+/* A function that was reset has nothing left of what it had, whatever has reset it. */
 static void test_function_reset(void **state) {
     RESET(0);
     RESET(1);
@@ -263,7 +263,8 @@ static bool ring_is(u32 queue, u32 v) {
            pf_peek(0x1700 + 4 * (queue % 8)) == v;
 }
 
-/* What its user leaves behind is not for the next; what the next writes is not lost. */
+/* What the user of a function leaves behind is not visible to the next one. What the next one
+ * writes is not lost. */
 static void test_scrubbed(void **state) {
     u32 word = 1;
 
@@ -310,7 +311,7 @@ static void test_begins_as_we_look(void **state) {
     assert_int_equal(vfs.vf[0].resets, 2);
 }
 
-/* They are switched off, and there are fewer when they are on again. */
+/* The functions are switched off, and when they are on again there are fewer of them. */
 static void test_fewer(void **state) {
     u32 word = 1;
 

@@ -23,7 +23,7 @@ static u64 now;
 static u64 dma_addr(const void *p) { return (u64)p; }
 static u64 time_now(void) { return now; }
 
-/* While it waits, the other side has its turn. */
+/* While the driver waits, the physical function has its turn. */
 static void answers(void) {
     now += 50 * NS_PER_US;
     igb_vfs_serve(&vfs, now);
@@ -158,7 +158,7 @@ static void babbles(void) {
     pf_mailbox(0, 3);
 }
 
-/* It never comes to the point. */
+/* The physical function sends one message after the other, but never an answer. */
 static void test_babble(void **state) {
     static const struct device_env babbler = { dma_addr, time_now, babbles };
     u64 began = now;
@@ -167,7 +167,7 @@ static void test_babble(void **state) {
     assert_in_range(now - began, IGBVF_PATIENCE, 3 * IGBVF_PATIENCE);
 }
 
-/* It reads what is asked, tells news, and answers when these were read. */
+/* The physical function reads the request, then tells news, and answers when the news were read. */
 static void news_first(void) {
     static const u32 answer[] = { 0x80000001, 0x5452, 0x101 };
 
@@ -214,7 +214,7 @@ static void comes(u32 i, const u8 *from, u16 len) {
     d->status = 3;
 }
 
-/* What it has sent itself is not for it. */
+/* A function does not receive the frames that it has sent itself. */
 static void test_echo(void **state) {
     static const u8 other[6] = { 2, 1 };
     const void *frame;

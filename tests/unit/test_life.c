@@ -251,8 +251,8 @@ static void test_shutdown(void **state) {
     assert_no_leak();
 }
 
-/* Ids stay below what marks the turbo part of a VM; those that are taken are left out, and the
- * list stays in order. */
+/* Ids stay below the bit that marks the turbo part of a VM. Ids that are taken are left out, and
+ * the list stays in order. */
 static void test_ids_come_round(void **state) {
     struct config_vm c = fake_config("stays", 1), none = fake_config("none", 1);
     struct vm *first = fake_vm(&c), *second, *at;

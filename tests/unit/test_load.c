@@ -23,7 +23,7 @@ static Elf64_Ehdr *eh(void) { return (Elf64_Ehdr *)file; }
 
 static Elf64_Phdr *ph(unsigned n) { return (Elf64_Phdr *)(file + 64) + n; }
 
-/* Two PT_LOAD, at 1 MiB and 1 MiB + 64 KiB, and a note. */
+/* Makes an image with two PT_LOAD segments, at 1 MiB and at 1 MiB + 64 KiB, and with a note. */
 static void good_elf(void) {
     static const struct {
         u32 namesz, descsz, type;
@@ -310,7 +310,7 @@ static void test_large_in_steps(void **state) {
     assert_int_equal(ram(0x100000 + 0x8efff), 0x44);
 }
 
-/* Two notes at the very end of the file; ours is the second. */
+/* There are two notes at the very end of the file, and ours is the second one. */
 static void test_second_note(void **state) {
     static const u32 other[4] = { 4, 0, 1, 0x6e6558 };
 

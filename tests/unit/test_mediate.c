@@ -21,7 +21,7 @@ static int group_setup(void **state) {
     return 0;
 }
 
-/* Every byte is something, and can be written. */
+/* Every byte has a value, and can be written. */
 static int setup(void **state) {
     fake_pci_reset();
     srand(1);
@@ -118,7 +118,7 @@ static void test_emulated(void **state) {
     assert_int_equal(read(0x1c, 4), 0xfe440004);
 }
 
-/* I4, I5: of all registers two bits of COMMAND. */
+/* I4, I5: of all registers, only two bits of COMMAND can be written. */
 static void test_writes(void **state) {
     u8 before[4096];
     u64 n = a->refused;

@@ -114,7 +114,7 @@ static void test_out_of_memory(void **state) {
     model_fail_after = ~0u;
 }
 
-/* Random maps and unmaps against a flat array. */
+/* Compares random calls of map and unmap with a flat array. */
 static void test_random(void **state) {
     enum { PAGES = 4 * 512 };
     static struct {

@@ -174,7 +174,7 @@ static void test_rubbish_identity(void **state) {
     assert_int_equal(disk.max_blocks, 128);
 }
 
-/* Each length, so each shape of the list of pages. */
+/* Tests each length, and so each form of the list of pages. */
 static void test_transfers(void **state) {
     begin();
     for (u32 blocks = 1; blocks <= 128; blocks++) {
@@ -286,7 +286,7 @@ static void test_submit_from_done(void **state) {
     assert_int_equal(failed, 1);
 }
 
-/* One that fails is told so, and the others go on. */
+/* A command that fails says so to its owner, and the others go on. */
 static void test_errors(void **state) {
     begin();
     for (u32 i = 0; i < 3; i++) {
@@ -384,7 +384,7 @@ static void test_time_out(void **state) {
     assert_int_equal(ended, 2);
 }
 
-/* What ends without an interrupt is found, and is not too late. */
+/* A command that ends without an interrupt is found, and does not count as too late. */
 static void test_lost_interrupt(void **state) {
     begin();
     submit(0, NVME_READ, 0, 1);

@@ -57,7 +57,8 @@ static void refused(void **state) {
     assert_int_equal(pagecache_read(&cache, NULL, DISK_SIZE, buf, 0), 0);
 }
 
-/* Any offset and any length, against a plain array, through a cache smaller than the disk. */
+/* Compares reads and writes at any offset and of any length with a plain array, through a cache
+ * that is smaller than the disk. */
 static void bytes(void **state) {
     start();
     memcpy(want, disk.cached, DISK_SIZE);
@@ -78,7 +79,8 @@ static void bytes(void **state) {
     assert_true(cache.stats.evicted > 100);
 }
 
-/* A write is over when the cache has it; old pages are written, and not before they are old. */
+/* A write is over when the cache has the data. Pages are written to the disk when they are old, and
+ * not before. */
 static void written_when_old(void **state) {
     start();
     write_pages(3, 2, 0xaa);
@@ -98,7 +100,8 @@ static void written_when_old(void **state) {
     assert_int_equal(disk.flushes, 0);
 }
 
-/* Beyond the background ratio the flusher writes, down to it. */
+/* When more pages are dirty than the background ratio allows, the flusher writes until the ratio is
+ * kept. */
 static void written_when_many(void **state) {
     start();
     write_pages(0, 8, 1);
@@ -184,7 +187,7 @@ static void tell_at(void **state) {
     assert_int_equal(told, 2);
 }
 
-/* What changes while it is being written is written again. */
+/* A page that changes while it is being written is written again. */
 static void changed_meanwhile(void **state) {
     start();
     write_pages(7, 1, 1);
@@ -202,7 +205,7 @@ static void changed_meanwhile(void **state) {
     assert_true(on_disk(disk.stable, 7, 2));
 }
 
-/* In the order of the disk, neighbours together. */
+/* Pages are written in the order of the disk, and neighbours together. */
 static void in_order(void **state) {
     static const u32 blocks[] = { 90, 12, 11, 40, 10, 41, 70, 13 };
 
@@ -433,7 +436,7 @@ static void sync_tells_once(void **state) {
     assert_true(on_disk(disk.stable, 8, 2));
 }
 
-/* Two that wait for the same pass are told the same. */
+/* Two threads that wait for the same pass are told the same result. */
 static void sync_tells_all(void **state) {
     struct pagecache_sync a = { 0 }, b = { .next = &a };
 

@@ -103,7 +103,7 @@ static void read_some(struct pagecache_stream *s, bool alone) {
         assert_true(holds(buf + i * UNIT / 8, first + i, version[first + i]));
 }
 
-/* Page by page: one that fails is not changed at all. */
+/* Writes page by page. A page that fails is not changed at all. */
 static void write_some(bool bad, bool alone) {
     u64 buf[MOST * UNIT / 8];
     u32 first, n;

@@ -344,7 +344,7 @@ static void test_reset(void **state) {
     run_reset(pci_at(0), 1, (const u64[]){ 0 });
 }
 
-/* A device that takes its time, and one that does not come back. */
+/* One device takes its time for a reset, and another one does not come back. */
 static void test_reset_without_answer(void **state) {
     struct fake_pci *f = fake_pci_add(PCI_BDF(0, 7, 0), 0x12345678, 0);
     struct pci_device *d;

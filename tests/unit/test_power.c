@@ -82,7 +82,7 @@ void irq_window(void) {}
 #define this_cpu() (&boot_cpu)
 #include "hv/platform/power.c"
 
-/* What the boot after this end is told. */
+/* Returns what the boot after this end is told. */
 static enum crash_end told_after(void (*finish)(void)) {
     crashlog_open(ram);
     others_stopped = false;
@@ -106,7 +106,7 @@ static void test_what_the_next_boot_is_told(void **state) {
     assert_int_equal(told_after(crash), CRASH_STOPPED);
 }
 
-/* The machine starts again all the same. */
+/* The machine starts again even if there is a panic within a panic. */
 static void test_a_panic_in_a_panic(void **state) {
     panicking = NO_CPU;
     was_reset = false;

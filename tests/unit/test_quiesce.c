@@ -31,7 +31,7 @@ static void add(u32 class_rev) {
     pci_enumerate();
 }
 
-/* Is it master of the bus still? */
+/* Returns whether the device is still master of the bus. */
 static bool stays(void) {
     pci_quiesce();
     return fake_get(device, PCI_COMMAND, 2) & PCI_COMMAND_MASTER;

@@ -15,7 +15,7 @@ static void into_phase(void) {
     often->vcpu[0]->next = 910 * MS;
 }
 
-/* Every 86 ms both wake at the same time, `seldom` first. How often does it run first? */
+/* Both vCPUs wake at the same time every 86 ms, `seldom` first. Returns how often it runs first. */
 static u32 goes_first(int boost) {
     struct sched_pool *p = start_credit(1, 1, "anticipatory");
     u32 first = 0;

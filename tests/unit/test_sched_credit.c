@@ -460,7 +460,7 @@ static void test_boost_policies(void **state) {
 
 /* ---- theft of service (C7) ---- */
 
-/* The share in percent that a VM with this work gets beside so many hogs. */
+/* Returns the share in percent that a VM with this work gets beside so many hogs. */
 static double steals(const char *preset, u32 hogs, struct sim_work work) {
     struct sched_pool *p = start_credit(1, 3, preset);
     struct sim_dom *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);

@@ -39,7 +39,7 @@ static void entitle(struct vm *v, u32 n, u32 cpus) {
     }
 }
 
-/* Runs them all for 10 s, each from an instant of its own on, and then measures for 30 s. */
+/* Runs all VMs for 10 s, each from an instant of its own on, and then measures for 30 s. */
 static void measure(struct vm *v, u32 n, u32 cpus, u64 seed, const char *preset) {
     struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000, .quiet = true };
     u64 rng = seed * 0x9e3779b97f4a7c15ull + 1;
@@ -64,7 +64,7 @@ static void measure(struct vm *v, u32 n, u32 cpus, u64 seed, const char *preset)
     sim_stop();
 }
 
-/* How far the worst of them is off, in % of a pCPU. */
+/* Returns how far the worst VM is off, in % of a pCPU. */
 static double worst(const struct vm *v, u32 n) {
     double most = 0;
 

@@ -61,7 +61,8 @@ static void test_io_pool(void **state) {
     sim_stop();
 }
 
-/* An administrator takes away a VM that is about to move: it runs on, where that one put it. */
+/* An administrator takes away a VM that is about to move. The VM goes on in the pool in which the
+ * administrator has put it. */
 static void test_taken_away(void **state) {
     start(3);
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0)),

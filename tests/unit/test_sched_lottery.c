@@ -55,7 +55,7 @@ static u64 random_locked(struct sched_pool *p) {
     return number;
 }
 
-/* Pools draw apart: what one asks for does not change what another one is given. */
+/* Each pool draws its own numbers: what one pool draws does not change what another pool gets. */
 static void test_pools_apart(void **state) {
     u64 alone[8], beside[8];
 

@@ -172,7 +172,7 @@ static void test_driver_says(void **state) {
     sim_stop();
 }
 
-/* What an administrator says is stronger, and stays. */
+/* What an administrator says counts more than the label, and stays. */
 static void test_said(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);

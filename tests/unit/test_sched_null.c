@@ -30,7 +30,7 @@ static void test_one_each(void **state) {
     sim_stop();
 }
 
-/* A wake finds its pCPU waiting: it runs after the kick, always. */
+/* A vCPU that wakes finds its pCPU waiting, so it always runs right after the kick. */
 static void test_wake_latency(void **state) {
     struct sched_pool *p = start(2);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
@@ -46,7 +46,7 @@ static void test_wake_latency(void **state) {
     sim_stop();
 }
 
-/* The first waiting vCPU that may, not the first. */
+/* Of the vCPUs that wait, the first one that may run there is taken, not simply the first one. */
 static void test_affinity(void **state) {
     struct sched_pool *p = start(2);
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),

@@ -118,8 +118,7 @@ static void test_pause_counts(void **state) {
     sim_stop();
 }
 
-/* A wake that comes between sched_block and sched_run is not lost, and redundant ones do
- * nothing. */
+/* A wake that comes between sched_block and sched_run is not lost. Redundant wakes do nothing. */
 static void test_wake_races(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
@@ -247,7 +246,8 @@ static void test_parameter_text(void **state) {
     sim_stop();
 }
 
-/* Whoever sets something wrong is told what would have been right, in the same words everywhere. */
+/* A person who sets a wrong value is told what would have been right, in the same words
+ * everywhere. */
 static void test_parameter_words(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);

@@ -133,7 +133,7 @@ static void destroy(struct world *w, struct sim_dom *d) {
     sim_vm_destroy(d);
 }
 
-/* One random act of administration. */
+/* Does one random act of administration. */
 static void meddle(struct world *w) {
     u32 i = w->nr_vms ? (u32)sim_below(&w->rng, w->nr_vms) : 0;
     struct sim_dom *d = w->nr_vms ? w->vm[i] : NULL;
@@ -302,7 +302,7 @@ static void test_simultaneous_wakes(void **state) {
     }
 }
 
-/* P4: the same seed, the same trace; P6: whatever the administrator does. */
+/* P4: the same seed gives the same trace. P6: the rules hold whatever the administrator does. */
 static u64 meddled(u64 seed) {
     struct world w;
 

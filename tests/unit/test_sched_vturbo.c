@@ -37,7 +37,8 @@ static const struct row {
     { { 50, 50 }, { 15, 55 }, { 70, 30 }, { 35, 35 } },
 };
 
-/* One exchange from given uses: FS^R exactly. FS^T follows from equal weights. */
+/* Makes one exchange from given uses, and compares FS^R exactly. FS^T follows from equal
+ * weights. */
 static void test_table(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(table); k++) {
         start(2, k);
@@ -209,7 +210,8 @@ static void test_rounds_by_weight(void **state) {
     sim_stop();
 }
 
-/* Whoever computes or evades on its turbo vCPU gets no more of both pools than its share. */
+/* A VM that computes or evades on its turbo vCPU gets no more of both pools together than its
+ * share. */
 static void test_liars(void **state) {
     static const struct sim_work works[] = {
         { .kind = WORK_HOG },
@@ -239,7 +241,7 @@ static void test_liars(void **state) {
     }
 }
 
-/* A cap is of both pools together. */
+/* A cap is for both pools together. */
 static void test_cap(void **state) {
     start(2, 1);
     add(0, HOG, (struct sim_work){ .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = 10 });
@@ -251,7 +253,7 @@ static void test_cap(void **state) {
     sim_stop();
 }
 
-/* Two regular cores and two turbo cores. */
+/* Makes two regular cores and two turbo cores. */
 static void start_two(u64 seed) {
     start_sim((struct sim_options){ .cpus = 4, .seed = seed });
     regular = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
@@ -312,7 +314,7 @@ static void test_two_cores_and_regular(void **state) {
     }
 }
 
-/* What a VM had before it got a turbo part goes for that, too. */
+/* The parameters that a VM had before it got a turbo part hold for that part, too. */
 static void test_copied_when_made(void **state) {
     start(2, 1);
     vm[0] = sim_vm(regular, "vm", 1, ALL, IDLE);

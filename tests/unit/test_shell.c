@@ -356,8 +356,8 @@ static void settings(void **state) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) answers(cases[i].line, cases[i].expected);
 }
 
-/* What makes no sense together is refused with a sentence, in whatever order, and changes
- * nothing. */
+/* Options that make no sense together are refused with a sentence, in whatever order they come, and
+ * change nothing. */
 static void combinations(void **state) {
     static const struct {
         const char *first, *second, *why;
@@ -503,8 +503,8 @@ static void guest_log(void **state) {
     vm_put(two);
 }
 
-/* A VM has ended when it is gone, or crashed and stays: not while it is on its way out, or about
- * to be. */
+/* A VM has ended when it is gone, or when it has crashed and stays. It has not ended while it is
+ * being destroyed, or is about to be. */
 static void waits(void **state) {
     struct vm *two = vm_find("two");
 
@@ -523,7 +523,7 @@ static void waits(void **state) {
     vm_put(two);
 }
 
-/* What guests said is in the log before the machine ends. */
+/* What guests have printed is in the log before the machine ends. */
 static void last_words(void **state) {
     struct config_vm c = fake_config("last", 1);
     struct vm *last;
@@ -561,7 +561,7 @@ static void measured(void **state) {
     assert_non_null(strstr(fake_console_text, "takt> "));
 }
 
-/* A console that takes little at a time loses nothing. */
+/* A console that takes little at a time loses nothing of an answer. */
 static void slow_console(void **state) {
     static char whole[1 << 16];
 

@@ -238,8 +238,8 @@ static void check_pool(u32 p) {
     assert_non_null(strstr(said, key));
 }
 
-/* So many random commands; at the end everything is destroyed, and CPU 1 is in no pool, as at the
- * beginning. */
+/* Does so many random commands. At the end everything is destroyed, and CPU 1 is in no pool, as at
+ * the beginning. */
 static void walk(u32 steps) {
     for (u32 i = 0; i < steps; i++) {
         step();

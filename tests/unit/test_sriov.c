@@ -79,8 +79,8 @@ static void test_places(void **state) {
     assert_false(card->moved);
 }
 
-/* Two cards behind one bridge: nothing lies on anything else, and all of it in the bridge's
- * window. */
+/* There are two cards behind one bridge. No range lies on another one, and all of them are in the
+ * bridge's window. */
 static void test_no_overlap(void **state) {
     struct fake_pci *other = fake_pci_add(PCI_BDF(1, 1, 0), 0x10c98086, 0x02000001);
 
@@ -175,7 +175,7 @@ static void test_none(void **state) {
     none("it has none to give");
 }
 
-/* A reset takes them away, and they come back where they were. */
+/* A reset takes the virtual functions away, and they come back where they were. */
 static void test_after_reset(void **state) {
     struct pci_device *pf;
     u8 before[0x40];
@@ -208,7 +208,7 @@ static void test_not_again(void **state) {
     while (pci_reset(pci_find(CARD), phase)) assert_true(++phase < PCI_RESET_PHASES);
 }
 
-/* One that does not answer is left out. */
+/* A function that does not answer is left out. */
 static void test_silent(void **state) {
     for (u32 i = 0; i < fake_nr_devices; i++)
         if (fake_device[i].pf && fake_device[i].vf == 2)

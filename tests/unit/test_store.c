@@ -113,7 +113,8 @@ static void test_bad_permissions(void **state) {
         { 0, PERMS, 0, "/a|", "n1|r1|r1|r1|r1|" });
 }
 
-/* Whoever may not read where a node would be hears the same whether it is there or not. */
+/* A client that may not read where a node would be gets the same answer whether the node is there
+ * or not. */
 static void test_hidden(void **state) {
     RUN({ 0, WRITE, 0, "/local/domain/1/secret|1", "OK|" },
         { 2, READ, 0, "/local/domain/1/secret|", "EACCES|" },
@@ -302,7 +303,7 @@ static void test_domains(void **state) {
     RUN({ 0, EVENTS, 0, "", "@releaseDomain|r|" }, { 0, XS_IS_DOMAIN_INTRODUCED, 0, "3|", "F|" });
 }
 
-/* What does not exist, what must not be sent. */
+/* Tests requests that do not exist, and packets that clients must not send. */
 static void test_types(void **state) {
     static const u32 types[] = { XS_WATCH_EVENT,
                                  XS_ERROR,
@@ -324,7 +325,7 @@ static void test_types(void **state) {
         assert_string_equal(rig_string(rig_send(&rig_client[0], types[i], 0, "/a", 3)), "ENOSYS");
 }
 
-/* An id that is used again inherits nothing. */
+/* When an id is used again, the new VM inherits nothing. */
 static void test_gone(void **state) {
     RUN({ 0, WRITE, 0, "/local/domain/1/mine|1", "OK|" },
         { 0, SET, 0, "/local/domain/1|n0|b1|", "OK|" }, { 0, WRITE, 0, "/s/x|1", "OK|" },
@@ -445,7 +446,7 @@ static void test_transaction_nodes(void **state) {
     assert_int_equal(c->nodes, 0);
 }
 
-/* Events that are not read: no more than the quota is kept, none is lost. */
+/* A client does not read its events. No more than its quota are kept, and none is lost. */
 static void test_unread_events(void **state) {
     struct store_client *c = &rig_client[1];
     char buf[XS_PAYLOAD_MAX];
@@ -575,7 +576,8 @@ static void test_bound(void **state) {
         { 0, RM, 0, "/local/domain/1/sched/weight|", "OK|" });
 }
 
-/* Every allocation of an operation fails in turn: -ENOMEM, and nothing is changed. */
+/* Every allocation of an operation fails in turn. The operation then returns -ENOMEM, and nothing
+ * is changed. */
 static void test_no_memory(void **state) {
     struct store_client *c = &rig_client[1];
     static const char *const paths[] = { "/s/x", "/s/a/b/c", "/s/gone" };

@@ -88,7 +88,7 @@ static void expect(u32 at, bool exact, const struct store_perms *a, const struct
                 expected[c][w][at] = true;
 }
 
-/* The nearest that exists of what is at or above `at`. */
+/* Returns the nearest node that exists, at `at` or above it. */
 static u32 nearest(const struct mnode *d, u32 at) {
     while (!d[at].exists) at = parent_of(at);
     return at;
@@ -104,7 +104,7 @@ static void make(struct mnode *d, u32 who, u32 at, bool base) {
     if (base) life[at] = list[parent_of(at)] = ++seq;
 }
 
-/* With what is below. `tell`: watches hear of it as of a removal of `top`. */
+/* Removes a node with all below it. If `tell`, watches hear of it as of a removal of `top`. */
 static void drop(struct mnode *d, u32 top, bool base, bool tell) {
     for (u32 i = NODES; i-- > top;) {
         if (!d[i].exists || !at_or_below(i, top)) continue;
@@ -198,8 +198,8 @@ static void commit(u32 who, struct mtx *t) {
 
 /* ---- events ---- */
 
-/* What came is what was expected. After an allocation failed an event may name the watch's path
- * instead. */
+/* Checks that the events that came are those that were expected. After an allocation has failed, an
+ * event may name the watch's path instead. */
 static void check_events(bool failed) {
     static char buf[XS_PAYLOAD_MAX];
     bool late[RIG_VMS][WATCHES] = { { false } };
@@ -426,7 +426,7 @@ static void drain(void) {
     memset(expected, 0, sizeof(expected));
 }
 
-/* The VM goes, and another comes with its id. */
+/* The VM ends, and another one comes with the same id. */
 static void do_restart(u32 who) {
     u32 quota = rig_client[who].quota.nodes, kept;
 

@@ -32,7 +32,8 @@ static unsigned serve(u32 who) {
     return all;
 }
 
-/* A packet through the ring, in pieces if it is long; the next packet that comes back. */
+/* Sends a packet through the ring, in pieces if it is long. Returns the next packet that comes
+ * back. */
 static struct store_packet *ring_call(u32 who, u32 type, const void *payload, u32 len) {
     static struct store_packet in, out;
     u32 sent = 0, got = 0, size = sizeof(in.head) + len;
@@ -228,7 +229,8 @@ static void test_ring_changed(void **state) {
     assert_false(rig_client[1].bad);
 }
 
-/* A request that the store has no time for waits and is not lost, nor what comes behind it. */
+/* A request for which the store has no time waits. Neither that request nor what comes behind it is
+ * lost. */
 static void test_ring_waits(void **state) {
     struct xs_header h = { .type = XS_DIRECTORY_PART, .req_id = 1, .len = 9 };
     struct store_client *host = &rig_client[0];

@@ -25,7 +25,8 @@ static void test_order_and_ties(void **state) {
     timerq_remove(&q, &t[0]); /* harmless */
 }
 
-/* Against a plain array: random inserts, removals and pops, many equal deadlines. */
+/* Compares the queue with a plain array: random inserts, removals and pops, with many equal
+ * deadlines. */
 static void test_against_array(void **state) {
     enum { N = 200 };
     static struct timer t[N];

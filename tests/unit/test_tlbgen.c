@@ -97,7 +97,7 @@ static void enter(unsigned cpu) {
     c->in_guest = true;
 }
 
-/* One memory access of the guest. */
+/* Does one memory access of the guest. */
 static void translate(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
     unsigned page = (unsigned)rand() % PAGES;
@@ -174,8 +174,8 @@ static void vm_start(struct model_vm *vm) {
     }
 }
 
-/* Destroys a VM and makes a new one, with the old one's root: what was cached of it must not be
- * the new one's. */
+/* Destroys a VM and makes a new one with the same root. What was cached for the old VM must not be
+ * used for the new one. */
 static void vm_restart(unsigned n) {
     struct model_vm *vm = &vms[n];
 

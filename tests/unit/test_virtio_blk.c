@@ -45,7 +45,7 @@ static void set_up_with(const char *options, u64 hidden) {
     assert_int_equal(blk.capacity, SECTORS);
 }
 
-/* As the driver domain does: until there is nothing to do now. */
+/* Serves as the driver domain does, until there is nothing to do at this time. */
 static u64 serve(void) {
     u64 next;
 
@@ -259,7 +259,7 @@ static void refused(void **state) {
     assert_int_equal(one(q), -ENOSYS);
 }
 
-/* A front end that asks for what is not: the back end judges for itself. */
+/* A front end asks for things that are not possible. The back end checks each request by itself. */
 static void back_end_judges(void **state) {
     static const struct {
         u32 type;
@@ -310,7 +310,7 @@ static void back_end_judges(void **state) {
     assert_true(back.dev.live);
 }
 
-/* Chains without a header or without room for the status. */
+/* Tests chains without a header, or without room for the status. */
 static void broken_chains(void **state) {
     for (u32 how = 0; how < 3; how++) {
         struct vring_sg sg[3];

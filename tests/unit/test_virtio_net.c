@@ -46,7 +46,7 @@ static void set_up_with(const char *options, u64 hidden, u32 buffers, u32 size) 
     for (u32 i = 0; i < NICS; i++) assert_int_equal(bring_up(i, options, hidden, buffers, size), 0);
 }
 
-/* One round of the driver domain. */
+/* Does one round of the driver domain. */
 static void serve(void) {
     bridge_run(&bridge, now);
     for (u32 i = 0; i < NICS; i++)
@@ -312,7 +312,7 @@ static void broken_rings_stop(void **state) {
     }
 }
 
-/* What a back end must not be able to do to the driver. */
+/* Tests what a back end must not be able to do to the driver. */
 static void driver_is_careful(void **state) {
     static const u32 lengths[] = { 5, 4000, 72, 72, 72 }; /* too short, too long, good */
     struct virtio_net_frame f;

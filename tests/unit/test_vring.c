@@ -449,7 +449,7 @@ static void *scribble(void *arg) {
     return arg;
 }
 
-/* What was judged is what is used, whatever the other vCPU of the front end does meanwhile. */
+/* What was checked is what is used, whatever another vCPU of the front end writes meanwhile. */
 static void looked_at_once(void **state) {
     u32 taken = 0, refused = 0, wrong = 0;
     pthread_t thread;

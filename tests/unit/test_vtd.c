@@ -249,7 +249,7 @@ static void test_a_domain(void **state) {
     assert_int_equal(frame_free_count(), left);
 }
 
-/* Each form of tables that a unit may want. */
+/* Tests each form of tables that a unit may want. */
 static void test_forms(void **state) {
     static const u64 caps[] = { MODEL_CAP, MODEL_CAP & ~CAP_2M, MODEL_CAP & ~CAP_LEVELS_4,
                                 MODEL_CAP | CAP_CACHING };
@@ -360,7 +360,7 @@ static void test_scopes(void **state) {
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), HPA_NONE);
 }
 
-/* One entry of the table that is odd costs the devices that it names, and no others. */
+/* If one entry of the table is odd, only the devices that it names are affected. */
 static void test_an_odd_entry(void **state) {
     static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 },
                     other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };

@@ -229,7 +229,7 @@ static void test_wdat_with_entries_that_are_not_used(void **state) {
     assert_int_equal(io[0x100], 0x5a);
 }
 
-/* None of these is used. The TCO timer is instead, as it is there. */
+/* None of these tables is used. The TCO timer is used instead, because the machine has it. */
 static void test_wdat_that_lies(void **state) {
     for (u32 i = 0; i < 12; i++) {
         wdat();
