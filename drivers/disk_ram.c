@@ -38,8 +38,8 @@ static void ram_take_turns(struct disk_model *device, u64 now) {
     }
 }
 
-/* Begins a request: asks the model when it ends. The data are moved then, in ram_ended(), as a real
- * disk would do it. */
+/* Takes a request. The model says when it ends. The data are moved only then, in ram_ended(), as a
+ * real disk would do it. */
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
     u32 bytes = 0; /* bytes that go over the bus */

@@ -401,8 +401,8 @@ static void test_symbols(void **state) {
     assert_string_equal(symbol(0x100010), "fi?l+0x0");
 }
 
-/* Nothing in the table is believed; it costs no more than the bound, however large it says that
- * it is. */
+/* Nothing in the table is believed. However large it says that it is, it costs no more than the
+ * bound. */
 static void test_symbols_that_lie(void **state) {
     good_symbols();
     eh()->e_shoff = FILE_SIZE - 64;

@@ -19,7 +19,7 @@ static void test_own_waits_for_replay(void **state) {
     expect_stream(1000);
 }
 
-/* What is asked for while the socket is owned is done on release, though no segment came. */
+/* What is asked for while the socket is owned is done on release, even if no segment came. */
 static void test_put_off(void **state) {
     open_with(NET_OWNER, true, 0);
     peer_data(&p, 0, 1000); /* to be acknowledged by a timer */

@@ -16,7 +16,8 @@ static i64 read_all(void) {
     return sock_recv(s, buf, sizeof(buf), 0);
 }
 
-/* Every segment that goes out is left open, and right once it is completed: wire_seen() looks. */
+/* The checksum of every segment that goes out is left to the device, and is right once it is
+ * completed. wire_seen() checks that. */
 static void test_left_to_the_device(void **state) {
     u64 before = net_stats()->tx_unsummed;
     u8 data[4000];

@@ -288,7 +288,8 @@ static void test_suppression(void **state) {
     expect_stream(20000);
 }
 
-/* What closes a gap is acknowledged early, then TCP goes through the segment beyond it first. */
+/* A segment that closes a gap is acknowledged early. On release, TCP goes through the segment
+ * beyond the gap first. */
 static void test_gap_closed_in_backlog(void **state) {
     open_with(NET_OWNER, true, 0);
     ack_before = p.iss + 1;
@@ -384,7 +385,7 @@ static void test_zero_window_probe(void **state) {
     expect_stream(sent);
 }
 
-/* A backlog that holds all it may: what is dropped is not acknowledged, and comes again. */
+/* The backlog holds as much as it may. What is dropped is not acknowledged, and comes again. */
 static void test_backlog_full(void **state) {
     u32 i, most = net_bufs_for(NET_RCVBUF_MIN);
     u64 drops;
@@ -489,7 +490,7 @@ static void test_rst(void **state) {
     assert_int_equal(sock_send(s, "x", 1, 0), -NET_ECONNRESET);
 }
 
-/* A reset with a number out of order, as an attacker would guess it. */
+/* A reset has a number out of order, as an attacker would guess it. */
 static void test_rst_out_of_order(void **state) {
     open_with(NET_OWNER, true, 0);
     sock_own(s);

@@ -106,7 +106,8 @@ static void test_edge(void **state) {
     assert_false(io_read(ENTRY(3)) & REMOTE);
 }
 
-/* A level interrupts again after its end as long as it is there, and not before. */
+/* A level-triggered pin interrupts again after the end of its interrupt, as long as the level is
+ * there, and not before. */
 static void test_level(void **state) {
     route(16, 0, LEVEL);
     line(16, 1);
@@ -133,7 +134,7 @@ static void test_level_that_was_masked(void **state) {
     assert_true(pending(0));
 }
 
-/* Two pins share a vector: each is asked at its end. */
+/* Two pins share a vector. At the end of an interrupt each of them is asked. */
 static void test_shared_vector(void **state) {
     u32 one = 1, none = 0;
 

@@ -138,7 +138,7 @@ static void test_random_weights(void **state) {
     random_weights("faithful-4.2", 100);
 }
 
-/* A quarter of the VMs with two vCPUs, which share their VM's weight. */
+/* A quarter of the VMs have two vCPUs, which share the weight of their VM. */
 static void test_two_vcpus(void **state) {
     for (u64 seed = 1; seed <= 100; seed++) {
         u64 rng = seed * 0x9e3779b97f4a7c15ull + 8;

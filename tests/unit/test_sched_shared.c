@@ -79,7 +79,7 @@ static void test_sc_examples(void **state) {
     }
 }
 
-/* V_i: a VM with three queues may fill three pCPUs. */
+/* V_i is the number of queues: a VM with three queues may fill three pCPUs. */
 static void test_queues(void **state) {
     struct sched_pool *p = pool_of(3, 4, 1, 0, "faithful-4.2");
 
@@ -291,8 +291,8 @@ static void test_liar(void **state) {
             }
 }
 
-/* What they are for: a VM that wakes 200 times a second for a little waits less with ACA; one
- * that does I/O and computes gets more with shared credit. */
+/* Tests what the two are for: a VM that wakes 200 times a second for a short time waits less with
+ * ACA. A VM that does I/O and computes gets more with shared credit. */
 static void test_effect(void **state) {
     u64 wait[2], ran[2];
 

@@ -67,8 +67,8 @@ static void test_in_phase(void **state) {
     sim_stop();
 }
 
-/* Two that wait for the same pCPU, beside one that idles, until one of them may use that as
- * well. */
+/* Two vCPUs wait for the same pCPU beside one that is idle, until one of the two may use the idle
+ * one as well. */
 static void test_let_on(void **state) {
     struct sched_pool *p = start(2);
     struct cpumask first = sim_cpus(0, 0), both = sim_cpus(0, 1);

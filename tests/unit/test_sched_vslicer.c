@@ -229,7 +229,7 @@ static void test_nobody_asks(void **state) {
     }
 }
 
-/* Weights and caps hold among both kinds. */
+/* Weights and caps hold for both kinds of VMs. */
 static void test_weights_and_caps(void **state) {
     static const u32 weight[] = { 512, 256, 512, 256 }, cap[] = { 10, 0, 20, 0 };
     static const double by_weight[] = { 33.33, 16.67, 33.33, 16.67 }, by_cap[] = { 10, 35, 20, 35 };
@@ -349,7 +349,7 @@ static void test_disk_completions(void **state) {
     near((double)done[1], 30000 / 30.3, 10, "reads in 30 s");
 }
 
-/* A latency target gives the micro-slice: T_m = T_l / (m - 1). */
+/* The micro-slice follows from a latency target: T_m = T_l / (m - 1). */
 static void test_latency_target(void **state) {
     struct sched_pool *p = start(1, SLICER_VSLICER, false);
     struct sim_dom *d[5];

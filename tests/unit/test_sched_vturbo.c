@@ -373,7 +373,7 @@ static void test_with_slicer(void **state) {
     sim_stop();
 }
 
-/* A pool that has no turbo pool any more goes by weight again. */
+/* A pool that no longer has a turbo pool goes by weight again. */
 static void test_unpaired(void **state) {
     start(2, 1);
     add(0, HOG, HOG);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <guest/phase.h>
 
-/* The first numbers of splitmix64 from seed 0, as every implementation of it has them. */
+/* These are the first numbers of splitmix64 from seed 0, as every implementation of it has them. */
 static void test_sequence(void **state) {
     u64 s = 0;
 

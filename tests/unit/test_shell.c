@@ -81,7 +81,7 @@ static void cut_off_answer(void **state) {
         fail_msg("%s", said);
 }
 
-/* Nor has it one to its end: its scheduling is gone while its memory is still being scrubbed. */
+/* A VM that is being destroyed is no longer in a pool, while its memory is still being scrubbed. */
 static void on_its_way_out(void **state) {
     static const char *const lines[] = { "sched-credit", "sched-credit -d early -w 1000",
                                          "param -d early", "param -d early/0", "vcpu-list early" };
@@ -165,7 +165,7 @@ static void devices(void **state) {
     answers("create dev image=null memory=2M net=dev", "it cannot serve its own devices");
 }
 
-/* Looking at a VM that has no devices is a step too. */
+/* A look at a VM that has no devices takes a step, too. */
 static void devices_in_steps(void **state) {
     u32 begin, of_one, of_all;
 
@@ -178,7 +178,7 @@ static void devices_in_steps(void **state) {
     assert_int_equal(of_all, of_one + 1); /* there are two */
 }
 
-/* A name that is too long for a row is cut, and what follows it is there. */
+/* A name that is too long for a row is cut, and the names after it are still listed. */
 static void names_of_nodes(void **state) {
     char line[200];
 

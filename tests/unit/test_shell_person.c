@@ -181,7 +181,7 @@ static void help_is_sorted(void **state) {
     assert_null(strstr(said, "-w SECONDS"));
 }
 
-/* Every name fits in its column. */
+/* Every name must fit into its column. */
 static void help_in_columns(void **state) {
     const char *text = rig_say("help"), *line;
     const struct shell_command *c;
@@ -217,7 +217,7 @@ static void help_of_one(void **state) {
     assert_null(strstr(rig_say("list -j"), "State:"));
 }
 
-/* What a parameter means is told in sentences. */
+/* The meaning of each parameter is told in sentences. */
 static void params_are_explained(void **state) {
     for (u32 k = 0; sched_policies[k]; k++)
         for (const struct param *e = sched_policies[k]->params; e && e->name; e++) {

@@ -49,7 +49,7 @@ static void open_home(void) {
 
 /* ---- tests ---- */
 
-/* A read and a write among 10 nodes and among 10,000. */
+/* Among 10,000 nodes, a read and a write may cost at most twice what they cost among 10. */
 static void test_growth(void **state) {
     u32 read, write;
 
@@ -67,8 +67,8 @@ static void test_growth(void **state) {
     assert_in_range(instructions(call_write), 100, 2 * write);
 }
 
-/* The most names that a reply holds, in a transaction that has removed as many as it can, while
- * others have looked at them. */
+/* Lists the most names that a reply holds, in a transaction that has removed as many as it can,
+ * while other transactions have looked at them. */
 static void test_list(void **state) {
     u32 n, plain, whole;
 
@@ -111,7 +111,8 @@ static void test_list(void **state) {
     tx = 0;
 }
 
-/* One of many: where a part of it begins is found in parts. */
+/* A list is too long for one reply. The place where a part of it begins is found in several
+ * steps. */
 static void test_long_list(void **state) {
     static char names[40000];
     u32 calls = 0, n = 0;
@@ -181,8 +182,8 @@ static void test_list_changes(void **state) {
     tx = 0;
 }
 
-/* What a client can pile up where others come by: ten transactions that have looked as often as
- * they can, all its watches and events. */
+/* Tests what a client can pile up on nodes that others use: ten transactions that have looked as
+ * often as they can, and all its watches and events. */
 static void test_piled_up(void **state) {
     struct store_client *c = &rig_client[1];
     u32 n, held, others = rig_client[2].memory;
@@ -226,7 +227,7 @@ static void test_piled_up(void **state) {
     tx = 0;
 }
 
-/* The longest path, of as many components as may be. */
+/* Makes the longest path, with as many components as may be. */
 static void longest(void) {
     u32 part = (XS_ABS_PATH_MAX - 3) / (STORE_DEPTH - 1);
 
@@ -334,7 +335,7 @@ static void serve(void) {
     } while (left);
 }
 
-/* Two clients that ask for what costs most, after what costs little, and hear of much. */
+/* Two clients ask for what costs most, after what costs little, and they get many events. */
 static void test_visits(void **state) {
     char names[][16] = { "/s/x\0T", "/d", "/s/x" };
 

@@ -173,7 +173,8 @@ static void test_ring_bad(void **state) {
     assert_false(rig_client[1].bad);
 }
 
-/* One visit answers so many requests and no more, and waits for what another has set going. */
+/* One visit answers so many requests and no more. It waits while an operation of another client is
+ * in progress. */
 static void test_ring_turns(void **state) {
     struct xs_header h = { .type = XS_GET_DOMAIN_PATH, .len = 2 };
     u32 n = 0;

@@ -89,7 +89,7 @@ static u32 length(const struct timer *t, u32 most) {
     return n;
 }
 
-/* There is one timer: it is in at most one queue, once. */
+/* There is one timer. It must be in at most one queue, and only once. */
 static void check_queues(void) {
     u32 n = length(queues[0].q.root, 1000) + length(queues[1].q.root, 1000);
 
@@ -132,8 +132,8 @@ static void test_armed_while_it_fires(void **state) {
     alarm(0);
 }
 
-/* Stopped for good while it fires, as when its vCPU is destroyed: it must be in no queue
- * afterwards. */
+/* The timer is stopped for good while it fires, as when its vCPU is destroyed. Afterwards it must
+ * be in no queue. */
 static void fini(u64 now) {
     vlapic_write(&lapic, 0x320, 0x20040, now); /* periodic */
     vlapic_write(&lapic, 0x3e0, 0xb, now);

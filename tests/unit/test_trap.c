@@ -57,8 +57,8 @@ static void test_others_go_on(void **state) {
     assert_int_equal(rip_after(VEC_TIMER, hlt + 1), hlt + 1);
 }
 
-/* Of kicks that two pCPUs sent, two NMIs come, or one; of three no more than two. Others are
- * told of. */
+/* If two pCPUs have sent kicks, two NMIs come, or one. If three have sent kicks, at most two NMIs
+ * come. Further NMIs are reported. */
 static void test_kicks_and_strangers(void **state) {
     struct trap_frame f = { .vector = TRAP_NMI };
     unsigned before = fake_log_lines;

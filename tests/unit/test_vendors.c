@@ -117,7 +117,7 @@ static void test_vm_cr_of_each_cpu(void **state) {
 
 static u64 cr0(void) { return virt->get_reg(&v->virt, VREG_CR0); }
 
-/* The guest is to execute `insn`, of 3 bytes, next. */
+/* Makes `insn`, of 3 bytes, the instruction that the guest executes next. */
 static void put_insn(const char *insn) {
     assert_int_equal(guestmem_write(&vm->mem, CODE, insn, 3), 0);
     v->virt.regs.rip = CODE;
@@ -158,7 +158,7 @@ static void test_svm_guest_cannot_switch_caches_off(void **state) {
 
 static u64 tf_seen, free_seen;
 
-/* The guest executes the one instruction, and the trap comes behind it. */
+/* The guest executes that one instruction, and the trap comes after it. */
 static void exit_step(struct guest_regs *regs) {
     free_seen = hw_vmcb()->intercept[0] & BIT(5);
     tf_seen = hw_vmcb()->rflags & RFLAGS_TF;

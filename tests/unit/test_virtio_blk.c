@@ -331,8 +331,8 @@ static void broken_chains(void **state) {
     }
 }
 
-/* A header in pieces, a status alone, data of one byte and the rest: what a chain is cut into
- * does not matter. */
+/* The header comes in pieces, the status alone, and the data as one byte and the rest. It does not
+ * matter how a chain is cut. */
 static void any_framing(void **state) {
     struct virtio_blk_hdr h = { VIRTIO_BLK_OUT, 0, 5 };
     struct vring_sg sg[8];

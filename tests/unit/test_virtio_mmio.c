@@ -221,7 +221,7 @@ static void test_queues(void **s) {
     assert_int_equal(get(VIRTIO_QUEUE_READY), 0);
 }
 
-/* H1: sizes, alignment, not RAM, wrapping 2^64. */
+/* H1: refuses queues of a wrong size or alignment, outside the RAM, or beyond 2^64. */
 static void test_bad_queues(void **s) {
     static const struct {
         u32 size;
@@ -376,7 +376,8 @@ static void test_config(void **s) {
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 4), 0x64636261);
 }
 
-/* Writes to registers that cannot be written, in widths that there are not, change nothing. */
+/* Writes to registers that cannot be written, or with a width that does not exist, change
+ * nothing. */
 static void test_dropped(void **s) {
     struct virtio_mmio before;
 

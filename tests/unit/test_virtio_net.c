@@ -134,7 +134,8 @@ static void all_lengths(void **state) {
     }
 }
 
-/* Buffers of 320 bytes: a long frame takes five; where that is not negotiated it is dropped. */
+/* The buffers have 320 bytes, so a long frame takes five of them. If that was not negotiated, the
+ * frame is dropped. */
 static void mergeable(void **state) {
     struct virtio_net_frame f;
 
@@ -355,8 +356,8 @@ static u32 handed_back;
 
 static void hand_back(void *buffer) { handed_back += buffer != NULL; }
 
-/* Buffers of the caller's: it keeps the one that a frame came in, and posts another one; none is
- * lost. */
+/* The caller has buffers of its own. It keeps the one in which a frame came, and posts another one.
+ * None is lost. */
 static void own_buffers(void **state) {
     struct virtio_net_frame f;
     u8 *mine;

@@ -265,7 +265,7 @@ static void front_survives_the_back(void **state) {
 
 static struct vring_desc *desc;
 
-/* A ring in which descriptor 0 is at the head of the queue. */
+/* Makes a ring in which descriptor 0 is at the head of the queue. */
 static void lay(u64 features) {
     join(SIZE, features);
     desc = front.desc;

@@ -134,7 +134,7 @@ static struct vm *driver(void) {
     return vm;
 }
 
-/* RAM at its addresses, and nothing but that. */
+/* Checks that the device reaches the VM's RAM at its addresses. */
 static void reaches_ram(struct vm *vm, u32 bdf) {
     for (u64 gpa = 0; gpa < vm->mem.size; gpa += 0x7f000)
         for (u32 write = 0; write < 2; write++)
@@ -290,7 +290,8 @@ static void test_three_levels(void **state) {
     forget_faults();
 }
 
-/* What is put at an address is what devices reach at return, whatever the unit knew. */
+/* When the call returns, devices reach what was put at an address, whatever the unit had cached
+ * before. */
 static void test_windows(void **state) {
     const gpa_t at = TAKT_FOREIGN_GPA;
     struct vm *vm;
@@ -386,7 +387,7 @@ static void test_an_odd_entry(void **state) {
     why = "done";
 }
 
-/* Where a path is not understood, it may lead to any device that no other entry names. */
+/* If a path is not understood, it may lead to any device that no other entry names. */
 static void test_a_malformed_scope(void **state) {
     static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 },
                     other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
@@ -576,8 +577,8 @@ static void test_interrupts(void **state) {
     forget_faults();
 }
 
-/* What one device's interrupt becomes is told to the unit that has the device, and to no other;
- * the other entries stay in that unit's cache. */
+/* A change of one device's interrupt is told to the unit that has the device, and to no other unit.
+ * The other entries stay in the cache of that unit. */
 static void test_interrupts_of_two_units(void **state) {
     struct irq_message m;
     struct vm *vm;
