@@ -1,6 +1,6 @@
 /* The checks of VM entries: see entry_check.h. The CPU also consults fields that it does not check,
- * so these are read here, too. A new VMCS may hold anything (SDM 3C 25.11.3), and the model of a CPU
- * refuses to read a field that was never written. */
+ * so these are read here, too. A new VMCS may hold anything (SDM 3C 25.11.3), and the model of a
+ * CPU refuses to read a field that was never written. */
 #include "entry_check.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"

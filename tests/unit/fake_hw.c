@@ -105,8 +105,8 @@ static void offer(struct hw_cpu *c, u32 msr, u32 must, u32 may) {
 
 static void intel_msrs(struct hw_cpu *c) {
     bool kvm = kind == HW_KVM_INTEL;
-    /* These are the controls that KVM offers to its guests (nested_vmx_setup_ctls_msrs()), on a host
-     * with APIC virtualization off. */
+    /* These are the controls that KVM offers to its guests (nested_vmx_setup_ctls_msrs()), on a
+     * host with APIC virtualization off. */
     u32 primary = PRI_IRQ_WINDOW | PRI_NMI_WINDOW | PRI_TSC_OFFSET | PRI_HLT | (1u << 9) |
                   PRI_MWAIT | PRI_CR3 | PRI_CR8_LOAD | (1u << 20) | (1u << 23) | PRI_IO |
                   (1u << 25) | (1u << 27) | PRI_MONITOR | PRI_RDPMC | (1u << 12) | PRI_PAUSE |

@@ -413,7 +413,8 @@ static void checksums(void **state) {
             assert_true(ports[1].got_partial);
             assert_int_equal(ports[1].last[40], 0);
             assert_false(ports[2].got_partial);
-            /* The checksum is 0x0012 or 0x1200, inverted: it depends on whether the length is odd. */
+            /* The checksum is 0x0012 or 0x1200, inverted: it depends on whether the length is
+             * odd. */
             assert_int_equal(ports[2].last[40] << 8 | ports[2].last[41], len % 2 ? 0xedff : 0xffed);
             assert_memory_equal(ports[2].last, ports[3].last, len);
         }

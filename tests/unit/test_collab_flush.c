@@ -1,5 +1,5 @@
-/* Algorithm 1 of IOrchestra as a table of states: which VM is told to flush (drivers/collab/flush.h).
- * The orders of messages are in test_collab_orders.c. */
+/* Algorithm 1 of IOrchestra as a table of states: which VM is told to flush
+ * (drivers/collab/flush.h). The orders of messages are in test_collab_orders.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

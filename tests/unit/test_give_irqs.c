@@ -153,7 +153,8 @@ static void test_behind_a_bridge(void **state) {
     memcpy(fake_low_memory + 0x302c, entries, sizeof(entries));
     seal(0x3000, 44 + sizeof(entries), 7);
     init();
-    /* Behind a bridge, INTB (1) of device 2 becomes pin 1 + 2 = 3 of the bridge, which is device 1. */
+    /* Behind a bridge, INTB (1) of device 2 becomes pin 1 + 2 = 3 of the bridge, which is device
+     * 1. */
     assert_string_equal(interrupt_line(pci_find(PCI_BDF(7, 2, 0)), &gsi, &flags), "the MP table");
     assert_int_equal(gsi, 19);
     assert_int_equal(flags, 3);

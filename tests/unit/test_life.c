@@ -98,8 +98,8 @@ static void test_every_failing_frame(void **state) {
     struct config_vm c = fake_config("fails", 2);
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
 
-    /* Whole chunks are there in plenty, but only 0, 1, 2 ... small frames. So making the VM fails at
-     * a later step each time, and must never leak anything. */
+    /* Whole chunks are there in plenty, but only 0, 1, 2 ... small frames. So making the VM fails
+     * at a later step each time, and must never leak anything. */
     for (u32 keep = 0; keep < 40; keep++) {
         hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
         u32 n = 0;

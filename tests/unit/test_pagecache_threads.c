@@ -1,7 +1,7 @@
 /* The page cache among real threads: some read, write and sync, one is the bottom half with the
  * device, and one is the flusher. The machine's scheduler decides at which points they meet. Each
- * thread has bytes of its own, in pages of its own and in pages of all. It has to find there what it
- * wrote, and after a sync the disk has it. */
+ * thread has bytes of its own, in pages of its own and in pages of all. It has to find there what
+ * it wrote, and after a sync the disk has it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -151,7 +151,8 @@ static void choices(void **state) {
         assert_int_equal(c.nr, 0);
     }
     assert_int_equal(chosen("cache:1", 0x3f, 0), 0x08); /* the larger one */
-    /* The first cache has two CPUs left for one that is chosen, the second has two left for none. */
+    /* In the first cache three CPUs are left and one is chosen. In the second cache two are left
+     * and none is chosen, so the next one is from there. */
     assert_int_equal(chosen("cache:2", 0x3f, 0), 0x28);
     assert_int_equal(chosen("cache:3", 0x3f, 0), 0x2c);
     assert_int_equal(chosen("cache:9", 0x36, 0), 0x36); /* all there are */

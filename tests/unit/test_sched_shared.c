@@ -347,10 +347,10 @@ static void weights_beside(const char *preset, bool aca, u32 asleep, double *got
     sim_stop();
 }
 
-/* ACA voids weights, by the paper's own rule: what is kept for a VM that sleeps is not granted
- * to those that compute. These run all the same, so each period they overdraw as much; at -T
- * that is forgiven, and those that are OVER take turns. With one VM asleep the heaviest of three
- * still gains from its weight; with three asleep no VM does. In plain Credit none of this happens. The
+/* ACA voids weights, by the paper's own rule: what is kept for a VM that sleeps is not granted to
+ * those that compute. These run all the same, so each period they overdraw as much; at -T that is
+ * forgiven, and those that are OVER take turns. With one VM asleep the heaviest of three still
+ * gains from its weight; with three asleep no VM does. In plain Credit none of this happens. The
  * preset `aca` is on the rules of `hardened`, which forgives less: there one VM asleep does no
  * harm, but three may do. Here all begin at one instant; in other phases the shares are others
  * (docs/policies.md). */

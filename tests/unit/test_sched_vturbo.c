@@ -234,8 +234,8 @@ static void test_liars(void **state) {
             turbo_used += share(tvm[i], 10 * NS_PER_S);
             all += share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
         }
-        /* The VM may have all of the turbo core that the others do not want. If that is less than its
-         * share of both pools, it gets its share. */
+        /* The VM may have all of the turbo core that the others do not want. If that is less than
+         * its share of both pools, it gets its share. */
         assert_true(mine <= MAX(all / 4, share(tvm[0], 10 * NS_PER_S)) + 1);
         sim_stop();
     }

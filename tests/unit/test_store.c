@@ -215,7 +215,8 @@ static void test_transactions(void **state) {
         { 0, DIR, 1, "/b|", "m|" }, { 0, READ, 1, "/b/c|", "ENOENT|" },
         { 0, READ, 1, "/b/n|", "ENOENT|" }, { 0, WRITE, 1, "/b/c|7", "OK|" },
         { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" }, { 0, READ, 0, "/b/c|", "7" },
-        /* A node that is made again only as the parent of another one is empty, whatever it held. */
+        /* A node that is made again only as the parent of another one is empty, whatever it
+         * held. */
         { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|old", "OK|" }, { 0, RM, 1, "/v|", "OK|" },
         { 0, WRITE, 1, "/v/w|1", "OK|" }, { 0, READ, 1, "/v|", "" }, { 0, END, 1, "T|", "OK|" },
         { 0, READ, 0, "/v|", "" }, { 0, READ, 0, "/v/w|", "1" },
@@ -462,8 +463,8 @@ static void test_unread_events(void **state) {
     assert_string_equal(buf, "/s"); /* "look at all below" */
     while (store_event(c, buf)) n++;
     assert_int_equal(n, 64);
-    /* After that, each event names its own node again. An event for which there is no memory becomes
-     * such a general event. */
+    /* After that, each event names its own node again. An event for which there is no memory
+     * becomes such a general event. */
     RUN({ 0, WRITE, 0, "/s/0|1", "OK|" });
     assert_true(store_event(c, buf) > 0);
     assert_string_equal(buf, "/s/0");

@@ -137,7 +137,8 @@ static void test_long_list(void **state) {
     while ((len = store_list(&rig_client[1], 0, path, buf, 100, &from, &(u64){ 0 })) == -EBUSY)
         ;
     assert_string_equal(buf, "4263");
-    /* The whole list arrives, although another client lists and changes something else meanwhile. */
+    /* The whole list arrives, although another client lists and changes something else
+     * meanwhile. */
     for (from = 0; !n || from;) {
         len = store_list(&rig_client[1], 0, path, names + n, 1000, &from, &(u64){ 0 });
         assert_true(len > 0);
