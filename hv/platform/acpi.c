@@ -1,6 +1,6 @@
-/* Tables of ACPI 6.5, section 5.2. They may lie, so nothing is read beyond what a checked length
- * covers. Of the FADT Takt needs how the machine is switched off and reset, and whether there is a
- * keyboard controller. */
+/* Reads the tables of ACPI 6.5, section 5.2. They may contain errors, so nothing is read beyond a
+ * length that was checked. From the FADT Takt reads how the machine is switched off and reset, and
+ * whether there is a keyboard controller. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 #include "platform/irq.h"
@@ -33,7 +33,7 @@ static const u8 *sound_table(u64 pa, u32 *len) {
     return t;
 }
 
-/* The same, and counts a table that is not sound. */
+/* Does the same as sound_table(), and counts the table as bad if it is not sound. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = sound_table(pa, len);
 
@@ -41,11 +41,12 @@ static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     return t;
 }
 
-/* Flag of an entry of MADT or SRAT: what it names is there now. A CPU that is "online capable"
- * alone is not. */
+/* A flag in entries of MADT and SRAT: the CPU or memory that the entry names can be used now. A CPU
+ * that is only "online capable" could be added later, which Takt does not support. */
 #define ENTRY_ENABLED BIT(0)
-#define APIC_ALL      0xffffffffu /* the address of all CPUs rather than of one */
+#define APIC_ALL      0xffffffffu /* an APIC id that means all CPUs, not one of them */
 
+/* Adds a CPU to the list, if it is enabled and is not in the list yet. */
 static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
     if (!(flags & ENTRY_ENABLED) || apic_id == APIC_ALL) return;
     for (u32 i = 0; i < a->nr_cpus; i++)
@@ -74,14 +75,15 @@ void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
  * bytes. */
 enum { ENTRY_KIND = 0, ENTRY_LENGTH = 1, ENTRY_HEAD = 2 };
 
-/* Calls `fn` for the entries from `at` to the end of the table whose kind is below `kinds`, and
- * which are at least as long as `least` says for their kind. */
+/* Calls fn(a, entry) for the entries of table `t` from offset `at` to its end, `len`. Entries whose
+ * kind is not below `kinds` are skipped, and so are those that are shorter than least[kind]
+ * bytes. */
 static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, const u8 *least,
                           u8 kinds, void (*fn)(struct acpi_info *a, const u8 *e)) {
     for (; len - at >= ENTRY_HEAD; at += t[at + ENTRY_LENGTH]) {
         const u8 *e = t + at;
 
-        /* Without a length that can be true, the entries behind this one cannot be found. */
+        /* If this length is impossible, we cannot find the entries behind this one. */
         if (e[ENTRY_LENGTH] < ENTRY_HEAD || e[ENTRY_LENGTH] > len - at) {
             a->bad_tables++;
             return;
@@ -107,7 +109,7 @@ enum { IOAPIC_ID = 2, IOAPIC_ADDRESS = 4, IOAPIC_GSI_BASE = 8 };
 enum { OVERRIDE_IRQ = 3, OVERRIDE_GSI = 4, OVERRIDE_FLAGS = 8 };
 enum { NMI_LINT = 5 };
 enum { X2APIC_ID = 4, X2APIC_FLAGS = 8 };
-#define LAPIC_ALL 0xff /* in LAPIC_ID: all CPUs rather than one */
+#define LAPIC_ALL 0xff /* a LAPIC_ID that means all CPUs, not one of them */
 
 static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     switch (e[ENTRY_KIND]) {
@@ -144,7 +146,7 @@ static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
     parse_entries(a, t, len, MADT_ENTRIES, least, MADT_KINDS, parse_madt_entry);
 }
 
-/* "IA-PC HPET Specification" 1.0a, 3.2.4: a generic address. */
+/* "IA-PC HPET Specification" 1.0a, 3.2.4. At HPET_ADDRESS there is a generic address. */
 enum { HPET_ADDRESS = 40, HPET_LEAST = 56 };
 
 static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
@@ -153,12 +155,12 @@ static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     if (gas[GAS_SPACE] == ACPI_SPACE_MEMORY) a->hpet_addr = table_get(gas + GAS_ADDRESS, 8);
 }
 
-/* PCI Firmware Specification 3.3, 4.1.2: where the entries begin, their size, and offsets in
- * one. */
+/* The MCFG (PCI Firmware Specification 3.3, 4.1.2): where its entries begin, the size of an entry,
+ * and offsets in an entry. */
 enum { MCFG_ENTRIES = 44, MCFG_ENTRY = 16 };
 enum { MCFG_BASE = 0, MCFG_SEGMENT = 8, MCFG_FIRST_BUS = 10, MCFG_LAST_BUS = 11 };
 
-/* Copies the entries as they are: hv/pci/space.c decides which can be true. */
+/* Copies the entries without checking them: hv/pci/space.c decides which of them are plausible. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS;
          at += MCFG_ENTRY) {
@@ -171,8 +173,8 @@ static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     }
 }
 
-/* Returns Takt's number for a proximity domain, a new one if need be. ACPI_MAX_NODES: there are too
- * many. */
+/* Returns Takt's number of the node with this proximity domain. A domain that was not seen before
+ * gets a new number. Returns ACPI_MAX_NODES if there are too many nodes. */
 static u32 srat_node_of(struct acpi_info *a, u32 domain) {
     for (u32 i = 0; i < a->nr_nodes; i++)
         if (a->domain[i] == domain) return i;
@@ -203,7 +205,7 @@ static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u3
 enum { SRAT_ENTRIES = 48 };
 enum { SRAT_LAPIC, SRAT_MEMORY, SRAT_X2APIC, SRAT_KINDS }; /* 5.2.16.1 to 5.2.16.3 */
 
-/* Offsets in the entries of each kind. The number of a LAPIC's domain is in two pieces. */
+/* Offsets in the entries of each kind. A LAPIC's domain number is split into two fields. */
 enum { SRAT_LAPIC_DOMAIN = 2, SRAT_LAPIC_ID = 3, SRAT_LAPIC_FLAGS = 4, SRAT_LAPIC_DOMAIN_HIGH = 9 };
 enum {
     SRAT_MEMORY_DOMAIN = 2,
@@ -261,10 +263,11 @@ enum { SPCR_16550 = 0, SPCR_16550_LIKE = 1, SPCR_16550_GAS = 0x12 }; /* of SPCR_
 #define SPCR_HAS_IRQ BIT(0)                                          /* of SPCR_IRQ_KINDS */
 #define SPCR_HAS_GSI BIT(1)
 
-/* Takt drives 16550s alone. The generic address says how far apart the registers are. A base
- * address of 0 means that the firmware's redirection is switched off. */
+/* Reads which serial port the firmware uses. Takt can drive only the 16550 and ports like it, so
+ * others are ignored. The generic address says how far apart the registers are. An address of 0
+ * means that the firmware uses no serial port. */
 static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
-    /* by SPCR_BAUD */
+    /* the rate for each value of SPCR_BAUD; 0: the value means no fixed rate, or is unknown */
     static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 };
     u8 kind = t[SPCR_KIND], code = t[SPCR_BAUD], irqs = t[SPCR_IRQ_KINDS];
     const u8 *gas = t + SPCR_ADDRESS;
@@ -297,8 +300,9 @@ enum {
     AML_ROOT = '\\'
 };
 
-/* Reads from [p, end) the head of a package and its first two elements, which must be small numbers
- * (ACPI 6.5, 20.2.5.4: DefPackage). False: they are something else, or go beyond the end. */
+/* Reads the head of a package at `p` and its first two elements, which must be numbers of one byte
+ * (ACPI 6.5, 20.2.5.4: DefPackage). Returns false if there is something else, or if the package
+ * goes beyond `end`. */
 static bool read_package(const u8 *p, const u8 *end, u8 values[2]) {
     if (end - p < 2 || *p != AML_PACKAGE) return false;
     p++;
@@ -314,10 +318,10 @@ static bool read_package(const u8 *p, const u8 *end, u8 values[2]) {
     return true;
 }
 
-/* Looks in a DSDT or SSDT for the object \_S5_. Its first two elements are the values that the PM1
- * control registers want for "off" (ACPI 6.5, 7.4.2). That takes no interpreter of AML, as firmware
- * writes the sleep states as constants. Nothing else is taken for it by mistake: the opcode for
- * "define a name" must be in front of the name, and a package behind it. */
+/* Looks in a DSDT or SSDT for the object \_S5_. Its first two elements are the values for the PM1
+ * control registers that mean "off" (ACPI 6.5, 7.4.2). This needs no interpreter for AML, since
+ * firmware writes the sleep states as constants. To avoid mistaking other bytes for the object, the
+ * opcode for "define a name" must be in front of the name, and a package behind it. */
 static void find_s5(struct acpi_power *p, const u8 *t, u32 len) {
     const u8 *end = t + len;
 
@@ -358,7 +362,7 @@ enum {
 #define FADT_RESET_REG_SUP   BIT(10)
 #define LAST_PORT            0xffffu
 #define FADT_HW_REDUCED_ACPI BIT(20) /* there are no PM1 registers */
-#define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
+#define BOOT_ARCH_REVISION   3 /* revision of the FADT from which on IAPC_BOOT_ARCH is valid */
 /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
 #define BOOT_ARCH_8042 BIT(1)
 
@@ -381,6 +385,7 @@ static bool denies_8042(const u8 *t, u32 len) {
     return !(table_get(t + FADT_IAPC_BOOT_ARCH, 2) & BOOT_ARCH_8042);
 }
 
+/* Reads the FADT, and from the DSDT, whose address is in the FADT, the values for "off". */
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     struct acpi_power *p = &a->power;
     u64 wide = 0, narrow = table_get(t + FADT_DSDT, 4); /* two addresses of the DSDT */
@@ -414,9 +419,9 @@ static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
 
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
-/* If there are several tables of one kind, only the first counts, as in Linux. A second MADT would
- * number the same CPUs and IOAPICs in another way, and both together would describe a machine that
- * does not exist. Of SSDTs there may be many. */
+/* Reads one table. If there are several tables of one kind, only the first counts, as in Linux. A
+ * second MADT would number the same CPUs and IOAPICs in another way, and both together would
+ * describe a machine that does not exist. But there may be many SSDTs, and each of them counts. */
 static void parse_table(struct acpi_info *a, u64 pa) {
     static const struct {
         char signature[5];
@@ -451,7 +456,8 @@ static void parse_table(struct acpi_info *a, u64 pa) {
     }
 }
 
-/* Reads the root table at `pa`, whose entries have `width` bytes. */
+/* Reads the root table at `pa`, whose entries have `width` bytes, and all tables that it lists.
+ * Returns false if there is no such root table. */
 static bool parse_root(struct acpi_info *a, u64 pa, const char *signature, unsigned width) {
     u32 len;
     const u8 *t = table_at(a, pa, &len);
@@ -468,21 +474,24 @@ enum { RSDP_REVISION = 15, RSDP_RSDT = 16, RSDP_LENGTH = 20, RSDP_XSDT = 24 };
 #define RSDP_V2_SIZE  36u
 #define RSDP_HAS_XSDT 2u /* from this revision on */
 
+/* Are the `len` bytes at `p` a valid RSDP? */
 static bool rsdp_ok(const u8 *p, u32 len) {
     if (len < RSDP_V1_SIZE || memcmp(p, "RSD PTR ", 8) || !table_sums_to_zero(p, RSDP_V1_SIZE))
         return false;
     return p[RSDP_REVISION] < RSDP_HAS_XSDT || len >= RSDP_V2_SIZE;
 }
 
-/* Where a BIOS leaves such structures, on multiples of 16 bytes: the first KiB of the EBDA, whose
- * segment the BIOS data area tells, and its ROM. */
+/* A BIOS leaves the RSDP and the MP table's pointer on a multiple of 16 bytes, either in the first
+ * KiB of the EBDA or in its ROM. The BIOS data area (BDA) holds the segment of the EBDA. */
 enum { BDA = 0x400, BDA_SIZE = 0x100, BDA_EBDA = 0x0e };
-#define EBDA_LOWEST  0x80000u /* an address outside is not believed */
+#define EBDA_LOWEST  0x80000u /* an EBDA outside of these limits is taken for an error */
 #define EBDA_HIGHEST 0x9fc00u
 #define EBDA_LOOK    1024u
 #define ROM_END      0x100000u
 #define ACPI_ROM     0xe0000u
 
+/* Returns the first `size` bytes in [start, end), on a multiple of 16, for which ok() returns true;
+ * NULL if there are none. */
 static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *p = acpi_map(start, end - start);
 
@@ -532,8 +541,8 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
     memset(out, 0, sizeof(*out));
     out->nmi_lint = 1;
     if (!p) return -ENOENT;
-    /* A second checksum covers the XSDT's address. If that or the table is wrong, there is still
-     * the RSDT. */
+    /* A second checksum covers the address of the XSDT. If the checksum or the XSDT is wrong, we
+     * can still use the RSDT. */
     has_xsdt = p[RSDP_REVISION] >= RSDP_HAS_XSDT && table_get(p + RSDP_LENGTH, 4) == RSDP_V2_SIZE &&
                table_sums_to_zero(p, RSDP_V2_SIZE);
     if (has_xsdt && parse_root(out, table_get(p + RSDP_XSDT, 8), "XSDT", 8)) return 0;

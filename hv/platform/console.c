@@ -13,7 +13,7 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-/* times that the receiver lost bytes, since nobody read them in time */
+/* how often the port's receiver lost bytes because they were not read in time */
 DEFINE_COUNTER(console_overruns);
 
 #define OUT_SIZE 16384u
@@ -21,16 +21,15 @@ DEFINE_COUNTER(console_overruns);
 /* Lines that a log keeps. The hypervisor and the guests have one each, so that what guests print
  * never pushes out what the hypervisor has said. */
 #define LOG_LINES 512u
-/* Lines of guests that may wait for the console. What guests want to print beyond that stays in
- * their own rings and is lost there, so all guests together print what the line carries, and no
- * more. */
+/* How many lines of guests may wait for the console. Guests that print more than the serial port
+ * can send keep the rest in their own rings, and lose it there. */
 #define GUESTS_AHEAD 8u
-/* Bytes of the log that go out in one piece, before the shell has its turn, and one more line.
- * */
+/* The log is sent in pieces, and after each piece the shell has its turn. A piece ends with the
+ * line that reaches this number of bytes. */
 #define LOG_PIECE 512u
-/* How often a transmitter is looked at that does not move, before it is given up: each look takes
- * about a microsecond, so this is a second. A BMC that is busy has been seen to stall its port for
- * 0.3 s. */
+/* How often we look at a transmitter that takes no byte before we give it up. Each look takes about
+ * a microsecond, so this is a second. It has to be that long: we have seen a busy BMC stall its
+ * port for 0.3 s. */
 #define PATIENCE 1000000u
 
 enum { OF_HYPERVISOR, OF_GUESTS, LOGS };
@@ -43,21 +42,23 @@ struct line {
 
 static struct log {
     struct line line[LOG_LINES];
-    u64 end;   /* lines ever logged here */
-    u64 shown; /* of these, how many went to the console or were not meant for it */
+    u64 end;   /* number of lines that were ever added to this log */
+    u64 shown; /* how many of these were sent to the console, or have too low a level for it */
 } logs[LOGS];
 
 static struct serial serial; /* the port, and where it is */
 static bool async;
-static bool uart_stuck; /* it did not take what it was given last: little patience until it moves */
+/* The port did not take the last output in time. We wait for it only briefly until it takes
+ * something again. */
+static bool uart_stuck;
 static enum log_level level = LOG_INFO;
 static u64 lines_ever, dropped;
 
-/* The line is shared by the shell, whose bytes wait in out_buf, and the logs, of which a piece at a
- * time is copied to `piece`. A piece goes between two lines of the shell. If both want the line all
- * the time, each gets half of it. */
+/* The shell and the logs share the serial port. Bytes of the shell wait in out_buf; of the logs,
+ * one piece at a time is copied to `piece`. A piece is sent between two lines of the shell. If both
+ * have something to send all the time, each gets half of the port's time. */
 static char out_buf[OUT_SIZE];
-static u64 out_head, out_tail; /* bytes of the shell ever queued, ever sent */
+static u64 out_head, out_tail; /* number of bytes of the shell that were ever queued; ever sent */
 static char piece[LOG_PIECE + 2 * LOG_LINE];
 static u32 piece_len, piece_at;
 static u32 shell_sent;        /* bytes of the shell since the last piece */
@@ -67,9 +68,11 @@ static bool held;
 void (*console_input)(const char *s, unsigned n);
 bool (*console_redraw)(void);
 
-/* One lock for log and output: the CPU that holds it. An NMI or exception that hits the holder goes
- * on without it, since a garbled line is better than none; one that hits a CPU which waits takes
- * its turn before that, which a lock with tickets would not let it. */
+/* One lock protects the logs and the output. `owner` is the CPU that holds it. It is not a ticket
+ * lock, because NMI handlers and exceptions log, too. If one of them interrupts the holder, it goes
+ * on without the lock, since a garbled line is better than none. If one interrupts a CPU that waits
+ * for the lock, it must be able to get the lock first; with tickets it would wait for ever behind
+ * the ticket of the code that it interrupted. */
 #define NOBODY ~0u
 static volatile u32 owner = NOBODY;
 static volatile bool panicking;
@@ -88,7 +91,7 @@ static void drop_lock(bool taken) {
 
 /* ---- the logs ---- */
 
-/* The oldest line from `line` on that is still kept. */
+/* Returns the number of the oldest line of this log that is still kept and is not before `line`. */
 static u64 kept(const struct log *l, u64 line) {
     if (l->end <= LOG_LINES) return line;
     return MAX(line, l->end - LOG_LINES);
@@ -96,7 +99,8 @@ static u64 kept(const struct log *l, u64 line) {
 
 static const struct line *line_at(const struct log *l, u64 at) { return &l->line[at % LOG_LINES]; }
 
-/* Of two places, one in each log, the one whose line came first; LOGS if both are at the end. */
+/* Returns the log that holds the older one of two lines: line at[i] of each log i. Returns LOGS if
+ * both positions are at the end. */
 static u32 older(const u64 at[LOGS]) {
     bool own = at[OF_HYPERVISOR] < logs[OF_HYPERVISOR].end,
          guests = at[OF_GUESTS] < logs[OF_GUESTS].end;
@@ -113,7 +117,7 @@ static u32 older(const u64 at[LOGS]) {
     return LOGS;
 }
 
-/* The next line for the console, which is then shown; NULL: there is none. */
+/* Returns the next line for the console and counts it as shown; NULL if there is none. */
 static const struct line *next_to_show(void) {
     for (;;) {
         u64 at[LOGS];
@@ -169,6 +173,7 @@ void console_set_level(enum log_level l) { level = l; }
 
 /* ---- output ---- */
 
+/* Appends text to the piece; a serial terminal wants "\r" before each "\n". */
 static void add_to_piece(const char *s) {
     for (; *s; s++) {
         if (*s == '\n') piece[piece_len++] = '\r';
@@ -176,7 +181,7 @@ static void add_to_piece(const char *s) {
     }
 }
 
-/* Copies some lines of the log to `piece`, which has been sent. */
+/* Copies the next lines of the log to `piece`, whose former contents have been sent. */
 static void fill_piece(void) {
     const struct line *l;
 
@@ -187,18 +192,19 @@ static void fill_piece(void) {
     shell_sent = 0;
 }
 
-/* ---- the screen: after the first key a terminal that shows what goes over the line ---- */
+/* ---- the screen: after the first key it is a terminal that shows what the port sends ---- */
 
 #define STALL_NS     NS_PER_S
-#define SCREEN_TAKES 256u /* bytes at once, where no transmitter sets the pace */
+#define SCREEN_TAKES 256u /* bytes that the screen takes at once if no port sets the pace */
 
 static bool keyboard;                  /* there is one */
-static volatile bool keyboard_is_used; /* so the screen is a terminal */
-static u64 stalled_at;                 /* ns; when the port was seen to stand still; 0: it moves */
-static bool without_port;              /* it has stood still for long: the screen goes on alone */
+static volatile bool keyboard_is_used; /* a key was pressed, so the screen is a terminal */
+static u64 stalled_at; /* when the port was first seen to take no bytes, in ns; 0: it takes some */
+static bool without_port; /* the port has taken none for long, so the screen goes on alone */
 
-/* Gives the line what it takes now, and the screen the same. Without a port, or with one that
- * stands still, the screen takes some alone; without a screen, too, that is lost. */
+/* Writes to the port as many bytes as it takes now, and the same bytes to the screen. Returns their
+ * number. If there is no port, or it takes nothing for long, the screen alone takes some bytes; if
+ * there is no screen either, these bytes are lost. */
 static unsigned give(const char *s, unsigned n) {
     unsigned taken = uart_write(&serial.uart, s, n);
 
@@ -208,8 +214,9 @@ static unsigned give(const char *s, unsigned n) {
     return taken;
 }
 
-/* Gives the transmitter what it takes now of a piece of the log or of the shell's; returns how many
- * bytes. Of the shell's it stops behind a line. */
+/* Sends as many bytes as the port takes now: of the log's piece if some of it is left, or else of
+ * the shell's output. Of the latter it sends at most one line, so that the log can have its turn
+ * between two lines. Returns the number of bytes. */
 static unsigned push_some(void) {
     u64 at = out_tail % OUT_SIZE;
     unsigned n = (unsigned)MIN(out_head - out_tail, OUT_SIZE - at);
@@ -232,15 +239,16 @@ static unsigned push_some(void) {
 
 static bool anything_queued(void) { return piece_at < piece_len || out_tail < out_head; }
 
+/* Drops all that is queued. */
 static void forget_queue(void) {
     piece_at = piece_len = 0;
     if (out_tail < out_head) last_sent = out_buf[(out_head - 1) % OUT_SIZE];
     out_tail = out_head;
 }
 
-/* How often a transmitter that does not move is looked at: as long as PATIENCE says, besides the
- * time that its FIFO takes at a low rate. One that is stuck already gets the time of two FIFOs, in
- * case it has recovered. */
+/* Returns how often to look at a transmitter that takes no byte before we give it up: PATIENCE, and
+ * the time that it needs to send a full FIFO at its rate. If it is stuck already, it gets the time
+ * of two FIFOs, in case it has recovered. */
 static u32 patience(void) {
     u32 fifo = 1400 * (115200 / MAX(serial.uart.baud, 50u));
 
@@ -248,7 +256,7 @@ static u32 patience(void) {
     return PATIENCE + fifo;
 }
 
-/* Sends all that is queued, and waits for it. What a stuck transmitter does not take is lost. */
+/* Sends all that is queued, and waits for it. If the transmitter is stuck, the rest is lost. */
 static void push_all(void) {
     for (u32 idle = 0; anything_queued() && uart_there(&serial.uart); cpu_relax()) {
         if (push_some()) {
@@ -262,10 +270,11 @@ static void push_all(void) {
     forget_queue();
 }
 
-/* Each byte might be a "\n", which takes two. */
+/* Each byte that is written might be a "\n", which takes two bytes of the buffer. */
 unsigned console_room(void) { return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; }
 
-/* Before console_set_async() it makes room by waiting. */
+/* Queues `n` bytes of the shell, and returns how many there was room for. Before
+ * console_set_async() it sends them at once, so there is always room. */
 static unsigned write_locked(const char *s, unsigned n) {
     unsigned i;
 
@@ -289,7 +298,7 @@ unsigned console_write(const char *s, unsigned n) {
 
 void console_hold(bool hold) { held = hold; }
 
-/* Sends all lines of the log, and waits for it. */
+/* Sends all lines of the log that the console has not shown, and waits until they are sent. */
 static void show_log(void) {
     push_all();
     while (log_waits()) {
@@ -301,7 +310,8 @@ static void show_log(void) {
 
 /* ---- to the log ---- */
 
-/* Adds a line: its time, `fmt`, a newline. */
+/* Adds a line to a log: the time, the text of `fmt`, and a newline. A line that is too long is
+ * cut. */
 static void add_line(u32 which, enum log_level at, const char *fmt, va_list ap) {
     struct line l = { .level = at };
     struct log *log = &logs[which];
@@ -394,15 +404,18 @@ void console_set_panic(void) {
 #define PUMP_BUSY_NS 1300000ull /* a FIFO takes 1.4 ms at 115200 baud */
 #define PUMP_FIFOS   16         /* that one step fills at most: emulated ports take bytes at once */
 
-/* A FIFO of 16 bytes is full after 1.4 ms. So the port interrupts when bytes have come, and is read
- * at once; the shell has room for all that comes. A port whose interrupt nobody knows, or which
- * does not come, is looked at every millisecond instead. That costs an exit of the guest a
- * millisecond, so it is the second choice. */
-#define INTERRUPT_NS (50 * NS_PER_MS) /* the first one, which is asked for, comes within this */
-static volatile bool interrupted;     /* it came */
-static bool listening;                /* it may come */
-static u64 listen_until;              /* ns; then it has not come */
+/* The receiver's FIFO of 16 bytes is full after 1.4 ms at 115200 baud, and then bytes are lost. So
+ * the port raises an interrupt when bytes have arrived, and the handler reads them at once; the
+ * shell has room for all of them. If we do not know the port's interrupt, or it does not come, we
+ * look at the port every millisecond instead. That is the second choice, because it costs the guest
+ * on this pCPU an exit every millisecond. */
+#define INTERRUPT_NS (50 * NS_PER_MS) /* how long we wait for the first interrupt */
+static volatile bool interrupted;     /* an interrupt has come, so the port can interrupt */
+static bool listening;                /* the interrupt is connected */
+static u64 listen_until;              /* if no interrupt has come by this time (ns), none will */
 
+/* Reads all bytes that have arrived, passes them to the shell, and counts the bytes that the
+ * receiver lost. */
 static void take_input(void) {
     u32 lost = serial.uart.overruns;
     char in[UART_FIFO];
@@ -416,15 +429,17 @@ static void take_input(void) {
     for (; lost != serial.uart.overruns; lost++) counter_inc(&console_overruns, WORK_CPU);
 }
 
-/* On WORK_CPU, as an interrupt handler: nothing else of the hypervisor is under way there. */
+/* The handler of the port's interrupt. It runs on WORK_CPU at a point where no other code of the
+ * hypervisor is in the middle of something there, so it can call the shell. */
 static void on_interrupt(void *arg) {
     interrupted = true;
     uart_interrupted(&serial.uart);
     take_input();
 }
 
-/* Connects the port's interrupt. That the transmitter is empty is one more cause, which is there at
- * once: so it shows whether interrupts come. */
+/* Connects the port's interrupt. An empty transmitter raises it, too. The transmitter is empty now,
+ * so the first interrupt has to come at once; if it does not, we know that interrupts do not
+ * work. */
 static void listen(void) {
     int vector = -1;
 
@@ -445,6 +460,7 @@ static void listen(void) {
     uart_listen(&serial.uart);
 }
 
+/* If the first interrupt did not come in time, stops waiting for interrupts and says so. */
 static void check_interrupts(u64 now) {
     if (!listening || interrupted || now < listen_until) return;
     listening = false;
@@ -452,9 +468,11 @@ static void check_interrupts(u64 now) {
     log_info("console: %s does not interrupt: it is looked at every millisecond", serial.name);
 }
 
-/* Lets the log have the line if it wants it and may: between two lines of the shell, when the shell
- * has had as many bytes as the log before; or when the shell is silent, unless it is in the middle
- * of an answer. A line that is being edited is taken away, and drawn again behind the log's. */
+/* Gives the log its turn, if it has lines to send and may send them now. If the shell has output
+ * queued, the log may send between two lines of the shell, once the shell has sent as many bytes as
+ * the log's last piece had. If the shell has nothing queued, the log may send unless the shell is
+ * in the middle of an answer. The line that the operator is editing is erased, and drawn again
+ * behind the log's lines. */
 static void log_turn(void) {
     bool edited = false, taken;
 
@@ -463,7 +481,7 @@ static void log_turn(void) {
         if (last_sent != '\n' || shell_sent < piece_len) return;
     } else if (last_sent != '\n') {
         if (held) return;
-        edited = console_redraw(); /* what it draws is queued: it goes out behind the piece */
+        edited = console_redraw(); /* its text is queued, so it is sent behind the piece */
     }
     taken = take_lock();
     piece_at = piece_len = 0;
@@ -472,17 +490,18 @@ static void log_turn(void) {
     drop_lock(taken);
 }
 
-/* A key of the keyboard, as a handler of an interrupt. The first makes the screen a terminal. */
+/* Takes the bytes of a key that was pressed on the keyboard, in an interrupt handler. The first key
+ * turns the screen into a terminal. */
 static void on_keys(const char *s, unsigned n) {
     if (!keyboard_is_used) {
         screen_start_terminal();
         keyboard_is_used = true;
-        console_redraw(); /* the prompt was drawn before the screen was a terminal */
+        console_redraw(); /* the prompt was drawn when the screen was no terminal yet */
     }
     console_input(s, n);
 }
 
-/* Says on the screen where the shell is. */
+/* Tells on the screen where the shell can be reached. */
 static void tell_screen(void) {
     const char *here = "There is no keyboard that Takt knows.";
     char text[160];
@@ -496,7 +515,8 @@ static void tell_screen(void) {
     screen_write(text, strnlen(text, sizeof(text)));
 }
 
-/* With a screen and a keyboard, but without a port, the shell is there from the beginning. */
+/* Starts the keyboard. If there is a screen and a keyboard but no serial port, the shell is on the
+ * screen from the beginning; otherwise it comes there when the first key is pressed. */
 static void start_screen(const struct acpi_info *acpi) {
     keyboard = screen_there() && keyboard_start(acpi, on_keys);
     if (!keyboard || uart_there(&serial.uart)) {
@@ -508,7 +528,8 @@ static void start_screen(const struct acpi_info *acpi) {
     log_info("console: the shell is on the screen");
 }
 
-/* Has the port stood still for long, though there is something to send? */
+/* Notes whether the port has taken no byte for STALL_NS although there is something to send. If the
+ * keyboard is in use, the screen then goes on without the port. */
 static void watch_port(bool moves, u64 now) {
     if (moves || !anything_queued()) {
         stalled_at = 0;
@@ -518,6 +539,8 @@ static void watch_port(bool moves, u64 now) {
     without_port = keyboard_is_used && now - stalled_at > STALL_NS;
 }
 
+/* The step of the console's work item: reads input, sends output, draws the screen. It never ends,
+ * so it always returns true. */
 static bool pump(struct work *w) {
     u64 now = now_ns(), wait = NS_PER_MS; /* until the next step */
     bool taken, moves = false;

@@ -1,7 +1,7 @@
 /* The console: a serial port that the log and the shell share. The screen shows a copy of the log
- * during boot and in a panic. Between these it is a second terminal of the shell once somebody has
- * pressed a key, or at once if there is no port. Output is queued and leaves as the port takes it;
- * nothing waits after boot. */
+ * during boot and in a panic. In between, it becomes a second terminal of the shell as soon as
+ * somebody presses a key, or at once if there is no serial port. After boot, output is queued and a
+ * work item sends it at the speed of the port, so that no caller ever waits for the port. */
 #ifndef HV_PLATFORM_CONSOLE_H
 #define HV_PLATFORM_CONSOLE_H
 
@@ -13,15 +13,18 @@
 unsigned console_write(const char *s, unsigned n);
 unsigned console_room(void); /* bytes that console_write would take now */
 
-/* While held, lines of the log do not go out behind what the shell wrote last, since that is the
- * middle of an answer. They still go between two lines of the shell. A panic does not care. */
+/* Tells whether the shell is in the middle of an answer. While `hold` is set, the log does not
+ * write behind an unfinished line of the shell; it still writes between two lines. A panic ignores
+ * this. */
 void console_hold(bool hold);
 
-/* The shell's, set before console_set_async(). Hears what was typed, on WORK_CPU from its loop. */
+/* A hook that the shell sets before console_set_async(). It is called on WORK_CPU, from the loop or
+ * from an interrupt handler, with the `n` bytes that somebody has typed. */
 extern void (*console_input)(const char *s, unsigned n);
-/* The shell's as well. Called when lines of the log are about to go out, and the line of the
- * terminal is not empty. If that is the line that is being edited, queues what draws it again and
- * returns true: the console takes it away before the log's lines. */
+/* Another hook of the shell. It is called when lines of the log are about to be sent while the
+ * terminal shows an unfinished line. If that is the line which the operator is editing, the shell
+ * queues the text that draws it again, and returns true. The console then erases the line before it
+ * sends the lines of the log. */
 extern bool (*console_redraw)(void);
 
 /* ---- set-up (main.c) ---- */
@@ -31,30 +34,37 @@ extern bool (*console_redraw)(void);
 void console_init(const char *spec, const struct acpi_info *acpi);
 bool console_is_port(u16 port); /* is the console at this port? */
 bool console_is_pci(u32 bdf);   /* is it this PCI device? */
-/* Until here output waits for the port; from now on it is buffered, and sent by a work item. The
- * keyboard's interrupt is looked up in `acpi`. */
+/* Until this call each writer waits until the port has taken its output. From now on output is
+ * buffered, and a work item sends it. Also starts the port's interrupt, and the keyboard, whose
+ * interrupt is looked up in `acpi`. On the boot CPU. */
 void console_set_async(const struct acpi_info *acpi);
-/* All output waits for the port again, and locks are not taken any more. */
+/* For a panic: each writer waits for the port again, and the console's lock is not taken any more,
+ * since a CPU that has stopped may hold it. */
 void console_set_panic(void);
-void console_set_level(enum log_level level); /* what goes from the log to the console */
-/* lines of the log that were overwritten before they left */
+/* Lines of the log up to this level are sent to the console. */
+void console_set_level(enum log_level level);
+/* Returns how many lines of the log were overwritten before they were sent. */
 u64 console_dropped(void);
-/* Sends all that is queued and what the log has not shown yet, within a bounded time. */
+/* Sends all that is queued, and the lines of the log that were not sent yet. Waits for that, but
+ * only for a bounded time. */
 void console_flush(void);
 
 /* ---- the log ---- */
 
-/* Copies whole lines from number *position on (0: the oldest there is) and moves it; returns how
- * many bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. Those of guests are
- * among them, in their order. */
+/* Copies whole lines of the log to `buf`, which has room for `size` bytes. Begins with line number
+ * *position (0: the oldest line that is kept), and sets *position to the number behind the last
+ * line that was copied. Lines that were overwritten meanwhile are skipped. Lines of guests are
+ * among them, in the order in which all lines came. Returns the number of bytes, 0 at the end of
+ * the log. */
 size_t log_read(u64 *position, char *buf, size_t size);
-u64 log_next(void); /* the number that the next line will have */
+/* Returns the number that the next line of the log will have. */
+u64 log_next(void);
 
-/* A line that a guest printed, as text that is safe for a terminal. Guests have a log of their own,
- * so that they cannot push out the hypervisor's lines. */
+/* Logs a line that a guest has printed. The text must be safe for a terminal already. Guests have a
+ * log of their own, so that they cannot push out the hypervisor's lines. */
 void log_of_guest(const char *fmt, ...) PRINTF(1, 2);
-/* Is the console waiting for lines of guests? If not, they are to wait: the line carries no more.
- * */
+/* May another line of a guest be logged now? If not, guests have to wait, since the serial port
+ * cannot send more. */
 bool log_takes_guests(void);
 
 #endif

@@ -9,23 +9,23 @@
 #define LINE_SLOTS   384u
 #define RECORD_SLOTS 480u
 #define LINE_SLOT    256u
-#define RECORD_SLOT  64u /* a line of the cache: it is written back alone */
+#define RECORD_SLOT  64u /* bytes: one cache line, so that one write-back saves a record */
 #define HEAD_SIZE    256u
 #define REPORT_LINES 40u
 
-/* What begins each line and each record. Number `n` is in slot n modulo the number of slots. */
+/* A slot holds one line or one record. Number `n` is in slot n modulo the number of slots. */
 struct slot {
-    u32 sum; /* of all that follows in the slot, and the session's number */
+    u32 sum; /* checksum of the rest of the slot and of the session's number */
     u32 number;
     u8 body[];
 };
 
 struct head {
     u64 magic;
-    u32 size;    /* of a bank: one of another layout is not read */
-    u32 session; /* counts the boots since the place was last empty */
+    u32 size;    /* bytes of a bank; a bank with another size has another layout and is not read */
+    u32 session; /* the number of the session; it begins with 1 when no record is found */
     u32 end;     /* enum crash_end */
-    u32 sum;     /* of what is above */
+    u32 sum;     /* checksum of the fields above */
 };
 
 struct bank {
@@ -45,15 +45,16 @@ _Static_assert(sizeof(struct slot) + sizeof(struct trace_record) <= RECORD_SLOT,
 struct ring {
     u8 *slots;
     u32 size, nr;
-    u32 end; /* the number behind the last */
+    u32 end; /* the number that the next line or record will have */
     u32 session;
 };
 
 static struct bank *mine, *last; /* NULL: there is none */
 static struct ring my_lines, my_records, last_lines, last_records;
-static bool keeping;
+static bool keeping; /* lines and records are kept from now on */
 
-/* FNV-1a, of 32 bits: not against an attacker, but against RAM that has been overwritten. */
+/* The checksum is FNV-1a with 32 bits. It is meant to notice RAM that was overwritten, not to stop
+ * an attacker. */
 static u32 sum_of(const void *p, u32 len, u32 seed) {
     const u8 *b = p;
     u32 sum = 0x811c9dc5u ^ seed;
@@ -88,14 +89,15 @@ static u32 slot_sum(const struct ring *r, const struct slot *s) {
     return sum_of(&s->number, r->size - (u32)offsetof(struct slot, number), r->session);
 }
 
+/* Is number `number` in its slot, and is its checksum right? */
 static bool holds(const struct ring *r, u32 number) {
     const struct slot *s = slot_of(r, number);
 
     return s->number == number && s->sum == slot_sum(r, s);
 }
 
-/* The number is taken first: an NMI's handler that logs a line in the middle of this gets the next
- * slot, and neither line is lost. */
+/* Writes `len` bytes to the next slot of a ring. The number is taken first. So if an NMI handler
+ * logs a line while this function runs, it uses the next slot, and neither line is lost. */
 static void crashlog_put(struct ring *r, const void *p, u32 len) {
     u32 number = r->end++;
     struct slot *s = slot_of(r, number);
@@ -122,7 +124,8 @@ static void find_end(struct ring *r) {
     }
 }
 
-/* The next slot from *at on that is whole; NULL: there is none. */
+/* Returns the first slot of the last session from number *at on whose checksum is right, and moves
+ * *at beyond it; NULL if there is none. */
 static const struct slot *next(const struct ring *r, u32 *at) {
     if (!last) return NULL;
     if (r->end > r->nr) *at = MAX(*at, r->end - r->nr);
@@ -172,7 +175,7 @@ void crashlog_records(const struct trace_record *r, u32 n) {
 }
 
 void crashlog_drain_trace(void) {
-    /* the oldest of each ring; event 0: it is empty */
+    /* the oldest unread record of each CPU's ring; event 0: that ring is empty */
     static struct trace_record next_of[TAKT_MAX_CPUS];
     u32 oldest = 0;
 

@@ -27,8 +27,8 @@ static bool scope_fits(const struct dmar_info *out, u32 size) {
     return out->nr_scopes < DMAR_MAX_SCOPES;
 }
 
-/* Adds the `len` bytes of scopes at `e`, which belong to unit or region `of`. False: some devices
- * that they name are not known now. */
+/* Adds the scopes in the `len` bytes at `e`, which belong to unit or region number `of`. Returns
+ * false if some scope could not be added, so that the device that it names stays unknown. */
 static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_region, u32 of) {
     bool all = true;
 
@@ -54,7 +54,8 @@ static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_regi
     return all;
 }
 
-/* Returns why unit n cannot be used, or NULL. */
+/* Returns why unit n cannot be used, or NULL. Entries for the same unit, or for the same devices,
+ * contradict each other. */
 static const char *odd_unit(const struct dmar_info *out, u32 n) {
     if (!out->unit[n].base || out->unit[n].base & (PAGE_SIZE - 1))
         return "firmware's table tells no address of its IOMMU";
@@ -67,7 +68,8 @@ static const char *odd_unit(const struct dmar_info *out, u32 n) {
     return NULL;
 }
 
-/* False: this entry is left out, so nobody knows which devices the unit has. */
+/* Adds a unit. Returns false if the entry had to be left out, so that nobody knows which devices
+ * the unit has. */
 static bool add_unit(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_units;
 
@@ -88,7 +90,7 @@ static bool whole_pages(u64 first, u64 last) {
     return !(first & (PAGE_SIZE - 1)) && !((last + 1) & (PAGE_SIZE - 1)) && first < last;
 }
 
-/* False: this entry, or a device that it names, is left out. */
+/* Adds a region. Returns false if the entry, or a device that it names, had to be left out. */
 static bool add_region(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_regions;
 

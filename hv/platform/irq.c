@@ -14,28 +14,31 @@ enum { IOAPIC_VERSION = 1, IOAPIC_TABLE = 0x10 };
 #define RTE_LOW    BIT(13)
 #define RTE_LEVEL  BIT(15)
 #define RTE_MASKED BIT(16)
-/* Of the upper half: it has an index of the remapping table from bit 17 on. VT-d 5.1.5.1 */
+/* Set in the upper half of an entry whose bits from 17 on are an index into the IOMMU's table of
+ * interrupts: VT-d 5.1.5.1. */
 #define RTE_REMAPS BIT(16)
 
 static struct {
-    volatile u8 *regs; /* NULL: none answers */
-    u32 first, pins;   /* GSIs */
+    volatile u8 *regs; /* NULL: there is no such IOAPIC */
+    u32 first, pins;   /* the GSI of its first pin; how many pins it has (0: it does not answer) */
     u32 id;
 } ioapic[ACPI_MAX_IOAPICS];
-static struct spinlock pin_lock; /* the IOAPICs are reached through two registers */
+/* Each access to an IOAPIC takes two steps, an index and a value, and nobody may come in
+ * between. */
+static struct spinlock pin_lock;
 int (*irq_remap_pin)(u32 id, u32 vector, bool level);
 
 static struct {
     void (*fn)(void *arg); /* NULL: free */
     void *arg;
-    u32 busy; /* calls under way, atomically */
+    u32 busy; /* calls of fn that are under way; changed atomically */
 } use[NR_VEC_DEVICE];
 
 /* ---- vectors ---- */
 
-/* A pCPU takes interrupts only where nothing else of the hypervisor is under way there, so a
- * function may take any lock that comes late in the order of locks. */
-
+/* The handler of all device vectors. A pCPU takes interrupts only at a place of its loop where it
+ * holds no lock, so the function that is called here may take locks. `busy` counts the calls, so
+ * that irq_free() can wait for them. */
 static void on_device(u8 vector) {
     u32 i = vector - VEC_DEVICE;
     void (*fn)(void *);
@@ -46,7 +49,8 @@ static void on_device(u8 vector) {
     __atomic_fetch_sub(&use[i].busy, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Pins and messages have 8 bits for who takes the interrupt, and 255 is everybody. */
+/* Pins and messages have 8 bits for the id of the APIC that is to take the interrupt, and the id
+ * 255 means all of them. */
 int irq_alloc(void (*fn)(void *), void *arg) {
     if (percpu_of[WORK_CPU]->apic_id > 254) return -ENODEV;
     for (u32 i = 0; i < NR_VEC_DEVICE; i++) {
@@ -74,12 +78,14 @@ int irq_message(int vector, u32 cpu, struct irq_message *m) {
 
 /* ---- pins ---- */
 
+/* Selects register n of IOAPIC i, and returns the address by which it is read and written. */
 static volatile u8 *reg(u32 i, u32 n) {
     mmio_write32(ioapic[i].regs, n);
     return ioapic[i].regs + 16;
 }
 
-/* The answer to a storm of interrupts that nobody asked for. */
+/* Masks all pins that raise `vector`. The trap code calls it if that vector has no handler and
+ * comes again and again. */
 static void mask_vector(u8 vector) {
     spin_lock(&pin_lock);
     for (u32 i = 0; i < ACPI_MAX_IOAPICS; i++)

@@ -20,18 +20,20 @@
 #define QEMU_DEBUG_EXIT_PORT 0xf4
 #define CPUID_HYPERVISOR     BIT(31) /* leaf 1, ECX */
 
-/* RST_CNT: "Intel I/O Controller Hub 9 Family Datasheet" (316972), 13.7.5. The reset is made when
- * RESET_NOW becomes 1; RESET_SYSTEM, which is set before, makes it one of all the machine. */
+/* The register RST_CNT: "Intel I/O Controller Hub 9 Family Datasheet" (316972), 13.7.5. Changing
+ * RESET_NOW from 0 to 1 causes the reset. If RESET_SYSTEM was set before, the whole machine is
+ * reset, not only the CPU. */
 #define RESET_PORT   0xcf9
 #define RESET_SYSTEM 0x02
 #define RESET_NOW    0x04
-/* A command of the keyboard's controller (8042): pulses the line that resets the CPU. */
+/* A command of the keyboard controller (8042): it pulses the line that resets the CPU. */
 #define KEYBOARD_PORT  0x64
 #define KEYBOARD_RESET 0xfe
 
 #define NO_CPU         (~0u)
 
-#define READING_TIME   (5 * NS_PER_S) /* before a machine that panicked starts again */
+/* how long a machine that panicked waits before it starts again, so that its screen can be read */
+#define READING_TIME (5 * NS_PER_S)
 
 bool noreboot;
 
@@ -39,32 +41,33 @@ static void __attribute__((noreturn)) halt(void) {
     for (;;) __asm__ volatile("cli; hlt");
 }
 
-/* The other CPUs stand still from here on, and all that the console has goes out. */
+/* Stops all other CPUs and sends all that the console has to send. */
 static void last_words(void) {
     smp_stop_others();
     console_set_panic();
     console_flush();
 }
 
-/* Ends an emulator: Bochs at the bytes "Shutdown" on port 0x8900, QEMU at a write to
- * isa-debug-exit. On a real machine either port may belong to any device, so each is written
- * only where its emulator is seen: a hypervisor shows itself in CPUID, and Bochs answers at port
- * 0xe9 with the port's own number (port_e9_hack). */
+/* Ends an emulator. Bochs ends when it gets the bytes "Shutdown" on port 0x8900; QEMU ends at a
+ * write to the port of isa-debug-exit. On a real machine these ports may belong to any device, so
+ * each is written only if its emulator is there. Bochs answers at port 0xe9 with the number of that
+ * port (port_e9_hack). For QEMU we only check in CPUID that there is some hypervisor. */
 static void emulator_off(u8 code) {
     if (inb(BOCHS_DEBUG_PORT) == BOCHS_DEBUG_PORT)
         for (const char *p = "Shutdown"; *p; p++) outb(BOCHS_SHUTDOWN_PORT, (u8)*p);
     if (cpuid(1, 0).ecx & CPUID_HYPERVISOR) outb(QEMU_DEBUG_EXIT_PORT, code);
 }
 
-/* An exception without an IDT, which resets the machine: SDM 3A 6.15. */
+/* Causes an exception while there is no IDT. This becomes a triple fault, which resets the machine:
+ * SDM 3A 6.15. */
 static void triple_fault(void) {
     static const u8 no_idt[10];
 
     __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
 }
 
-/* By the register that ACPI names, the chipset's reset register, the keyboard controller's line,
- * and a triple fault, whichever comes first. */
+/* Resets the machine. Tries, one after the other, the register that ACPI names, the chipset's reset
+ * register, the keyboard controller, and a triple fault, until one of them works. */
 static void __attribute__((noreturn)) reset(void) {
     acpi_reset();
     outb(RESET_PORT, RESET_SYSTEM);
@@ -98,7 +101,8 @@ void platform_halt(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
-    /* A real machine, or an emulator without a port for its end: a person has to go on. */
+    /* This is a real machine, or an emulator that has no port to end it. The operator has to do the
+     * rest. */
     log_info("The machine stands still now. Switch it off or reset it.");
     console_flush();
     halt();
@@ -113,9 +117,9 @@ void stop_machine(const char *why) {
     halt();
 }
 
-/* The first CPU to panic tells why and starts the machine again; others that panic meanwhile
- * stand still. If the first one panics once more, on its way, nothing that it has left to say is
- * worth a machine that stays off. */
+/* The CPU that panicked first. It says why, and starts the machine again; other CPUs that panic
+ * meanwhile only halt. If the first one panics again before it is done, it resets the machine at
+ * once: a message that is lost does less harm than a machine that stays off. */
 static u32 panicking = NO_CPU;
 
 void panic(const char *fmt, ...) {
@@ -149,7 +153,7 @@ void panic(const char *fmt, ...) {
 
 const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|freeze|sleep|triple";
 
-/* A small address, which is not mapped; and one that is not canonical. */
+/* The first address is small and not mapped; the second one is not canonical, which causes #GP. */
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
 
 static void general_protection(void) { *(volatile int *)(0x8000000000000000ull | nr_cpus) = 0; }
@@ -183,7 +187,8 @@ static void freeze(void) {
     for (;;) cpu_relax();
 }
 
-/* Stops its timer and waits for it. */
+/* Stops the timer of this CPU and then halts, so that the CPU would sleep for ever if no other CPU
+ * noticed it. */
 static void sleep(void) {
     lapic_timer_arm(~0ull);
     cpu_halt();

@@ -1,6 +1,7 @@
-/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes
- * a watchdog as a list of instructions: to start it, write this value to that register; and so
- * on. That is also how the one chipset that is known without a table is written down here. */
+/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes a
+ * watchdog as a list of instructions such as "to start it, write this value to that register".
+ * Takt also knows one kind of watchdog without a table, Intel's TCO timer. This file describes that
+ * one by the same kind of instructions, so that the rest of the code is the same for both. */
 #include "platform/watchdog.h"
 
 #include <takt/errno.h>
@@ -13,9 +14,10 @@
 #include "trace/trace.h"
 #include "x86/tsc.h"
 
-DEFINE_COUNTER(watchdog_withheld); /* times that it got no sign of life, since a CPU was silent */
+/* how often the watchdog got no sign of life because a CPU was silent */
+DEFINE_COUNTER(watchdog_withheld);
 
-enum action { /* what an instruction is for: those of the specification that Takt executes */
+enum action { /* what an instruction is for; only the actions that Takt executes are here */
               RESET_COUNTDOWN = 0x01,
               GET_COUNTDOWN = 0x05,
               SET_COUNTDOWN = 0x06,
@@ -27,13 +29,13 @@ enum action { /* what an instruction is for: those of the specification that Tak
 };
 
 enum operation { READ_VALUE, READ_COUNTDOWN, WRITE_VALUE, WRITE_COUNTDOWN };
-#define PRESERVE      0x80 /* with a write: the register's other bits stay */
+#define PRESERVE      0x80 /* set for a write that must not change the other bits of the register */
 
 #define MAX_ENTRIES   32u
-#define SIGNS_OF_LIFE 4u /* in the time after which it resets */
+#define SIGNS_OF_LIFE 4u /* how many signs of life we give in the time that the watchdog waits */
 
-/* Offsets in the table, and in each of its entries. */
-#define WDAT_PERIOD  48u /* ms of one count; then the most and the least count */
+/* Offsets in the table, and sizes. */
+#define WDAT_PERIOD  48u /* how many ms one count takes; the largest and smallest count follow */
 #define WDAT_MOST    52u
 #define WDAT_LEAST   56u
 #define WDAT_FLAGS   60u
@@ -44,17 +46,18 @@ enum operation { READ_VALUE, READ_COUNTDOWN, WRITE_VALUE, WRITE_COUNTDOWN };
 
 struct entry {
     u8 action, operation;
-    u8 space, bytes, shift; /* ACPI_SPACE_MEMORY or _IO; of the register */
-    u64 addr;
-    volatile void *at; /* of a register in memory */
-    u32 value, mask;
+    /* ACPI_SPACE_MEMORY or _IO; the register's size; the lowest bit of the field in the register */
+    u8 space, bytes, shift;
+    u64 addr;          /* physical address or I/O port of the register */
+    volatile void *at; /* where a register in memory is mapped */
+    u32 value, mask;   /* the value of the field; the bits that belong to it, before the shift */
 };
 
 static struct {
     struct entry entry[MAX_ENTRIES];
     u32 nr;
-    u32 period_ms, least, most; /* of a count */
-    const char *name;           /* NULL: there is none */
+    u32 period_ms, least, most; /* how long one count takes; the smallest and the largest count */
+    const char *name;           /* for the log; NULL: no watchdog is running */
 } dog;
 
 static struct work sign_of_life;
@@ -93,6 +96,7 @@ static void dog_write(const struct entry *e, u32 v) {
     }
 }
 
+/* Writes `v` to the field that an instruction names. */
 static void write_bits(const struct entry *e, u32 v) {
     u32 bits = (v & e->mask) << e->shift;
 
@@ -106,9 +110,9 @@ static bool dog_has(enum action action) {
     return false;
 }
 
-/* Executes the instructions of an action in their order. `count` is what a countdown is set to.
- * Returns what the last one reads: the count; or 1 if the register has the value that is asked
- * for, else 0. */
+/* Executes the instructions of an action in their order. An instruction that sets the countdown
+ * sets it to `count`. Returns what the last instruction that reads has found: the count, or, if the
+ * instruction asks whether a register has a certain value, 1 or 0. */
 static u32 dog_act(enum action action, u32 count) {
     u32 result = 0;
 
@@ -126,8 +130,8 @@ static u32 dog_act(enum action action, u32 count) {
     return result;
 }
 
-/* Returns false if the operation is none that we know, the register cannot be reached, or there
- * are too many entries. */
+/* Adds an instruction. Returns false if we do not know its operation, if the register cannot be
+ * reached, or if there are too many instructions. */
 static bool dog_add(struct entry e) {
     if (dog.nr == MAX_ENTRIES || e.space > ACPI_SPACE_IO || e.shift > 31) return false;
     if ((e.operation & ~PRESERVE) > WRITE_COUNTDOWN) return false;
@@ -144,8 +148,8 @@ static bool dog_add(struct entry e) {
 
 /* ---- the firmware's table ---- */
 
-/* The bytes of a register, from a generic address: by its access size, else by its width in
- * bits. */
+/* Returns the size of a register in bytes. `access` and `width` are fields of its generic address
+ * (ACPI 6.5, 5.2.3.2). The access size counts; if it is not given, the width in bits counts. */
 static u8 register_bytes(u8 access, u8 width) {
     if (access >= 1 && access <= 3) return (u8)(1u << (access - 1));
     return width / 8;
@@ -165,9 +169,10 @@ static bool dog_uses(u8 action) {
     }
 }
 
-/* Each entry for an action that Takt executes has to be good, as a watchdog that obeys half of
- * its instructions may reset a machine that lives. An entry for any other action is skipped
- * unread: what is odd in it does no harm. */
+/* Reads the table WDAT. Returns false if it cannot be used. Each entry for an action that Takt
+ * executes has to be good: a watchdog for which only half of the instructions can be executed may
+ * reset a machine that is alive. Entries for other actions are skipped, so errors in them do no
+ * harm. */
 static bool read_table(const u8 *t, u32 len) {
     u32 nr = (u32)table_get(t + WDAT_NR, 4);
 
@@ -200,10 +205,10 @@ static bool read_table(const u8 *t, u32 len) {
 #define PCI_CLASS     0x08
 #define INTEL         0x8086
 #define CLASS_ISA     0x0601
-#define LPC_PMBASE    0x40 /* 13.1.13: base of the power management ports, and bit 0 */
+#define LPC_PMBASE    0x40 /* 13.1.13: base of the power management ports; bit 0 is always set */
 #define LPC_ACPI_CNTL 0x44 /* 13.1.14 */
 #define ACPI_EN       BIT(7)
-/* 13.1.35: base of the chipset's own registers, and whether they are on */
+/* 13.1.35: base of the chipset's own registers, and a bit that says whether they are on */
 #define LPC_RCBA      0xf0
 #define RCBA_EN       BIT(0)
 #define RCBA_GCS      0x3410 /* 10.1.75 */
@@ -226,8 +231,10 @@ static bool dog_add_port(enum action action, u8 operation, u32 addr, u32 value, 
         (struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
 }
 
-/* The machine is reset when the timer has run down twice: each count is two ticks. Later
- * chipsets have neither of the two base registers there, and describe their timer by WDAT. */
+/* Looks for Intel's TCO timer and adds the instructions for it. Returns false if there is none. The
+ * timer resets the machine only when it has run down twice, so we say that one count takes two of
+ * its ticks. Later chipsets do not have these two base registers; their firmware describes the
+ * timer in WDAT. */
 static bool find_tco(void) {
     u32 pm, rcba;
     u64 gcs;
@@ -264,8 +271,9 @@ static bool find_tco(void) {
 
 static u64 sign_every; /* ns */
 
-/* Once a CPU has been silent for so long that it was dumped, the machine is left to its
- * watchdog. */
+/* The step of a work item: gives a sign of life at regular times. Once a CPU has been silent for so
+ * long that its state was dumped, no more signs are given, so that the watchdog resets the
+ * machine. */
 static bool give_sign(struct work *w) {
     if (!dog.name) return false;
     if (smp_all_alive())
@@ -281,7 +289,7 @@ void watchdog_stop(void) {
     dog.name = NULL;
 }
 
-/* NULL, or why it cannot be used. */
+/* Sets the watchdog to `count` and starts it. Returns NULL, or why it cannot be used. */
 static const char *dog_start(u32 count) {
     dog_act(SET_REBOOT, 0);
     if (dog_has(GET_REBOOT) && !dog_act(GET_REBOOT, 0))
