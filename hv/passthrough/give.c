@@ -1,7 +1,10 @@
-/* What a VM file's `pci =` asks for. A device has an owner from before the VM gets memory until
- * after that memory was freed. Claim, release, attach and detach are parts of making and destroying
- * a VM, on the housekeeping pCPU. Interrupts of devices arrive there too, so none of these waits
- * for another. */
+/* Gives VMs the devices that their VM files ask for with `pci =`, and takes them back. A device
+ * belongs to the VM from before the VM gets memory until after that memory was freed, so that no
+ * other VM can get the device while it may still reach this VM's memory.
+ *
+ * Claim, release, attach and detach are parts of making and destroying a VM. They run on the
+ * housekeeping pCPU, and so do the handlers of devices' interrupts, so they cannot run at the same
+ * time and need no lock among each other. */
 #include "passthrough/give.h"
 
 #include <takt/device.h>
@@ -22,16 +25,17 @@
 #include "x86/tsc.h"
 
 #define LET_GO_NS   (2 * NS_PER_S)   /* the time that a VM has to stop its driver */
-#define LET_GO_LOOK (10 * NS_PER_MS) /* between two looks whether it has */
+#define LET_GO_LOOK (10 * NS_PER_MS) /* how often we look whether it has */
 
-/* From here to 4 GiB VMs have devices of their own, as the machine has. Likewise below this
- * port. */
+/* From this address to 4 GiB each VM has its own IOAPIC and APICs, as the machine has. Below this
+ * I/O port there are the fixed devices of a PC. So no BAR may lie there. */
 #define FIXED_PLACES TAKT_IOAPIC_GPA
 #define FIXED_PORTS  0x400u
 #define LAST_PORT    0xffffu
 
-#define BAR_MAX      BIT(30) /* unmapping a BAR is one step, which must stay short */
-/* for one device, where VMs see BARs that cannot stay in place */
+#define BAR_MAX      BIT(30) /* the largest BAR: one step unmaps it, and must stay short */
+/* The guest-physical space that each device of a VM has for BARs that the VM cannot see at their
+ * real address. */
 #define BAR_SPACE (8 * BAR_MAX)
 #define MAP_LARGE (64ull << 20)  /* the most that one step maps, in 2 MiB pages */
 #define MAP_SMALL (256ull << 10) /* likewise in 4 KiB pages */
@@ -43,9 +47,10 @@ static int refuse_device(struct vm *vm, int error, const struct pci_device *d, c
     return assign_refuse(vm, error, "PCI device %s: %s", d->name, why);
 }
 
-/* ---- who has it ---- */
+/* ---- who has a device ---- */
 
-/* Firmware may have forgotten a BAR, which then holds any address. */
+/* Can a memory BAR be at [first, last]? If the firmware has forgotten to place a BAR, it may hold
+ * any address, such as one of RAM. */
 static bool bar_can_be(hpa_t first, hpa_t last) {
     if (last < first || memmap_overlaps(ram, first, last + 1)) return false;
     if (first >= BIT(32)) return !(last >> cpuid_physical_bits());
@@ -81,7 +86,8 @@ const char *give_refused(const struct pci_device *d) {
     return NULL;
 }
 
-/* Is [first, last) free in the guest-physical space of the VM? */
+/* Is [first, last) free in the VM's guest-physical address space, so that a BAR can be mapped
+ * there? */
 static bool gpa_is_free(const struct vm *vm, gpa_t first, gpa_t last) {
     u64 high = vm->mem.size - vm->mem.low_size;
 
@@ -90,10 +96,11 @@ static bool gpa_is_free(const struct vm *vm, gpa_t first, gpa_t last) {
     return first >= TAKT_HIGH_RAM + high;
 }
 
-/* Decides where the VM sees BAR i: where it is, if the VM has nothing of its own there. Or else, if
- * the register has 64 bits, in a GiB that is kept for this BAR of this device. It has the same
- * offset within that GiB as before, so that large pages still fit. -EINVAL: it can be at neither
- * place. */
+/* Decides where the VM sees BAR i, and sets a->gpa[i]. If possible, this is the BAR's real address.
+ * If the VM has something of its own there and the BAR has 64 bits, it is a place in a GiB that is
+ * kept for this BAR of this device. The offset within that GiB is the same as in the real address,
+ * so that large pages can still be used. Returns 0, or
+ *   -EINVAL  the BAR can be at neither place */
 static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
     const struct pci_bar *b = &a->pci->bar[i];
     gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
@@ -151,7 +158,8 @@ static const struct pci_device *group_shared(const struct vm *vm, const struct p
     return NULL;
 }
 
-/* May d reach what the IOMMU lets it reach? 0, or an error with vm->why. */
+/* Returns 0 if an IOMMU confines the device's DMA, or if the VM file allows DMA that is not
+ * confined. Otherwise returns -EPERM, with the sentence in vm->why. */
 static int check_dma(struct vm *vm, const struct pci_device *d) {
     const char *why = iommu_refused(d);
 
@@ -165,8 +173,9 @@ static int check_dma(struct vm *vm, const struct pci_device *d) {
                          d->name, why);
 }
 
-/* May the VM have what is asked for (config.h)? Looks at BAR `part` of the device, as to look at
- * all takes too long for one step. 0, with the device in *found; or an error with vm->why. */
+/* May the VM have the device that is asked for (config.h)? Each call checks only BAR number `part`,
+ * since to check all of them takes too long for one step. Returns 0, with the device in *found, or
+ * an error, with the sentence in vm->why. */
 static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **found) {
     const struct pci_device *d = assign_asked(asked), *other;
     const struct vm *owner = assignment_of(d)->owner;
@@ -185,7 +194,7 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     if (other)
         return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s",
                              d->name, other->name);
-    /* The group of a device does not depend on the BAR, so it is looked at once. */
+    /* The group of a device does not depend on the BAR, so it is checked only once. */
     other = NULL;
     if (part == 0) other = group_shared(vm, d);
     if (other)
@@ -196,6 +205,7 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     return check_dma(vm, d);
 }
 
+/* Makes the VM the owner of a device, as its device number `index`. Nothing is mapped yet. */
 static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 asked) {
     a->owner = vm;
     a->asked = asked;
@@ -213,8 +223,9 @@ static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 aske
     vm->nr_pci = MAX(vm->nr_pci, index + 1);
 }
 
-/* Looks at one BAR of the next device that is asked for. After the last BAR the VM has the
- * device. */
+/* Checks one BAR of the next device that the VM file asks for. When all BARs of a device are
+ * checked, the VM owns it. Returns 1 if there is more to do, 0 if the VM owns all devices, or an
+ * error. */
 static int claim_devices(struct vm *vm) {
     struct assignment *a;
     int err;
@@ -228,8 +239,9 @@ static int claim_devices(struct vm *vm) {
     return vm->nr_pci < vm->config.nr_pci;
 }
 
-/* Nobody has its devices any more. A VM that is made anew from the same configuration asks for the
- * devices that it has now, rather than for those that it had at first. */
+/* Takes the ownership of all devices from the VM. vm->config then asks for the devices that the VM
+ * had at its end, not those that it had at first. So if the VM is made again from vm->config, as
+ * after a reset, it gets the same devices. */
 static int release_devices(struct vm *vm) {
     if (!vm->nr_pci) return 0;
     vm->config.nr_pci = 0;
@@ -271,8 +283,9 @@ static void ports_access(void *dev, const struct bus_access *access, u64 *value)
     }
 }
 
-/* Where the part of a BAR ends that begins at `from` and is mapped in one step: whole 2 MiB pages
- * if `from` begins one, or else a few pages of 4 KiB. It ends at `limit` at the latest. */
+/* Returns the end of the part of a BAR that one step maps, which begins at `from`. The part
+ * consists of 2 MiB pages if `from` is aligned to one and there is enough left, or else of 4 KiB
+ * pages. It does not go beyond `limit`. */
 static hpa_t part_end(hpa_t from, hpa_t limit) {
     hpa_t large = MIN(ALIGN_DOWN(limit, SIZE_2M), from + MAP_LARGE);
 
@@ -280,9 +293,9 @@ static hpa_t part_end(hpa_t from, hpa_t limit) {
     return MIN(limit, ALIGN_DOWN(from, MAP_SMALL) + MAP_SMALL);
 }
 
-/* Maps the next part of memory BAR i. 1: there is more; 0: all is mapped; or an error. Pages of the
- * MSI-X table are not mapped, as a VM that writes there could interrupt by any vector:
- * msix_access() serves them. */
+/* Maps the next part of memory BAR i. Returns 1 if there is more to map, 0 if all is mapped, or an
+ * error. The pages of the MSI-X table are not mapped: a VM that could write there could raise any
+ * vector on any pCPU. msix_access() serves accesses to them instead. */
 static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
     const struct pci_device *d = a->pci;
     const struct pci_bar *b = &d->bar[i];
@@ -310,6 +323,8 @@ static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
     return to < last;
 }
 
+/* Does the next step of giving the VM one BAR: maps memory, or lets the VM reach ports. Returns 1
+ * if there is more to do, 0, or an error. */
 static int attach_bar(struct vm *vm, struct assignment *a, u32 i) {
     const struct pci_bar *b = &a->pci->bar[i];
 
@@ -331,7 +346,8 @@ static u64 time_after(u64 wait) {
     return now_ns() + wait;
 }
 
-/* Does one phase of the reset of all devices of the VM. 1: some are not done. */
+/* Does one phase of the reset for all devices of the VM at once. Returns 1 if some device needs
+ * another phase. */
 static int reset_all(struct vm *vm) {
     u64 wait = 0;
 
@@ -363,8 +379,10 @@ static u32 decoding(const struct pci_device *d) {
     return bits;
 }
 
-/* The last part of attaching: DMA, interrupts, bus mastering. While the physical function is reset
- * it returns 1 to be called again at *at; that takes no longer than all phases of a reset. */
+/* The last part of attaching: switches on DMA, interrupts and bus mastering. If the device is a
+ * virtual function whose physical function is being reset, returns 1 and sets *at, to be called
+ * again then. That cannot go on for ever, since a reset has a limited number of phases. Returns 0
+ * when all is done, or an error. */
 static int switch_device_on(struct vm *vm, struct assignment *a, u64 *at) {
     struct pci_device *d = a->pci;
     u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
@@ -390,8 +408,9 @@ static int switch_device_on(struct vm *vm, struct assignment *a, u64 *at) {
     return 0;
 }
 
-/* One step of attaching a device that has been reset: what its DMA reaches, then each BAR in one or
- * more parts, then switching it on. 1: there is more. */
+/* One step of attaching a device that has been reset. The steps map what its DMA reaches, then each
+ * BAR in one or more parts, and then switch the device on. Returns 1 if there is more to do, 0, or
+ * an error. */
 static int attach_part(struct vm *vm, struct assignment *a, u64 *at) {
     const u32 bars = ARRAY_SIZE(a->gpa);
     int r = 0;
@@ -407,7 +426,8 @@ static int attach_part(struct vm *vm, struct assignment *a, u64 *at) {
     return ++a->part <= bars;
 }
 
-/* vm->job.at counts the phases of the common reset, and then devices. */
+/* A step of making a VM: resets all its devices together, and then attaches one after the other.
+ * vm->job.at counts first the phases of the reset, and then the devices. */
 static int attach_devices(struct vm *vm) {
     struct vm_job *j = &vm->job;
     int r = 1;
@@ -422,6 +442,8 @@ static int attach_devices(struct vm *vm) {
     return j->at < PCI_RESET_PHASES + vm->nr_pci;
 }
 
+/* A step of destroying a VM: resets its devices, and then takes away their interrupts and what they
+ * reach. */
 static int detach_devices(struct vm *vm) {
     if (!vm->nr_pci) return 0;
     for (u32 i = 0; i < vm->nr_pci; i++)
@@ -438,7 +460,8 @@ static int detach_devices(struct vm *vm) {
 
 const struct vm_part pci_part = { "PCI", attach_devices, detach_devices };
 
-/* ---- a VM that runs: steps of the shell, which does one thing at a time ---- */
+/* ---- giving a device to a VM that runs, and taking one from it. The shell does the steps, and it
+ * does one such command at a time ---- */
 
 #define STAYS "it has ports, and comes and goes with its VM alone"
 
@@ -448,11 +471,13 @@ static struct hot {
     u32 index;  /* in vm->pci */
     u32 step;   /* phase of the reset; PCI_RESET_PHASES: it is over */
     int failed; /* the error for which the device is being taken back */
-    u64 end;    /* of the VM's time to let go, in ns */
-    /* of the VM's tables, after which no pCPU uses the device's registers any more */
+    u64 end;    /* until when the VM has time to let go of the device, in ns */
+    /* The generation of the VM's page tables when the BARs were unmapped. Once all pCPUs have seen
+     * it, none of them can use the device's registers any more. */
     u64 generation;
 } hot;
 
+/* Is the VM neither being made nor being destroyed? */
 static bool standing(const struct vm *vm) {
     return vm->state != VM_CREATING && vm->state != VM_DYING;
 }
@@ -477,7 +502,7 @@ static int hot_reset(struct assignment *a, u64 *at) {
     return 1;
 }
 
-/* Unmaps one BAR; after the last one it takes interrupts and DMA away as well. */
+/* Unmaps one BAR. After the last one, takes interrupts and DMA away, too. */
 static int hot_unmap(struct vm *vm, struct assignment *a) {
     u32 i = a->part++;
     u64 size = a->pci->bar[i].size;
@@ -494,8 +519,9 @@ static int hot_unmap(struct vm *vm, struct assignment *a) {
     return 1;
 }
 
-/* A step of taking the device from a VM that goes on. It ends when no pCPU can use the device's
- * registers any more by a translation that it still has. */
+/* A step of taking a device from a VM that goes on running. The last step waits until no pCPU has a
+ * translation of the device's registers in its TLB any more. Otherwise the VM could still use them
+ * after another VM got the device. */
 static int take_back(struct vm *vm, struct assignment *a, u64 *at) {
     struct tlbgen *g = &vm->virt.npt.tlb;
 
@@ -517,6 +543,7 @@ static int take_back(struct vm *vm, struct assignment *a, u64 *at) {
     return hot.failed;
 }
 
+/* Begins to give a device to a VM that runs: checks all its BARs, and makes the VM its owner. */
 static int hot_begin(struct vm *vm, u64 asked) {
     struct assignment *a;
     u32 index = 0;
@@ -579,8 +606,8 @@ int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
 
 void give_stop(void) { hot.a = NULL; }
 
-/* ---- the VM's node in the store: what it says of device `index`, and what the VM can write
- * there ---- */
+/* ---- the VM's nodes in the store: what the node of device `index` says, and what happens when the
+ * VM writes there that it has let go of the device ---- */
 
 static const char *state_name(const struct assignment *a) {
     if (a->leaving) return "leaving";
@@ -606,7 +633,7 @@ static int device_let_go(struct vm *vm, u32 index) {
 
 /* ---- hypercalls, from any pCPU ---- */
 
-/* The device `index` of the VM; NULL if it has none, or has it no longer. */
+/* Returns device number `index` of the VM; NULL if it has no such device, or not any more. */
 static struct assignment *device_of(const struct vm *vm, u32 index) {
     if (index >= vm->nr_pci) return NULL;
     return __atomic_load_n(&vm->pci[index], __ATOMIC_RELAXED);

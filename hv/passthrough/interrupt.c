@@ -13,17 +13,22 @@ DEFINE_COUNTER(device_interrupts);
 DEFINE_COUNTER(device_interrupts_held);
 DEFINE_COUNTER(device_interrupts_moved);
 
-#define RATE    20000u /* interrupts a second, if a VM file says nothing */
+/* how many interrupts a second a device, and a virtual function, may raise if the VM file gives no
+ * number */
+#define RATE    20000u
 #define RATE_VF 8000u
-#define STORM   64u /* interrupts in a millisecond after masking; no device has so many under way */
+/* If so many interrupts come in a millisecond after a device was masked, it does not obey: no
+ * device has so many on their way. */
+#define STORM 64u
 
-/* Offsets in the MSI capability: PCI 3.0, 6.8.1. Wide ones (64-bit address) have the data later. */
+/* Offsets in the MSI capability: PCI 3.0, 6.8.1. In a wide capability, whose address has 64 bits,
+ * data and mask come later. */
 #define MSI_ADDRESS       4u
 #define MSI_ADDRESS_UPPER 8u
 #define MSI_DATA          8u
 #define MSI_MASK          12u
-#define MSI_WIDER         4u    /* by so much data and mask move in a wide one */
-#define MSI_MULTIPLE      0x70u /* of the control word: how many messages are on; 0: one */
+#define MSI_WIDER         4u    /* how many bytes later data and mask come in a wide capability */
+#define MSI_MULTIPLE      0x70u /* field of the control word: how many messages are on; 0: one */
 
 /* Offsets in the MSI-X capability, and in an entry of its table: PCI 3.0, 6.8.2. */
 #define MSIX_TABLE        4u /* lowest three bits: which BAR it is in */
@@ -46,13 +51,15 @@ static struct mp_info mp;
 
 /* ---- pins ---- */
 
+/* Returns the MP table's entry for an interrupt pin of a PCI device; NULL if there is none. */
 static const struct mp_route *mp_route(u32 bus, u32 device, u32 pin) {
     for (const struct mp_route *r = mp.route; r < mp.route + mp.nr; r++)
         if (r->bus == bus && r->device == device && r->pin == pin) return r;
     return NULL;
 }
 
-/* Where the flags leave polarity or trigger to the bus, PCI has active low and level. */
+/* Turns MPS INTI flags into IRQ_* bits. If the flags leave polarity or trigger mode to the bus,
+ * they are those of PCI: active low and level triggered. */
 static u32 line_flags(u16 flags) {
     u32 irq = 0;
 
@@ -124,6 +131,7 @@ static void set_masked(struct assignment *a, bool masked) {
     if (masked) __atomic_store_n(&a->masked, true, __ATOMIC_SEQ_CST);
 }
 
+/* The device stays masked until its millisecond is over; then a timer unmasks it. */
 static void wait_for_window(struct assignment *a) {
     counter_inc(&device_interrupts_held, this_cpu()->id);
     timer_set(WORK_CPU, &a->unmask, a->window + NS_PER_MS);
@@ -135,19 +143,21 @@ static void on_unmask(struct timer *t, u64 now) {
     spin_lock(&a->lock);
     set_masked(a, false);
     spin_unlock(&a->lock);
-    /* MSI without a pending bit may have lost a message meanwhile: let the VM look */
+    /* A device without pending bits for MSI may have lost a message while it was masked. So raise
+     * the event in any case, and the VM looks at the device. */
     if (a->irq == PCI_MSI) evtchn_raise(&a->owner->events, a->entry[0].port, now);
 }
 
 /* ---- where messages go ---- */
 
+/* Returns the pCPU of the vCPU to which the event of this entry is bound. */
 static u32 cpu_for(const struct pci_vector *e) {
     const struct vm *vm = e->assignment->owner;
 
     return vm->vcpu[evtchn_vcpu(&vm->events, e->port)]->sched.cpu;
 }
 
-/* PCI 3.0, 6.8.1: one message. */
+/* Writes the device's one message to its MSI capability: PCI 3.0, 6.8.1. */
 static void write_msi(const struct pci_device *d, struct irq_message m) {
     u32 control = pci_read(d->bdf, d->msi + PCI_MSI_CONTROL, 2) & ~MSI_MULTIPLE;
     u32 wider = 0;
@@ -157,7 +167,7 @@ static void write_msi(const struct pci_device *d, struct irq_message m) {
     if (wider) pci_write(d->bdf, d->msi + MSI_ADDRESS_UPPER, 4, (u32)(m.addr >> 32));
     pci_write(d->bdf, d->msi + MSI_DATA + wider, 2, m.data);
     pci_write(d->bdf, d->msi + PCI_MSI_CONTROL, 2, control);
-    /* message 0 alone is unmasked */
+    /* only message 0 is unmasked */
     if (control & PCI_MSI_MASKS) pci_write(d->bdf, d->msi + MSI_MASK + wider, 4, ~1u);
 }
 
@@ -167,7 +177,7 @@ static u32 msix_control(const struct pci_vector *e) {
     return 0;
 }
 
-/* An entry must be masked while it changes: PCI 3.0, 6.8.2. */
+/* Writes an entry of the MSI-X table. The entry must be masked while it changes: PCI 3.0, 6.8.2. */
 static void write_msix(const struct pci_vector *e, struct irq_message m) {
     const struct assignment *a = e->assignment;
     volatile u8 *at = a->pci->msix_table + MSIX_ENTRY_SIZE * (e - a->entry);
@@ -195,6 +205,7 @@ static int direct(struct pci_vector *e, u32 cpu) {
     return 0;
 }
 
+/* Sends the messages of a device to the pCPUs on which the vCPUs are now. */
 static void on_move(struct timer *t, u64 now) {
     struct assignment *a = container_of(t, struct assignment, move);
 
@@ -207,8 +218,8 @@ static void on_move(struct timer *t, u64 now) {
 
 /* ---- interrupts ---- */
 
-/* Ends a device that interrupts though it is masked. Either it does not obey, or it writes messages
- * as data. */
+/* Stops a device that goes on interrupting although it is masked, and ends its VM. Either the
+ * device does not obey, or the VM makes it write messages as ordinary data. */
 static void stop_storm(struct assignment *a) {
     const struct pci_device *d = a->pci;
 
@@ -216,7 +227,8 @@ static void stop_storm(struct assignment *a) {
     vm_crash(a->owner, "PCI device %s goes on interrupting though it is masked", d->name);
 }
 
-/* Counts an interrupt. Returns how many there were in this millisecond. */
+/* Counts an interrupt of the device. Returns how many there were in this millisecond, with this
+ * one. */
 static u32 count_interrupt(struct assignment *a, u64 now) {
     a->interrupts++;
     if ((i64)(now - a->window) >= (i64)NS_PER_MS) {
@@ -226,8 +238,8 @@ static u32 count_interrupt(struct assignment *a, u64 now) {
     return ++a->in_window;
 }
 
-/* The line stays masked until the VM calls interrupt_done(): it is level triggered, and would
- * interrupt again at once. */
+/* Handles an interrupt that came by a line. The line is level triggered, and would interrupt again
+ * at once, so it is masked until the VM calls interrupt_done(). */
 static void on_line(void *arg) {
     struct pci_vector *e = arg;
     u64 now = now_ns();
@@ -238,8 +250,8 @@ static void on_line(void *arg) {
     evtchn_raise(&e->assignment->owner->events, e->port, now);
 }
 
-/* A device that has used up its burst has to wait for the next millisecond. Otherwise it could keep
- * a pCPU busy with nothing but interrupts. */
+/* Handles an interrupt that came as a message. If the device has used up its burst, it is masked
+ * until the next millisecond. Otherwise it could keep a pCPU busy with nothing but interrupts. */
 static void on_message(void *arg) {
     struct pci_vector *e = arg;
     struct assignment *a = e->assignment;
@@ -283,7 +295,7 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     return (where & MSIX_BAR) == i;
 }
 
-/* What the VM reads in the word at `offset` of an entry. */
+/* Returns what the VM reads in the word at `offset` of an entry of the MSI-X table. */
 static u64 msix_shown(const struct pci_vector *e, u64 offset) {
     switch (offset) {
     case MSIX_DATA: return e->port;
@@ -321,6 +333,8 @@ static void log_pin(const struct vm *vm, const struct assignment *a, u32 flags,
              a->gsi, level, trigger, source);
 }
 
+/* Connects the device's interrupt line. A device without a line that the firmware describes works
+ * without interrupts. Returns 0, or an error with the sentence in vm->why. */
 static int connect_line(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
     u32 flags = 0;
@@ -345,8 +359,9 @@ static int connect_line(struct vm *vm, struct assignment *a) {
     return 0;
 }
 
-/* Adds one more entry. All are masked but the first one, as a driver that knows of one interrupt
- * only does not unmask any. */
+/* Adds one more interrupt of the device, with a vector and a port. The first entry begins unmasked
+ * and all others masked, because a driver that uses only one interrupt unmasks none. Returns 0, or
+ * an error. */
 static int add_vector(struct vm *vm, struct assignment *a) {
     struct pci_vector *e = &a->entry[a->nr_vectors];
     void (*handler)(void *) = on_message;
@@ -365,8 +380,8 @@ static int add_vector(struct vm *vm, struct assignment *a) {
     return direct(e, WORK_CPU); /* messages may not reach the pCPU of the vCPU */
 }
 
-/* How many interrupts a second the device may raise: what was asked for this one device, or else
- * for all devices of the VM, or else what Takt allows. */
+/* Returns how many interrupts a second the device may raise. The VM file can give a number for this
+ * one device, or for all devices of the VM; otherwise Takt's own limit counts. */
 static u64 rate_of(const struct vm *vm, const struct assignment *a) {
     u64 own = CONFIG_VF_RATE(a->asked);
 

@@ -1,6 +1,7 @@
-/* A network card from which the machine was booted still writes frames into buffers of the boot
- * loader, and these are free memory by now. Most firmware stops such devices at the end of its boot
- * services, but not all does. */
+/* If the machine was booted over the network, the network card may still write the frames that it
+ * receives into buffers of the boot loader. These buffers are free memory by now, so the card would
+ * overwrite data of Takt or of a VM. Most firmware stops such devices at the end of its boot
+ * services, but not all firmware does. */
 #include "passthrough/quiesce.h"
 
 #include <takt/io.h>
@@ -16,24 +17,26 @@
 enum { UHCI = 0x00, OHCI = 0x10, EHCI = 0x20, XHCI = 0x30 };
 
 #define UHCI_LEGACY      0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
-#define UHCI_LEGACY_SMI  BIT(4) /* its interrupt is one of system management */
+#define UHCI_LEGACY_SMI  BIT(4) /* its interrupts cause SMIs, which the firmware handles */
 #define OHCI_CONTROL     0x04   /* OpenHCI 1.0a, 7.1.2 */
 #define OHCI_CONTROL_SMI BIT(8) /* InterruptRouting: likewise */
-/* EHCI 1.0, 2.2.4: where its list is, in configuration space */
-#define EHCI_PARAMETERS       0x08
-#define XHCI_PARAMETERS       0x10 /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
-#define LEGACY_SUPPORT        1u   /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
+/* EHCI 1.0, 2.2.4: tells where its list of capabilities is in configuration space */
+#define EHCI_PARAMETERS 0x08
+/* xHCI 1.2, 5.3.6: tells where its list of capabilities is in its registers, in units of 4 bytes */
+#define XHCI_PARAMETERS       0x10
+#define LEGACY_SUPPORT        1u /* the id of this capability: EHCI 2.1.7, xHCI 7.1.1 */
 #define LEGACY_FIRMWARE_OWNS  BIT(16)
 
 #define EHCI_LIST(parameters) ((parameters) >> 8 & 0xff)
 #define XHCI_LIST(parameters) ((parameters) >> 16 << 2)
-/* bytes to the next of the list; 0: the last */
+/* how many bytes behind this capability the next one is; 0: this is the last */
 #define XHCI_NEXT(head)  (((head) >> 8 & 0xff) << 2)
 #define LEGACY_ID(head)  ((head)&0xff)
 #define FIRST_CAPABILITY 0x40u
 
-#define REGISTERS        0x10000u /* more than the lists above reach to */
+#define REGISTERS        0x10000u /* bytes that are mapped: enough for the lists above */
 
+/* Does the firmware own this EHCI controller, as its capability for legacy support says? */
 static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
     u32 at = EHCI_LIST(mmio_read32(regs + EHCI_PARAMETERS)), head = 0;
 
@@ -41,6 +44,7 @@ static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
     return LEGACY_ID(head) == LEGACY_SUPPORT && head & LEGACY_FIRMWARE_OWNS;
 }
 
+/* The same question for an xHCI controller, of whose registers `size` bytes are mapped. */
 static bool xhci_owned(volatile u8 *regs, u64 size) {
     u64 at = XHCI_LIST(mmio_read32(regs + XHCI_PARAMETERS));
 
@@ -75,6 +79,8 @@ static bool keyboard_of_firmware(const struct pci_device *d) {
     }
 }
 
+/* Switches bus mastering of one device off, if it is of a kind that may still be running and the
+ * firmware does not need it. */
 static void quiesce_device(struct pci_device *d) {
     u32 class = d->class_rev >> 24, command = pci_read(d->bdf, PCI_COMMAND, 2);
     bool usb = d->class_rev >> 16 == CLASS_USB;

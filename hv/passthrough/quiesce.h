@@ -1,12 +1,13 @@
-/* Devices that firmware left running. */
+/* Stops devices that the firmware has left running. */
 #ifndef HV_PASSTHROUGH_QUIESCE_H
 #define HV_PASSTHROUGH_QUIESCE_H
 
 #include <takt/types.h>
 
-/* Once at boot, after pci_enumerate() and iommu_read(). Network cards, storage and USB controllers
- * lose the right to be master of the bus until a VM gets them. Those that firmware itself goes on
- * using keep it. The log says what was done. */
+/* Switches bus mastering off for network cards, storage and USB controllers, so that they cannot
+ * write to memory until a VM gets them. Devices that the firmware itself goes on using keep bus
+ * mastering. The log says what was done. To be called once at boot, after pci_enumerate() and
+ * iommu_read(). */
 void pci_quiesce(void);
 
 #endif

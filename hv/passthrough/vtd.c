@@ -1,8 +1,10 @@
-/* Lock order: a domain's page tables, then the queue of a unit; both are leaves. Each segment has
- * tables that all of its units use: one root table, a context table for each bus, and one table of
- * interrupts, in which the entry of a vector has the vector's number. The housekeeping pCPU alone
- * writes them. Segments do not share tables, as a unit knows a device by bus, device and function,
- * which two segments may both have. */
+/* Lock order: a domain's page tables, then the queue of a unit. While they are held, no other lock
+ * is taken.
+ *
+ * All units of a segment share these tables: one root table, a context table for each bus, and one
+ * table of interrupts, where the entry of a vector has the vector's number. Only the housekeeping
+ * pCPU writes them. Two segments do not share tables, because a unit knows a device only by bus,
+ * device and function, and two segments may have devices with the same ones. */
 #include "passthrough/vtd.h"
 
 #include <takt/errno.h>
@@ -19,16 +21,16 @@
 
 DEFINE_COUNTER(dma_faults);
 
-/* Entries of tables. A context's upper half has its domain's id and how many levels its tables
- * have: 9.3. */
+/* Entries of tables. The upper half of a context entry holds the id of its domain, and the number
+ * of levels of its page tables: 9.3. */
 #define PRESENT            1ull
-#define SNOOP              BIT(11) /* of a leaf: devices cannot go past the caches, 9.8 */
+#define SNOOP              BIT(11) /* of a leaf entry: devices cannot bypass the caches, 9.8 */
 #define CONTEXT_DOMAIN(id) ((id) << 8)
 #define CONTEXT_ID(high)   ((u32)((high) >> 8))
 #define CONTEXT_LEVELS_3   1u
 #define CONTEXT_LEVELS_4   2u
 
-/* An entry for an interrupt, that is remapped and not posted: 9.10. */
+/* An entry of the table of interrupts, for an interrupt that is remapped and not posted: 9.10. */
 #define IRTE_LEVEL          BIT(4)
 #define IRTE_VECTOR(vector) ((vector) << 16)
 #define IRTE_X2APIC(id)     ((u64)(id) << 32)
@@ -37,8 +39,8 @@ DEFINE_COUNTER(dma_faults);
 #define IRTE_SOURCE(bdf)    ((bdf)&0xffffu)
 #define IRTE_VERIFY         (1ull << 18) /* all 16 bits of the source must match */
 
-/* The address of a message in the form that is remapped: 5.1.2.2. A subhandle is added to the
- * index. */
+/* The address of a message in the form that units remap: 5.1.2.2. The subhandle is added to the
+ * index of the entry. */
 #define MESSAGE_BASE         0xfee00000u
 #define MESSAGE_REMAPPED     BIT(4)
 #define MESSAGE_SUBHANDLE    BIT(3)
@@ -46,7 +48,8 @@ DEFINE_COUNTER(dma_faults);
 
 /* Reasons of faults: 7.1. Those from 20h to 2Fh are about interrupts. */
 enum {
-    FAULT_CONTEXT_ABSENT = 2, /* as 1, for the root: the device is blocked */
+    FAULT_CONTEXT_ABSENT =
+        2, /* the device is blocked; so it is with 1, no entry in the root table */
     FAULT_IRQ_FIRST = 0x20,
     FAULT_IRQ_INDEX = 0x21,
     FAULT_IRQ_ABSENT = 0x22,
@@ -57,43 +60,43 @@ enum {
 #define FAULT_IRQ_ENTRY(info) ((u32)((info) >> 48))
 
 #define MAX_DOMAINS           64u
-#define FIRMWARE              1u /* the domain of firmware; 0 is reserved, 6.1 */
-#define CHUNKS_A_PART         64u
-/* of a region that firmware reserves: mapped in one part */
+#define FIRMWARE              1u  /* the id of the firmware's domain; 0 is reserved, 6.1 */
+#define CHUNKS_A_PART         64u /* chunks of RAM that one step maps */
+/* bytes of a region that firmware reserves: one step maps so much of it */
 #define REGION_PART (256ull << 10)
-/* a region is unmapped in one part, which must be short */
+/* the largest such region, in bytes: it is unmapped in a single step, which must be short */
 #define REGION_MAX  (16ull << 20)
-#define FAULT_PAUSE NS_PER_MS /* from one interrupt about faults to the next */
-#define FAULT_SAYS  NS_PER_S  /* from one sentence about a device to the next */
+#define FAULT_PAUSE NS_PER_MS /* at least so long from one interrupt about faults to the next */
+#define FAULT_SAYS  NS_PER_S  /* at least so long from one log line about a device to the next */
 
-/* What the devices of a VM reach. */
+/* A domain: the memory that the devices of one VM reach. */
 struct iommu_domain {
-    u32 id, chunks;    /* chunks of the VM's RAM that are mapped */
-    u32 regions;       /* a bit for each region of firmware's that is mapped ... */
-    u64 region_mapped; /* ... and how much of the next one is */
-    struct npt npt;
+    u32 id, chunks;    /* its number for the units; how many chunks of the VM's RAM are mapped */
+    u32 regions;       /* a bit for each region reserved by firmware that is mapped as a whole */
+    u64 region_mapped; /* how many bytes of the next region are mapped */
+    struct npt npt;    /* the page tables that the units walk */
 };
 
 static struct dmar_info dmar;
 static struct iommu_unit unit[DMAR_MAX_UNITS]; /* in the order of dmar.unit */
-static u32 regions_believed; /* a bit for each region of firmware's that devices may reach */
+static u32 regions_believed; /* a bit for each region reserved by firmware that is plausible */
 static bool relax;           /* devices that firmware goes on using may be given to VMs */
-static bool on;              /* at least one unit is */
+static bool on;              /* at least one unit is switched on */
 static bool x2apic;          /* ids of APICs have 32 bits in the entries of interrupts */
-static bool eager;           /* a unit caches what is not present: flush what is added, too */
+static bool eager;           /* a unit also caches absent entries: flush after adding one, too */
 static const char *why_off = "no IOMMU is in use";
-static struct npt_format format; /* what all units can do */
+static struct npt_format format; /* the format of page tables that all units understand */
 static struct iommu_domain *domain[MAX_DOMAINS];
 static u32 nr_domains = MAX_DOMAINS;
 static struct tables *segments;
-/* that uses the entry of this vector; NULL: none does */
+/* the unit by which the interrupts of each vector come; NULL: by none */
 static struct iommu_unit *unit_of_vector[256];
 static int fault_vector;
 static struct timer fault_timer;
 
 #define FOR_UNITS(u) for (struct iommu_unit *u = unit; u < unit + dmar.nr_units; u++)
 
-/* ---- whose is a device? ---- */
+/* ---- which unit has a device ---- */
 
 static u32 scope_segment(const struct dmar_scope *s) {
     if (s->of_region) return dmar.region[s->of].segment;
@@ -102,8 +105,8 @@ static u32 scope_segment(const struct dmar_scope *s) {
 
 #define NOWHERE (~0u)
 
-/* Returns the bdf to which the path of a scope leads (8.3.1); NOWHERE: a bridge on it is
- * missing. */
+/* Returns the bdf to which the path of a scope leads (8.3.1). Returns NOWHERE if a bridge on the
+ * path is missing. */
 static u32 scope_bdf(const struct dmar_scope *s) {
     u32 segment = scope_segment(s) << 16, bus = s->bus, bdf = NOWHERE;
 
@@ -132,7 +135,8 @@ static u32 table_bdf(const struct pci_device *d) {
     return d->bdf;
 }
 
-/* Returns the scope that names a device, as one of a unit or of a region; NULL: there is none. */
+/* Returns a scope that names the device `d`: of a region if `region` is set, or else of a unit.
+ * NULL if there is none. */
 static const struct dmar_scope *scope_of(const struct pci_device *d, bool region) {
     u32 bdf = table_bdf(d);
 
@@ -152,8 +156,8 @@ static struct iommu_unit *unit_of(const struct pci_device *d) {
     return NULL;
 }
 
-/* Can it be that this device belongs to another unit than unit_of() says? So it is if no entry
- * names the device, and another entry could not be read, which may do so. */
+/* May this device belong to another unit than unit_of() says? It may, if no entry names the device
+ * and some entry could not be read: that one might name it. */
 static bool is_unsure(const struct pci_device *d) {
     if (scope_of(d, false)) return false;
     for (u32 i = 0; i < dmar.nr_units; i++)
@@ -170,12 +174,12 @@ static bool has_region(const struct pci_device *d, u32 n) {
     return false;
 }
 
-/* Was it mapped at boot? Else its entry is malformed, or there is RAM. */
+/* Was region n mapped at boot? If not, its entry is malformed, or the machine has RAM there. */
 static bool region_is_good(u32 n) { return regions_believed >> n & 1; }
 
 static u64 region_len(u32 n) { return dmar.region[n].last + 1 - dmar.region[n].first; }
 
-/* Why a device that firmware goes on using cannot be given; NULL: it can. */
+/* Returns why a device that firmware goes on using cannot be given to a VM; NULL if it can be. */
 static const char *region_refused(const struct pci_device *d) {
     if (!relax) return "firmware goes on using it (RMRR; relax_rmrr allows it)";
     for (u32 n = 0; n < dmar.nr_regions; n++)
@@ -205,6 +209,7 @@ const char *iommu_refused(const struct pci_device *d) {
 
 /* ---- what a VM's devices reach ---- */
 
+/* Makes an empty domain with a number that is free. NULL: there is no memory, or no number. */
 static struct iommu_domain *make_domain(void) {
     struct iommu_domain *m = heap_alloc(sizeof(*m));
     u32 id = FIRMWARE;
@@ -219,8 +224,9 @@ static struct iommu_domain *make_domain(void) {
     return m;
 }
 
-/* Makes the VM's domain. Windows that the VM gets from here on go into it too. As backend_lock is
- * held, none comes or goes meanwhile. */
+/* Makes the VM's domain. Windows to other VMs' RAM that the VM gets later are mapped in it, too;
+ * but windows that it has already would be missing, so then there is an error. backend_lock is held
+ * so that no window comes or goes in between. */
 static int begin_domain(struct vm *vm) {
     int err = 0;
 
@@ -237,7 +243,8 @@ static int begin_domain(struct vm *vm) {
     return err;
 }
 
-/* Maps the next part of what firmware reserves for the device. 1: there is more; 0; or an error. */
+/* Maps the next part of the regions that firmware reserves for the device. Returns 1 if there is
+ * more to map, 0 if all is mapped, or an error. */
 static int map_region(struct vm *vm, const struct pci_device *d) {
     struct iommu_domain *m = vm->dma;
     u64 high_end = TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size, first, len;
@@ -278,8 +285,8 @@ static bool region_shared(const struct vm *vm, const struct pci_device *d, u32 n
     return false;
 }
 
-/* Unmaps what firmware reserves for d and no other device of the VM needs, also a region that is
- * mapped in part. */
+/* Unmaps the regions that firmware reserves for d, except those that another device of the VM
+ * needs. A region may be mapped only in part, if attaching d has failed half-way. */
 static void unmap_regions(const struct vm *vm, const struct pci_device *d) {
     struct iommu_domain *m = vm->dma;
     bool any = false;
@@ -344,8 +351,8 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 
 /* ---- context entries, 9.1 and 9.3 ---- */
 
-/* Returns the context entry of a device, for which a table is made if need be; NULL: there is no
- * memory. */
+/* Returns the context entry of a device. If its bus has no context table yet, makes one. NULL:
+ * there is no memory for it. */
 static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
     u64 *bus = u->tables->root[bdf >> 8 & 0xff], (*table)[2]; /* an entry has two words */
 
@@ -361,18 +368,21 @@ static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
     return table[bdf & 0xff];
 }
 
-/* Writes an entry for a context or an interrupt. The unit may read it at any time. So the upper
- * half must not change while the entry is present; it is written before PRESENT, which the lower
- * half has. */
+/* Writes the entry of a context or of an interrupt. The unit may read the entry at any time, so it
+ * must never see PRESENT together with an old upper half. PRESENT is in the lower half, so the
+ * upper half is written first. `low` = 0 makes the entry absent and leaves the upper half as it
+ * is. */
 static void entry_set(u64 *e, u64 low, u64 high) {
     if (low) e[1] = high;
     __atomic_store_n(&e[0], low, __ATOMIC_RELEASE);
     vtd_publish(e, 16);
 }
 
-/* Lets the device reach what is in domain m. A unit with tables of three levels begins with the
- * second of our four, which covers the first 512 GiB. If nothing is mapped there is no such table,
- * and the device stays blocked. */
+/* Lets the device reach the memory of domain m. Our tables have four levels. A unit that walks only
+ * three begins with the second level, whose first table covers the first 512 GiB. If nothing is
+ * mapped, there is no such table, and the device stays blocked. Returns 0, or
+ *   -ENOMEM  there is no memory for a context table
+ *   -EIO     the unit does not answer */
 static int context_attach(struct assignment *a, struct iommu_unit *u,
                           const struct iommu_domain *m) {
     u64 *e = context_of(u, a->pci->bdf), *top = hpa_to_va(m->npt.root);
@@ -417,8 +427,9 @@ void iommu_detach(struct assignment *a) {
 
 /* ---- interrupts, 5.1.3 and 9.10 ---- */
 
-/* Lets messages from `source` by unit u, with the entry of this vector, interrupt `cpu`. 0;
- * -ENODEV: ids of 8 bits do not reach that pCPU. */
+/* Sets the entry of `vector` in the table of unit u: an interrupt message by that entry, if it
+ * comes from the device `source`, interrupts pCPU `cpu`. Returns 0, or
+ *   -ENODEV  entries have only 8 bits for APIC ids, and that pCPU's id is larger */
 static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, bool level) {
     u32 id = percpu_of[cpu]->apic_id;
     u64 low = PRESENT | IRTE_VECTOR(vector);
@@ -456,8 +467,8 @@ void iommu_irq_free(u32 vector) {
     vtd_flush(u, FLUSH_INTERRUPT(vector));
 }
 
-/* For irq_remap_pin. 1: the unit that has the IOAPIC is not in use, so its pins are not
- * remapped. */
+/* The function behind irq_remap_pin (platform/irq.h). Returns 1 if the unit that has the IOAPIC is
+ * not in use, so that its pins are not remapped. */
 static int remap_pin(u32 id, u32 vector, bool level) {
     for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++) {
         if (s->of_region || s->kind != DMAR_IOAPIC || s->id != id) continue;
@@ -469,8 +480,8 @@ static int remap_pin(u32 id, u32 vector, bool level) {
 
 /* ---- faults, 7 ---- */
 
-/* Returns the end of the sentence about a fault: why the access was stopped, or "" if that is not
- * known. */
+/* Returns the end of the sentence about a fault, which says why the access was stopped; "" if Takt
+ * has no words for the reason. */
 static const char *fault_reason(u32 reason) {
     if (reason <= FAULT_CONTEXT_ABSENT) return ": it is blocked";
     switch (reason) {
@@ -482,7 +493,9 @@ static const char *fault_reason(u32 reason) {
     }
 }
 
-/* Writes a sentence about a fault. */
+/* Writes a sentence about a fault to `to`, which has `size` bytes. `source` is the bdf of the
+ * device, `reason` and `info` are from the fault record, and `read` says whether the access was a
+ * read. */
 static void describe_fault(char *to, u32 size, u32 source, u32 reason, u64 info, bool read) {
     const char *why = fault_reason(reason), *access = "write to";
     char name[PCI_NAME];
@@ -497,8 +510,9 @@ static void describe_fault(char *to, u32 size, u32 source, u32 reason, u64 info,
                     (u64)ALIGN_DOWN(info, PAGE_SIZE), why, reason);
 }
 
-/* Handles one record of a fault: 7.3, 11.4.7.8. It ends the VM of the device, if that runs and its
- * file does not want it otherwise. */
+/* Handles one fault record (7.3, 11.4.7.8) with the halves `info` and `high`. If a VM that has not
+ * ended owns the device, the VM is ended, unless its VM file says that it should go on. Otherwise
+ * the log gets a line, at most one every FAULT_SAYS for a device. */
 static void on_fault(u32 segment, u64 info, u64 high) {
     u32 source = segment << 16 | RECORD_SOURCE(high);
     struct assignment *a = assignment_of(pci_find(source));
@@ -521,6 +535,8 @@ static void on_fault(u32 segment, u64 info, u64 high) {
     }
 }
 
+/* Reads all fault records of a unit that are valid, handles them if the unit is on, and clears
+ * them. */
 static void take_faults(struct iommu_unit *u) {
     u32 first = CAP_FAULT_RECORDS(u->cap), end = first + RECORD_SIZE * CAP_NR_RECORDS(u->cap);
 
@@ -534,6 +550,8 @@ static void take_faults(struct iommu_unit *u) {
     vtd_write(u, REG_FAULTS, (u32)FAULTS_LOST);
 }
 
+/* Handles the faults of all units, and masks their fault interrupts, or unmasks them. To unmask
+ * comes last, since a record that is valid already raises no interrupt. */
 static void faults_masked(bool masked) {
     FOR_UNITS(u) {
         if (!u->on) continue;
@@ -575,8 +593,8 @@ static const char *probe_unit(struct iommu_unit *u, u64 base) {
     return NULL;
 }
 
-/* Switches off what firmware left on, in an order in which no step takes away what a later one
- * needs. */
+/* Switches off what the firmware has left switched on in this unit. The queue is switched off after
+ * the functions that need it. Returns false if the unit does not obey. */
 static bool take_over_unit(struct iommu_unit *u) {
     static const u32 off[] = { (u32)REMAP, (u32)TRANSLATE, (u32)QUEUE, (u32)COMPATIBLE };
     u32 was = vtd_read(u, REG_STATUS) & (u32)(TRANSLATE | REMAP | QUEUE);
@@ -589,7 +607,8 @@ static bool take_over_unit(struct iommu_unit *u) {
     return vtd_becomes(u, REG_PROTECTED, PROTECTED_ON, 0);
 }
 
-/* Switches the unit on. False: it does not obey. */
+/* Switches the unit on: first its tables and its queue, at last translation and the remapping of
+ * interrupts. Returns false if the unit does not obey, or if there is no memory. */
 static bool start_unit(struct iommu_unit *u) {
     hpa_t pages = frame_alloc_zeroed(1);
     struct irq_message m;
@@ -610,7 +629,7 @@ static bool start_unit(struct iommu_unit *u) {
     vtd_write64(u, REG_INTERRUPTS, va_to_hpa(u->tables->interrupts) | form);
     if (!vtd_command(u, (u32)SET_INTERRUPTS, true)) return false;
     vtd_flush(u, FLUSH_INTERRUPTS);
-    take_faults(u); /* old ones */
+    take_faults(u); /* clears old ones: the unit is not on yet */
     vtd_write(u, REG_FAULT_DATA, m.data);
     vtd_write(u, REG_FAULT_ADDR, (u32)m.addr);
     vtd_write(u, REG_FAULT_UPPER, 0);
@@ -619,7 +638,7 @@ static bool start_unit(struct iommu_unit *u) {
     return u->on;
 }
 
-/* Finds out what all units can do, as they share the tables. */
+/* Finds the format of tables that all units understand, because they share the tables. */
 static void find_common_form(void) {
     format = npt_format_vtd;
     x2apic = apic_x2;
@@ -638,7 +657,7 @@ static void find_common_form(void) {
     vtd_write_back = format.write_back;
 }
 
-/* Returns the tables of a segment, which are made if there are none yet; NULL: there is no
+/* Returns the tables of a segment, and makes them if there are none yet. NULL: there is no
  * memory. */
 static struct tables *tables_of(u32 segment) {
     struct tables *t = segments;
@@ -659,9 +678,10 @@ static struct tables *tables_of(u32 segment) {
     return t;
 }
 
-/* Lets devices reach what firmware reserves for them (8.4), in a domain of its own, until VMs get
- * them. A table may lie, so a region must consist of whole pages and must not be RAM. 0 or
- * -ENOMEM. */
+/* Lets devices reach the memory that firmware reserves for them (8.4), so that firmware can go on
+ * using them until a VM gets them. A domain of its own, FIRMWARE, holds all these regions. The
+ * firmware's table may contain errors, so a region that is RAM, or does not consist of whole pages,
+ * is not mapped. Returns 0, or -ENOMEM. */
 static int map_regions(const struct memmap *ram) {
     struct iommu_domain *m;
 
@@ -687,7 +707,7 @@ static int map_regions(const struct memmap *ram) {
 
         if (!u || u->why || !scope_of(a->pci, true)) continue;
         if (context_attach(a, u, m)) return -ENOMEM;
-        a->iommu = NULL; /* it is nobody's */
+        a->iommu = NULL; /* context_attach() has set it, but no VM has the device */
     }
     return 0;
 }

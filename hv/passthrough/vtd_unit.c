@@ -36,6 +36,7 @@ void vtd_publish(const volatile void *p, u64 len) {
 
 /* ---- the queue ---- */
 
+/* Puts a request into the queue. The unit sees it when REG_QUEUE_TAIL is written. */
 static void submit(struct iommu_unit *u, u64 low, u64 high) {
     u->queue[u->tail][0] = low;
     u->queue[u->tail][1] = high;
@@ -43,6 +44,7 @@ static void submit(struct iommu_unit *u, u64 low, u64 high) {
     u->tail = (u->tail + 1) % QUEUE_ENTRIES;
 }
 
+/* Ends the VMs whose devices belong to a unit that was given up. */
 static void on_trouble(struct timer *t, u64 now) {
     FOR_ASSIGNMENTS(a) {
         if (!a->iommu || !a->iommu->why || !a->owner) continue;
@@ -53,8 +55,8 @@ static void on_trouble(struct timer *t, u64 now) {
 
 static struct timer trouble = { .fn = on_trouble };
 
-/* The caller may hold locks, so only the devices lose their right at once. The timer ends the
- * VMs. */
+/* Gives up a unit that does not answer. Its devices lose bus mastering at once. The caller may hold
+ * locks, so the VMs cannot be ended here; the timer does that. */
 static void give_up(struct iommu_unit *u) {
     log_err("the IOMMU at %lx does not answer: its devices are taken away", u->base);
     FOR_ASSIGNMENTS(a) {
@@ -63,7 +65,8 @@ static void give_up(struct iommu_unit *u) {
     timer_set(WORK_CPU, &trouble, now_ns());
 }
 
-/* Waits until the last wait is over. False: the queue has an error, or the unit takes too long. */
+/* Waits until the unit has come to the last wait in the queue. Returns false if the queue has an
+ * error, or if the unit takes too long. */
 static bool queue_is_done(const struct iommu_unit *u) {
     for (u32 i = 0; i < PATIENCE && !(vtd_read(u, REG_FAULTS) & FAULTS_QUEUE); i++)
         if (*u->done == u->serial) return true;

@@ -1,5 +1,6 @@
-/* One unit of VT-d: its registers, its queue of requests, and the names of its bits. For vtd.c
- * alone. Sections are those of the VT-d architecture specification 4.1. */
+/* One unit of VT-d, that is, one IOMMU: its registers, the names of their bits, and its queue of
+ * requests. Only vtd.c uses this header. Section numbers are those of the VT-d architecture
+ * specification 4.1. */
 #ifndef HV_PASSTHROUGH_VTD_UNIT_H
 #define HV_PASSTHROUGH_VTD_UNIT_H
 
@@ -24,21 +25,23 @@ enum {
     REG_INTERRUPTS = 0xb8,
 };
 
-/* Bits of the command register (11.4.4.1), and of the status register when a command is done. */
+/* Bits of the command register (11.4.4.1). The same bits of the status register change when a
+ * command is done. */
 #define TRANSLATE      BIT(31)
 #define SET_ROOT       BIT(30)
 #define QUEUE          BIT(26)
 #define REMAP          BIT(25)
 #define SET_INTERRUPTS BIT(24)
-#define COMPATIBLE     BIT(23) /* interrupts of the old form pass, without being remapped */
-/* All but the bits for commands that are given once, such as SET_ROOT. */
+#define COMPATIBLE     BIT(23) /* interrupts in the old form pass without being remapped */
+/* The bits that describe a state. The others start something once, as SET_ROOT does, so they must
+ * not be copied from the status register to the command register. */
 #define LASTING 0x96ffffffu
 
 /* Capabilities: 11.4.2. */
 #define CAP_DOMAINS(cap)       (1u << (4 + 2 * ((cap)&7)))
 #define CAP_WRITE_BUFFER       BIT(4)
-#define CAP_PROTECTED          (3ull << 5) /* it has ranges of memory that no device reaches */
-#define CAP_CACHING            BIT(7)      /* it caches entries that are not present, too */
+#define CAP_PROTECTED          (3ull << 5) /* it can protect ranges of memory from all devices */
+#define CAP_CACHING            BIT(7)      /* it also caches entries that are not present */
 #define CAP_LEVELS_3           BIT(9)
 #define CAP_LEVELS_4           BIT(10)
 #define CAP_FAULT_RECORDS(cap) ((u32)((cap) >> 24 & 0x3ff) * 16) /* offset of the first one */
@@ -52,7 +55,8 @@ enum {
 #define ECAP_X2APIC   BIT(4)
 #define ECAP_SNOOPS   BIT(7)
 
-/* Faults: 11.4.7.1 to 11.4.7.8. A record has 16 bytes; the bits are those of its upper half. */
+/* Faults: 11.4.7.1 to 11.4.7.8. A fault record has 16 bytes. Bits named RECORD_* are bits of its
+ * upper half. */
 #define FAULTS_LOST         BIT(0)
 #define FAULTS_QUEUE        (7u << 4) /* errors of the queue itself */
 #define FAULTS_MASKED       BIT(31)   /* of REG_FAULT_CONTROL */
@@ -64,18 +68,20 @@ enum {
 #define RECORD_REASON(high) ((u32)((high) >> 32) & 0xffu)
 #define RECORD_SOURCE(high) ((u32)(high)&0xffffu)
 
-#define PROTECTED_ON        1u /* of REG_PROTECTED, which is written and read back: 11.4.8.1 */
+/* Bit of REG_PROTECTED that says whether the ranges are protected now: 11.4.8.1. */
+#define PROTECTED_ON 1u
 
-/* Of REG_INTERRUPTS: 11.4.9.1. The size is 2^(n + 1) entries. */
+/* Bits of REG_INTERRUPTS: 11.4.9.1. A size of n means 2^(n + 1) entries. */
 #define INTERRUPTS_X2APIC   BIT(11)
 #define INTERRUPTS_SIZE_256 7u
 
-/* Requests in the queue: 6.5.2. DRAIN waits for reads and writes that are under way. */
+/* Requests in the queue: 6.5.2. With DRAIN, the unit also waits for reads and writes that are under
+ * way. */
 #define DRAIN                   (3u << 6)
 #define FLUSH_CONTEXTS          (1ull | 1u << 4) /* all of them */
 #define FLUSH_ALL               (2ull | 1u << 4 | DRAIN)
 #define FLUSH_DOMAIN(id)        (2ull | 2u << 4 | DRAIN | (id) << 16)
-#define FLUSH_INTERRUPTS        4ull /* all of them; and that of one vector */
+#define FLUSH_INTERRUPTS        4ull /* all entries; the next one flushes the entry of one vector */
 #define FLUSH_INTERRUPT(vector) (4ull | 1u << 4 | (u64)(vector) << 32)
 #define WAIT(serial)            (5ull | 1u << 5 | (u64)(serial) << 32)
 
@@ -90,17 +96,18 @@ struct tables {
 struct iommu_unit {
     volatile u8 *regs; /* NULL: the unit is of no use */
     u64 base;          /* physical address of the registers */
-    const char *why;   /* why it confines nobody, as it follows "as"; NULL: it does */
-    bool on;           /* it translates */
+    const char *why;   /* why it confines no device, as words to follow "as"; NULL: it works */
+    bool on;           /* it is switched on and translates */
     u64 cap, ecap;     /* its capabilities */
     struct tables *tables;
-    struct spinlock lock; /* of the queue and all below; a leaf */
-    u64 (*queue)[2];      /* NULL: it is not on */
-    volatile u32 *done;   /* the unit writes the serial number of a wait here when that is over */
-    u32 tail, serial;
+    struct spinlock lock; /* protects all fields below; a leaf lock */
+    u64 (*queue)[2];      /* the requests; NULL: the unit was never switched on */
+    volatile u32 *done;   /* when a wait is over, the unit writes its serial number here */
+    u32 tail, serial;     /* the next free entry of the queue; the number of the last wait */
 };
 
-/* Some unit reads memory past the caches, so what it is to read must be written back. */
+/* True if some unit reads memory without looking into the caches. Then each change that a unit has
+ * to see must be written back to memory. Set at boot, then constant. */
 extern bool vtd_write_back;
 
 static inline u32 vtd_read(const struct iommu_unit *u, u32 reg) {
@@ -120,23 +127,26 @@ static inline void vtd_write64(const struct iommu_unit *u, u32 reg, u64 v) {
     vtd_write(u, reg + 4, (u32)(v >> 32));
 }
 
-/* Waits until these bits of a register have this value. False: they do not in reasonable time. */
+/* Waits until the bits `bits` of register `reg` have the value `value`. Returns false if that takes
+ * too long. */
 bool vtd_becomes(const struct iommu_unit *u, u32 reg, u32 bits, u32 value);
-/* Gives a command, one bit at a time (11.4.4.1), and waits until it is done. False: it never is. */
+/* Sets or clears one bit of the command register and waits until the unit has obeyed. Only one bit
+ * may change at a time (11.4.4.1). Returns false if the unit does not obey. */
 bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes);
 /* Makes what was written at [p, p + len) visible to all units. */
 void vtd_publish(const volatile void *p, u64 len);
 
-/* Asks the unit to forget what request `what` names, and waits until it has. There is one wait for
- * each request. Without it the unit may handle requests in any order; but the IOTLB must be flushed
- * after the contexts are, or translations that it fetches by an old context meanwhile stay in it
- * (6.5.2.8).
+/* Asks the unit to forget the cached entries that the request `what` (FLUSH_*) names, and waits
+ * until it has. Each request needs a wait of its own, as a unit may handle requests in any order.
+ * The IOTLB must be flushed after the contexts. Otherwise the unit could fetch translations by an
+ * old context in between, and keep them (6.5.2.8).
  *
  * If a unit times out, we never wait for it again: u->why is set. Its stale entries may live on, so
  * bus mastering of all its devices is cleared, and the VMs that have them are destroyed. From any
- * pCPU. */
+ * pCPU; takes the unit's lock, a leaf. */
 void vtd_flush(struct iommu_unit *u, u64 what);
-/* The same after the context entry of a device in this domain has changed. */
+/* Flushes what the unit may have cached about a device of this domain whose context entry has
+ * changed. From any pCPU. */
 void vtd_flush_context(struct iommu_unit *u, u32 domain_id);
 
 #endif

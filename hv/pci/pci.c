@@ -16,9 +16,9 @@
 
 /* Source validation, redirection of requests and completions, forwarding up: PCI Express 7.16.2. */
 #define ACS_ISOLATE    0x1du
-#define ACS_CAPABILITY 4 /* register of that capability which says what the function can do */
+#define ACS_CAPABILITY 4 /* offset of the register that says what the function can do */
 
-/* entries of the table of devices at first; it doubles when it is full */
+/* how many entries the table of devices has at first; it is made twice as large when it is full */
 #define FIRST_ROOM     64u
 
 #define HEADER_BRIDGE  1u
@@ -34,20 +34,20 @@
 #define BAR_IO          1u
 #define BAR_TYPE        6u
 #define BAR_TYPE_64     4u
-#define BAR_IO_ADDRESS  0xfffcu /* the upper half of a register for ports may be missing */
+#define BAR_IO_ADDRESS  0xfffcu /* a BAR for ports may have only 16 bits */
 #define BAR_ADDRESS     (~0xfu)
 
-#define MSIX_TABLE      4u /* offset in that capability; the lowest three bits say which BAR */
+#define MSIX_TABLE      4u /* offset in the MSI-X capability; the lowest three bits say which BAR */
 #define MSIX_BAR        7u
 #define MSIX_ENTRY_SIZE 16u
 
-/* The card of which Bochs has a model. */
+/* The network card that Bochs emulates. */
 #define INTEL 0x8086u
 #define E1000 0x100eu
 
 static struct pci_device **devices; /* in order of bdf */
-static u32 nr_devices, room;        /* entries of it that are used, and that there are */
-static u32 left_out;                /* functions for which there was no room */
+static u32 nr_devices, room;        /* how many entries of `devices` are used; how many it has */
+static u32 left_out;                /* number of functions for which there was no room */
 static struct pci_device *bridges;
 
 u32 pci_count(void) { return nr_devices; }
@@ -96,8 +96,8 @@ char *pci_name(u32 bdf, char name[PCI_NAME]) {
 
 /* ---- what a function says about itself ---- */
 
-/* Finds the capabilities below 0x100. A list that leads in a circle, or into the header, ends the
- * walk. */
+/* Notes where the capabilities below 0x100 are. The walk ends if the list leads in a circle or into
+ * the header. */
 static void find_capabilities(struct pci_device *d) {
     u32 at = 0;
 
@@ -120,7 +120,8 @@ static void find_capabilities(struct pci_device *d) {
     }
 }
 
-/* Finds the extended capabilities, PCI Express 7.9. The first one of a kind counts. */
+/* Notes where the extended capabilities are (PCI Express 7.9). If there are several of one kind,
+ * the first one counts. */
 static void find_extended(struct pci_device *d) {
     u32 at = FIRST_EXTENDED;
 
@@ -137,7 +138,7 @@ static void find_extended(struct pci_device *d) {
     }
 }
 
-/* Writes all ones to a BAR and returns what stays of them. */
+/* Writes all ones to a BAR, and returns the bits that the BAR has kept. Restores the old value. */
 static u32 probe_bar(const struct pci_device *d, u32 offset) {
     u32 old = pci_read(d->bdf, offset, 4), v;
 
@@ -177,12 +178,12 @@ bool pci_part_of_machine(const struct pci_device *d) {
            (class == CLASS_SYSTEM && d->class_rev >> 16 != CLASS_SD_HOST);
 }
 
-/* Notes where BAR i is, without its size. */
+/* Notes the address and the kind of BAR i, without finding out its size. */
 static void read_bar(struct pci_device *d, u32 i) {
     u32 low = pci_read(d->bdf, PCI_BAR0 + 4 * i, 4);
     struct pci_bar *b = &d->bar[i];
 
-    if (i && d->bar[i - 1].wide) return; /* the upper half of the one before */
+    if (i && d->bar[i - 1].wide) return; /* this is the upper half of the BAR before */
     b->io = low & BAR_IO;
     b->wide = !b->io && (low & BAR_TYPE) == BAR_TYPE_64 && i < 5;
     if (b->io)
@@ -192,9 +193,10 @@ static void read_bar(struct pci_device *d, u32 i) {
     if (b->wide) b->addr |= (u64)pci_read(d->bdf, PCI_BAR0 + 4 * i + 4, 4) << 32;
 }
 
-/* Sizes the BARs of devices that a VM can be given. A part of the machine may not survive what is
- * written to its BARs, or that it decodes nothing for a moment. So its BARs are only read. Other
- * devices do not decode meanwhile, as they would answer at the addresses that sizing writes. */
+/* Finds out the sizes of the BARs, if a VM can get the device. To size a BAR is to write to it. A
+ * device that is a part of the machine may not survive that, nor that it answers to no address for
+ * a moment. So the BARs of such a device are only read. The other devices are kept from decoding
+ * meanwhile, since they would answer at the addresses that are written. */
 static void size_bars(struct pci_device *d) {
     u32 command = pci_read(d->bdf, PCI_COMMAND, 2), nr = ARRAY_SIZE(d->bar);
 
@@ -209,8 +211,8 @@ static void size_bars(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, command);
 }
 
-/* Finds the MSI-X table and maps it. d->msix_table stays NULL if the device has none, or says that
- * it is where none can be. */
+/* Finds the MSI-X table and maps it. d->msix_table stays NULL if the device has no such table, or
+ * if the table cannot be where the device says. */
 static void map_msix_table(struct pci_device *d) {
     const struct pci_bar *b;
     u32 table, offset, size;
@@ -227,8 +229,8 @@ static void map_msix_table(struct pci_device *d) {
         d->msix_table = mmio_map(d->msix_addr, MSIX_ENTRY_SIZE * d->msix_size);
 }
 
-/* Maps the registers that the hypervisor writes itself. This must be done at boot, as no mapping
- * can be made later. */
+/* Maps the registers of the device that the hypervisor writes itself. This must be done at boot,
+ * because no mapping can be made later. */
 static void map_device_registers(struct pci_device *d) {
     map_msix_table(d);
     /* Bochs' 8254x goes on writing to memory when it is no longer master of the bus. */
@@ -238,7 +240,8 @@ static void map_device_registers(struct pci_device *d) {
 
 /* ---- isolation: PCI Express 6.12 ---- */
 
-/* Makes requests go up towards the root rather than across to another device. */
+/* Switches ACS on, as far as the device has it: requests then go up to the root, where an IOMMU
+ * sees them, and not directly to another device. */
 static void isolate(const struct pci_device *d) {
     u32 can, control = d->acs + quirk_acs_control(d);
 
@@ -247,10 +250,10 @@ static void isolate(const struct pci_device *d) {
     pci_write(d->bdf, control, 2, can & ACS_ISOLATE);
 }
 
-/* Does all traffic through this function go up to the root? For a bridge that is what comes from
- * behind it, for an endpoint what it sends to other functions of its device. A bridge has to have
- * all of ACS_ISOLATE switched on. For an endpoint those bits suffice that its capability offers: it
- * need not be kept from what it cannot do. */
+/* Does all traffic through this function go up to the root? The traffic through a bridge comes from
+ * the devices behind it; the traffic through an endpoint is what it sends to other functions of its
+ * device. A bridge must have all bits of ACS_ISOLATE switched on. An endpoint needs only the bits
+ * that its capability offers, because it cannot do what the other bits would forbid. */
 static bool isolates(const struct pci_device *d) {
     u32 wanted = ACS_ISOLATE, does;
 
@@ -278,7 +281,8 @@ static u32 pci_group_of(const struct pci_device *d) {
     return group;
 }
 
-/* Is there room for one more device, perhaps in a table that is made twice as large? */
+/* Makes sure that the table has room for one more device; makes it twice as large if it is full.
+ * Returns false if there are too many devices, or if there is no memory. */
 static bool make_room(void) {
     u32 more = MAX(2 * room, FIRST_ROOM);
     struct pci_device **table;
@@ -314,7 +318,7 @@ static struct pci_device *new_device(u32 bdf, u32 id) {
     return d;
 }
 
-/* Notes the state that firmware left, to which a reset comes back. */
+/* Notes the state in which the firmware has left the device: a reset restores it. */
 static void save_state(struct pci_device *d) {
     map_device_registers(d);
     for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
@@ -341,6 +345,8 @@ static void log_device(const struct pci_device *d) {
     }
 }
 
+/* Adds the function `bdf`, whose vendor and device are `id` and whose header type is `header`, and
+ * reads what it says about itself. */
 static void add_function(u32 bdf, u32 id, u32 header) {
     struct pci_device *d = new_device(bdf, id);
 
@@ -357,8 +363,9 @@ static void add_function(u32 bdf, u32 id, u32 header) {
         d->line = (u8)pci_read(bdf, PCI_LINE, 1);
         d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
         if (d->pin > 4) d->pin = 0;
-        /* Nobody would serve this device's interrupt line. A device that a VM has may share the
-         * line, which would then never become quiet. */
+        /* No driver serves this device's interrupt line as long as no VM has the device. If it
+         * raised the line, and shared it with a device of a VM, the line would never become
+         * quiet. */
         if (!pci_part_of_machine(d))
             pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
     }
@@ -386,8 +393,8 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     }
     save_state(d);
     d->saved[PCI_ID / 4] = id;
-    /* The physical function switches memory on for all its virtual ones. Those of QEMU look at
-     * their own bit as well, so it has to be set. */
+    /* The physical function switches memory decoding on for all its virtual functions. In QEMU a
+     * virtual function also looks at its own bit, so that has to be set, too. */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
     d->group = pci_group_of(d);
@@ -395,6 +402,7 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     return d;
 }
 
+/* Adds all functions of the device whose function 0 is `bdf`. */
 static void probe_slot(u32 bdf) {
     for (u32 fn = 0, functions = 1; fn < functions; fn++) {
         u32 id = pci_read(bdf + fn, PCI_ID, 4), header;
@@ -406,8 +414,8 @@ static void probe_slot(u32 bdf) {
     }
 }
 
-/* Looks at every bus, whether a bridge leads there or not. A machine may have several host bridges,
- * and only the language of ACPI tells which buses these have. */
+/* Looks at every bus, even if no bridge leads to it. A machine may have several host bridges, and
+ * which buses these have is told only in AML, the language of ACPI, which Takt does not read. */
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;

@@ -57,7 +57,7 @@ static const struct range isolated[] = {
     { INTEL, 0x10d6, 0x10d6 },
     /* I350 */
     { INTEL, 0x1521, 0x1524 },
-    /* 82571, but for cards with four ports, which have a switch without ACS */
+    /* 82571; cards with four ports are not among these, as they have a switch without ACS */
     { INTEL, 0x105e, 0x1060 },
     { INTEL, 0x10d9, 0x10d9 },
     /* I219 */
@@ -94,8 +94,8 @@ static bool is_type(const struct pci_device *d, u32 type) {
 
 bool quirk_no_bars(const struct pci_device *d) { return is_in(d, no_bars, ARRAY_SIZE(no_bars)); }
 
-/* Endpoints that are a part of Intel's root complex reach others through the root alone: VT-d
- * 3.16. */
+/* Besides the devices of the list, these are endpoints that are integrated in Intel's root complex:
+ * they reach other devices only through the root (VT-d 3.16). */
 bool quirk_isolated(const struct pci_device *d) {
     if (d->header) return false;
     return is_in(d, isolated, ARRAY_SIZE(isolated)) ||

@@ -1,16 +1,16 @@
 #include "pci/rules.h"
 
-#define FIRST_CAPABILITY 0x40u  /* behind the header */
-#define FIRST_EXTENDED   0x100u /* and behind the space that PCI has without Express */
+#define FIRST_CAPABILITY 0x40u  /* the first offset behind the header */
+#define FIRST_EXTENDED   0x100u /* the first offset that only PCI Express has */
 
 #define HEADER           0u
 #define EXTENDED(n)      (0x100u | (n))
 #define EXT_AER          0x01
 #define EXT_SERIAL       0x03
 
-/* Registers [first, end) of a capability, or of the header. What is not here is refused, but for
- * the heads of all capabilities, by which a VM finds those that it may see: PCI 3.0, 6.1; PCI
- * Express 7.8 to 7.10. */
+/* The rule for the bytes [first, end) of a capability, or of the header (PCI 3.0, 6.1; PCI Express
+ * 7.8 to 7.10). Registers that are not in this table are refused, except the heads of all
+ * capabilities: a VM needs these to find the capabilities that it may read. */
 static const struct range {
     u16 capability;
     u8 first, end;
@@ -33,6 +33,7 @@ static const struct range {
     { EXTENDED(PCI_EXT_SRIOV), 0x00, 0x40, PCI_RULE_AS_IT_IS },
 };
 
+/* Returns the rule of the table for byte `at` of a capability. */
 static enum pci_rule rule_at(u32 capability, u32 at) {
     for (const struct range *r = ranges; r < ranges + ARRAY_SIZE(ranges); r++)
         if (r->capability == capability && at >= r->first && at < r->end)
@@ -44,7 +45,8 @@ bool pci_register_exists(u32 offset, u32 size) {
     return (size == 1 || size == 2 || size == 4) && offset < 4096 && !(offset & (size - 1));
 }
 
-/* Walks the capabilities below 0x100. A list that leads in a circle ends after PCI_MAX_CAPS. */
+/* Returns the rule for a register below 0x100, by walking the list of capabilities. If the list
+ * leads in a circle, the walk ends after PCI_MAX_CAPS. */
 static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, u32 size) {
     u32 at = 0;
 
@@ -63,7 +65,8 @@ static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, 
     return PCI_RULE_REFUSED;
 }
 
-/* The same from 0x100 on, where heads have another form: PCI Express 7.9.3. */
+/* Does the same for registers from 0x100 on. There the heads of capabilities have another form: PCI
+ * Express 7.9.3. */
 static enum pci_rule rule_of_extended(const struct pci_device *d, u32 offset, u32 size) {
     u32 at = FIRST_EXTENDED;
 

@@ -1,25 +1,29 @@
-/* Which registers of configuration space a VM may see, and how: docs/passthrough.md has the
- * table. */
+/* Which registers of a device's configuration space a VM may read and write, and what it reads
+ * there. docs/passthrough.md has the table. */
 #ifndef HV_PCI_RULES_H
 #define HV_PCI_RULES_H
 
 #include "pci/pci.h"
 
 enum pci_rule {
-    PCI_RULE_REFUSED, /* not at all */
-    PCI_RULE_AS_IT_IS,
-    PCI_RULE_COMMAND, /* as it is; parts of it may be written */
-    PCI_RULE_ID,      /* as Takt knows it: a virtual function's reads as ones */
-    PCI_RULE_BARS,    /* the addresses at which the VM sees them */
-    PCI_RULE_ZERO,    /* reads as 0 */
-    /* the control word of MSI-X with the size that the VM gets, never masked */
+    PCI_RULE_REFUSED,  /* the VM may not read it */
+    PCI_RULE_AS_IT_IS, /* the VM reads what the device has there */
+    PCI_RULE_COMMAND,  /* likewise, and the VM may write some bits of it */
+    /* The VM reads the id that Takt knows: in a virtual function this register reads as all
+     * ones. */
+    PCI_RULE_ID,
+    PCI_RULE_BARS, /* the VM reads the addresses at which it sees the BARs */
+    PCI_RULE_ZERO, /* the VM reads 0 */
+    /* The VM reads the control word of MSI-X, with the number of entries that it gets, and without
+     * the mask that the hypervisor may have set. */
     PCI_RULE_TABLE_SIZE,
 };
 
-/* Is there a register at `offset` of `size` bytes: 1, 2 or 4, at a multiple of its size? */
+/* Can there be a register of `size` bytes at `offset`? The size must be 1, 2 or 4, and the offset a
+ * multiple of it within the 4 KiB of configuration space. */
 bool pci_register_exists(u32 offset, u32 size);
-/* Returns the rule for a register that exists. Reading by any rule changes nothing in the
- * device. */
+/* Returns the rule for a register for which pci_register_exists() is true. No register that a VM
+ * may read by these rules changes its state when it is read. */
 enum pci_rule pci_rule_of(const struct pci_device *d, u32 offset, u32 size);
 
 #endif
