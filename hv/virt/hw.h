@@ -1,5 +1,7 @@
-/* The instructions that only vmx.c, svm.c and virt.c use: those of VT-x (SDM 3C chapter 31) and
- * AMD-V (APM3 chapter 4), and those that switch what neither VMCS nor VMCB holds. */
+/* The instructions that only the files of hv/virt use: those of VT-x (SDM 3C chapter 31) and AMD-V
+ * (APM3 chapter 4), and those that save and load the state of a guest which neither VMCS nor VMCB
+ * holds. They act on the CPU on which they run. The functions of VT-x panic if the CPU refuses, as
+ * that would be a bug of Takt; only vmxon() reports it. */
 #ifndef HV_VIRT_HW_H
 #define HV_VIRT_HW_H
 
@@ -7,11 +9,11 @@
 #include "mm/frame.h"
 #include "x86/cpu.h"
 
-/* How much INVEPT forgets: SDM 3C 31.3, INVEPT. */
+/* Which translations INVEPT forgets: those of one EPT pointer, or all (SDM 3C 31.3, INVEPT). */
 enum invept_type { INVEPT_SINGLE = 1, INVEPT_ALL = 2 };
 
-/* A process may execute none of these: on the host they are functions of a model of the CPU
- * (tests/unit/fake_hw.c). */
+/* An ordinary process cannot execute these instructions. In unit tests, which run as one, they are
+ * functions of a model of the CPU (tests/unit/fake_hw.c). */
 #if __STDC_HOSTED__
 u64 vmread(u64 field);
 void vmwrite(u64 field, u64 v);
@@ -63,7 +65,7 @@ static inline void vmptrld(hpa_t pa) {
     if (failed) panic("VMPTRLD of %#lx", pa);
 }
 
-/* False: the CPU refuses. */
+/* Switches VMX operation on; `pa` is the VMXON region. Returns false if the CPU refuses. */
 static inline bool vmxon(hpa_t pa) {
     bool failed;
     __asm__ volatile("vmxon %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
@@ -81,7 +83,7 @@ static inline void invept(enum invept_type type, u64 eptp) {
     if (failed) panic("INVEPT of type %u for %#lx", type, eptp);
 }
 
-/* Forgets the translations of all VPIDs but 0, which is the host's: INVVPID of type 2. */
+/* Forgets the translations of all VPIDs except 0, which is the host's: INVVPID of type 2. */
 static inline void invvpid_all(void) {
     static const u64 descriptor[2];
 
@@ -97,13 +99,14 @@ static inline u64 idt_base(void) {
 
 /* ---- AMD-V ---- */
 
-/* Stores what VMRUN does not switch: FS, GS, TR, LDTR, KernelGsBase, STAR ... */
+/* Stores in the VMCB at `vmcb` the registers that VMRUN does not switch: FS, GS, TR, LDTR,
+ * KernelGsBase, STAR and so on (APM3, VMSAVE). */
 static inline void vmsave(hpa_t vmcb) { __asm__ volatile("vmsave %0" : : "a"(vmcb) : "memory"); }
 
-/* ---- exceptions that the CPU took from the guest, and that are the host's: they run its
- * handlers ---- */
+/* ---- NMIs and machine checks that made a guest exit, but are meant for the host: these two run
+ * the host's handler ---- */
 
-/* the IRET lets the next NMI in */
+/* The IRET of the handler also ends the blocking of NMIs, so that the next one can come. */
 static inline void raise_nmi(void) { __asm__ volatile("int $2"); }
 static inline void raise_mc(void) { __asm__ volatile("int $18"); }
 
@@ -155,7 +158,8 @@ static inline u64 read_dr6(void) {
 
 static inline void write_dr6(u64 v) { __asm__ volatile("mov %0, %%dr6" : : "r"(v)); }
 
-/* Overwrites the x87 unit's last opcode and addresses. */
+/* Overwrites the last opcode and addresses that the x87 unit remembers. FXRSTOR may leave those of
+ * the vCPU that ran before, and a guest must not read them. */
 static inline void x87_forget_pointers(void) {
     static const u32 zero;
 

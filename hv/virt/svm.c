@@ -1,4 +1,4 @@
-/* AMD-V: APM2 chapter 15. */
+/* The operations of AMD-V: APM2 chapter 15. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -18,8 +18,8 @@
 #define CR4_ACCESS (CR_READ(4) | CR_WRITE(4))
 #define CR0_ACCESS (CR_READ(0) | CR_WRITE(0))
 
-/* Bits of CR0 that never reach the CPU. With them a guest would run its core without caches, and
- * slow down all that share these (APM2 7.6.2). */
+/* Bits of CR0 that the CPU never gets from a guest. With them a guest could switch off the caches
+ * of its core, and slow down all others that share them (APM2 7.6.2). */
 #define CR0_OWNED (CR0_CD | CR0_NW)
 
 /* CPUID: APM3 E.4. SVM is a bit of leaf 80000001's ECX, the others are of leaf 8000000A's EDX. */
@@ -32,30 +32,33 @@
 #define FEAT_THRESHOLD     BIT(12)
 #define PHYSICAL_BITS(eax) ((eax)&0xffu) /* of leaf 80000008 */
 
-/* PAUSE exits after so many in one loop. That is a spin longer than most critical sections. PAUSEs
- * that are more cycles apart than the threshold do not count as one loop: APM2 15.14.4. */
+/* After PAUSES PAUSEs in one loop, PAUSE exits. Such a loop is longer than most critical sections.
+ * Two PAUSEs that are more than PAUSE_THRESHOLD cycles apart do not belong to one loop: APM2
+ * 15.14.4. */
 #define PAUSES          3000
 #define PAUSE_THRESHOLD 128
 
-/* The bitmaps of ports and of MSRs: APM2 15.10.1, 15.11. Each has 2 KiB for MSRs from 0 and 2 KiB
- * for those from C0000000, two bits an MSR: read and write. */
+/* The bitmaps of ports and of MSRs: APM2 15.10.1, 15.11. The bitmap of MSRs has 2 KiB for the MSRs
+ * from 0 on, and 2 KiB for those from C0000000h on. Each MSR has two bits, for reading and for
+ * writing. */
 #define IO_BITMAP_ORDER  2
 #define MSR_BITMAP_ORDER 1
 #define MSR_RANGE_BYTES  0x800u
 #define MSR_IN_RANGE(n)  ((n)&0x1fffu)
 
-/* struct virt_vcpu's priv. */
+/* What svm.c keeps for a vCPU; priv in struct virt_vcpu points to it. */
 struct svm_vcpu {
     struct vmcb *vmcb;
-    /* of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
+    /* the address of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
     hpa_t pa, host;
-    bool nmi_masked; /* an NMI was delivered, and no IRET has come yet */
-    /* the guest runs one instruction, with our TF: an NMI waits in its shadow */
+    bool nmi_masked; /* an NMI was delivered, and the guest has not executed its IRET yet */
+    /* The guest executes one instruction, and TF was set by us so that it traps behind it. */
     bool stepping;
-    u64 step_rip, iret_rip; /* where that instruction is; and where the last IRET was that exited */
-    u64 cr0_hidden;         /* those of CR0_OWNED that the guest has set and reads back */
-    bool virq;              /* the interrupt of the last entry is a virtual one */
-    /* accesses to CR0 do not exit at the next entry, so that LMSW, SMSW or CLTS gets through */
+    u64 step_rip, iret_rip; /* where that instruction is; where the last IRET was that exited */
+    u64 cr0_hidden;         /* the bits of CR0_OWNED that the guest has set, and reads back */
+    bool virq;              /* at the last entry the interrupt was a virtual one */
+    /* Accesses to CR0 do not exit at the next entry, so that the CPU executes LMSW, SMSW or
+     * CLTS. */
     bool cr0_free;
 };
 
@@ -69,9 +72,9 @@ static struct vmcb *vmcb_of(const struct virt_vcpu *v) {
 
 /* ---- the CPU ---- */
 
-/* Switches SVM on if firmware has switched it off. Each CPU has a VM_CR of its own, and firmware
- * may have left them different. False: firmware has locked it too, until the next reset (APM2
- * 15.30.1). */
+/* Allows SVM on this CPU if the firmware has forbidden it. Each CPU has its own VM_CR, and the
+ * firmware may have left them different. Returns false if the firmware has also locked that
+ * register until the next reset (APM2 15.30.1). */
 static bool allow_svm(void) {
     u64 vm_cr = rdmsr(MSR_VM_CR);
 
@@ -101,7 +104,7 @@ static void svm_probe(struct virt_caps *caps) {
         caps->reason = "this CPU has AMD-V without address space identifiers.";
 }
 
-/* All ports and MSRs exit but the MSRs of free_msrs[]. */
+/* Makes the bitmaps by which all ports exit, and all MSRs except those of free_msrs[]. */
 static int make_bitmaps(void) {
     hpa_t io = frame_alloc(IO_BITMAP_ORDER), msr = frame_alloc(MSR_BITMAP_ORDER);
 
@@ -117,8 +120,9 @@ static int make_bitmaps(void) {
     return 0;
 }
 
-/* Of the two pages the first is where VMRUN saves the host's state, and the second a VMCB for what
- * VMRUN does not switch, such as FS, GS and TR. svm_enter() loads it after each exit. */
+/* VMRUN saves the host's state in the first of the two pages. The second is a VMCB that holds the
+ * host's registers which VMRUN does not switch, such as FS, GS and TR; svm_enter() loads them after
+ * each exit. */
 static int svm_cpu_enable(u8 *pages) {
     if (!msr_bitmap && make_bitmaps()) return -ENOMEM;
     if (!allow_svm()) return -EPERM;
@@ -140,7 +144,7 @@ static void svm_load(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
-/* Where registers are in the VMCB; 0: in no field of it. */
+/* The offset of each register in the VMCB; 0: the VMCB does not hold it. */
 #define FIELD(name) offsetof(struct vmcb, name)
 static const u16 reg_field[VREG_NR] = {
     [VREG_CR3] = FIELD(cr3),
@@ -162,8 +166,8 @@ static const u16 reg_field[VREG_NR] = {
     [VREG_GS_BASE] = FIELD(gs.base),
 };
 
-/* Where the value of a register is kept that the guest reads; NULL: state_get() has it. CR4 as the
- * guest sees it is in v->reg, as the VMCB's has CR4.MCE in any case. */
+/* Returns where the value of a register is kept as the guest sees it; NULL if state_get() has it.
+ * CR4 as the guest sees it is in v->reg, because CR4 in the VMCB always has MCE set. */
 static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
     if (reg == VREG_CR4) return &v->reg[VREG_CR4];
     if (!reg_field[reg]) return NULL;
@@ -179,6 +183,7 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return *field;
 }
 
+/* Switches exits of IRET on or off. Such an exit tells when the handler of an NMI ends. */
 static void watch_iret(struct vmcb *b, bool on) {
     if (on)
         b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_IRET);
@@ -187,17 +192,17 @@ static void watch_iret(struct vmcb *b, bool on) {
     b->clean &= ~CLEAN_INTERCEPTS;
 }
 
-/* Sets which accesses to control registers exit, as the vCPU's state demands. Of writes to CR0
- * those exit that change more than TS and MP (the selective intercept, APM2 15.9). While the guest
- * has to read other bits than the CPU has, all accesses to CR0 do. */
+/* Sets which accesses to control registers exit. This depends on the vCPU's state. A write to CR0
+ * exits if it changes other bits than TS and MP (the selective intercept, APM2 15.9). As long as
+ * the guest has to read other bits of CR0 than the CPU has, all accesses to CR0 exit. */
 static void set_cr_intercepts(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
 
     b->intercept_cr = CR4_ACCESS;
     if (s->cr0_hidden && !s->cr0_free) b->intercept_cr |= CR0_ACCESS;
-    /* Writes of CR8 exit also while V_IRQ is set, for a window or a virtual interrupt: QEMU (up to
-     * 10.0 at least) would end there by an assertion. */
+    /* Writes of CR8 also exit while V_IRQ is set, which is the case for a window and for a virtual
+     * interrupt. Otherwise QEMU (at least up to 10.0) would end by an assertion there. */
     if (v->want_cr8_exit || v->want_irq_window || s->virq) b->intercept_cr |= CR_WRITE(8);
     if (s->cr0_free)
         b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_CR0_SELECTIVE);
@@ -223,8 +228,8 @@ static void svm_set_cr0(struct virt_vcpu *v, u64 value) {
     set_cr_intercepts(v);
 }
 
-/* The CPU has two bits that guests do not see. EFER.SVME is set because VMRUN demands it. CR4.MCE
- * is set because a machine check, which is the host's, would shut the machine down without it. */
+/* Two bits are always set in the CPU, and guests do not see them. VMRUN demands EFER.SVME. Without
+ * CR4.MCE a machine check, which is meant for the host, would shut the machine down. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 
@@ -277,8 +282,9 @@ static unsigned svm_cpl(struct virt_vcpu *v) { return vmcb_of(v)->cpl; }
 
 /* ---- entry ---- */
 
-/* For tlb_prepare(). All that the CPU caches of a guest is tagged with its ASID (APM2 15.16). The
- * vCPU gets a new one, so there is nothing to flush unless ASIDs begin anew. */
+/* Called by tlb_prepare(). The CPU tags all that it caches of a guest with the guest's ASID (APM2
+ * 15.16). The vCPU gets a new ASID, so there is nothing to flush, unless all ASIDs were used up and
+ * their numbers begin anew. */
 static void svm_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
 }
@@ -289,9 +295,9 @@ static void svm_prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->vmcb->clean = 0;
 }
 
-/* Lets the guest execute one instruction, with a trap of our own behind it. That is needed when an
- * NMI waits for the end of a shadow, for which AMD-V has no window; and while accesses to CR0 do
- * not exit. */
+/* Lets the guest execute one instruction, and sets TF so that it traps behind it. This is needed
+ * when an NMI waits for the end of a shadow, because AMD-V has no exit for that moment; and while
+ * accesses to CR0 do not exit. */
 static void svm_step(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->stepping = true;
     s->step_rip = v->regs.rip;
@@ -300,7 +306,7 @@ static void svm_step(struct virt_vcpu *v, struct svm_vcpu *s) {
     v->regs.rflags |= RFLAGS_TF;
 }
 
-/* Ends a step, after any exit. True: the exit was for the step alone. */
+/* Ends a step, after any exit. Returns true if the exit was caused only by our trap. */
 static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
@@ -317,10 +323,10 @@ static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
 
 void svm_use_virtual_irqs(bool on) { virtual_irqs = on; }
 
-/* Makes the pending interrupt a virtual one, if the guest can take it at once. Returns the bits of
- * int_ctl for it. 0: it is to be injected, or none is pending. As a window is made by a virtual
- * interrupt as well, and there is only one, an interrupt cannot be virtual while a window is
- * wanted. */
+/* Turns the pending interrupt into a virtual interrupt, if the guest can take it at once, and
+ * returns the bits of int_ctl for it. Returns 0 if the event has to be injected, or if no interrupt
+ * is pending. A window is made by a virtual interrupt, too, and there is only one at a time. So the
+ * pending interrupt must be injected while a window is wanted. */
 static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool possible = v->regs.rflags & RFLAGS_IF && !(b->int_shadow & INT_SHADOW);
@@ -336,9 +342,10 @@ static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struc
     return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
 }
 
-/* An interrupt is to be injected although virtual_irqs is on: its delivery was cut short, and
- * another one waits already, which needs a window. The guest exits after the delivery and before
- * the handler's first instruction. So QEMU forgets the vector before it would deliver it again. */
+/* For an interrupt that has to be injected although virtual_irqs is on. That happens when its
+ * delivery was cut short and another interrupt waits already, which needs a window. We make the
+ * guest exit after the delivery and before the handler's first instruction. By that exit QEMU
+ * forgets the vector, which it would otherwise deliver again. */
 static void forget_injected_irq(const struct virt_vcpu *v) {
     if (virtual_irqs && v->pending.type == EVENT_IRQ) cpu_interrupt_self();
 }
@@ -348,17 +355,19 @@ static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
     v->pending.type = EVENT_NONE;
 }
 
-/* Windows are wanted or were wanted at the last entry, or an NMI is to be delivered, or interrupts
- * are virtual. */
+/* Prepares the entry in the rare cases: a window is wanted, or was wanted at the last entry, or an
+ * NMI has to be delivered, or interrupts are virtual. */
 static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
-    bool event = v->pending.type != EVENT_NONE; /* its delivery would push the step's TF */
+    /* No step together with an event: the delivery would push the TF that we have set. */
+    bool event = v->pending.type != EVENT_NONE;
     u64 irq = 0;
 
     if (v->want_irq_window) irq = INT_CTL_IRQ | INT_CTL_IGN_TPR;
     if (virtual_irqs) irq |= make_virtual_irq(v, s);
     if (v->pending.type != EVENT_NONE) {
-        s->cr0_free = false; /* the event comes first; afterwards the instruction exits once more */
+        /* The event is delivered first. Afterwards the instruction exits once more. */
+        s->cr0_free = false;
         if (v->pending.type == EVENT_NMI) s->nmi_masked = true;
         forget_injected_irq(v);
         svm_inject(v, b);
@@ -374,8 +383,8 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
         v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
 }
 
-/* Where no window is or was wanted, all intercepts are as they should be already. So the way of an
- * interrupt of a device, which is all that most guests ever get, is short. */
+/* If no window is wanted or was wanted, all intercepts are already as they should be. So the common
+ * case is short: an interrupt of a device, which is the only event that most guests ever get. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     if (v->wants || virtual_irqs || v->pending.type == EVENT_NMI)
         prepare_windows(v, s);
@@ -445,14 +454,15 @@ set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 ins
         set_length_slowly(v, b, e, insn);
 }
 
-/* LMSW, SMSW and CLTS cannot change CD and NW, but exit where MOV does. They may have operands in
- * memory. So the CPU executes them, in one step without these intercepts, rather than Takt. */
+/* LMSW, SMSW and CLTS cannot change CD and NW, but they exit for the same reason as MOV does. Their
+ * operands may be in memory, so Takt does not emulate them: the CPU executes them, in one step
+ * without these intercepts. */
 static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
     s->cr0_free = true;
     v->armed = true;
-    e->reason = EXIT_TIMER; /* there is nothing to do but to enter again */
+    e->reason = EXIT_TIMER; /* nothing has to be done but to enter the guest again */
 }
 
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
@@ -519,7 +529,8 @@ static void svm_decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
     e->io.rep = info & IOIO_REP;
 }
 
-/* The IRET has not been executed yet. A shadow keeps the next NMI off until it has been. */
+/* The guest is about to execute the IRET that ends the handler of an NMI. A shadow holds the next
+ * NMI back until the IRET was executed. */
 static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
@@ -556,8 +567,9 @@ static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
 
-/* How exits are decoded. What is in this table is intercepted, from SVM_EXIT_WORD1 on. `reason`,
- * and the instruction with its length, if it is to be skipped, are decode_plain()'s. */
+/* How each exit is decoded. From SVM_EXIT_WORD1 on, the exits in this table are also those that are
+ * switched on. decode_plain() uses `reason`, and, if the instruction has to be skipped, the
+ * instruction and its length. */
 static const struct {
     void (*decode)(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
     u8 reason, len;
@@ -582,7 +594,7 @@ static const struct {
     [SVM_EXIT_MSR] = { decode_msr },
     [SVM_EXIT_TASK_SWITCH] = { decode_plain, EXIT_TASK_SWITCH },
     [SVM_EXIT_SHUTDOWN] = { decode_plain, EXIT_SHUTDOWN },
-    [SVM_EXIT_VMRUN] = { decode_plain, EXIT_HIDDEN }, /* VMRUN itself demands this one */
+    [SVM_EXIT_VMRUN] = { decode_plain, EXIT_HIDDEN }, /* the CPU demands that this one is on */
     [SVM_EXIT_VMMCALL] = { decode_vmmcall },
     [SVM_EXIT_VMLOAD] = { decode_plain, EXIT_HIDDEN },
     [SVM_EXIT_VMSAVE] = { decode_plain, EXIT_HIDDEN },
@@ -658,7 +670,8 @@ static inline void svm_decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exi
         decode_rest(v, b, e);
 }
 
-/* After an exit that cut the delivery of an event short, or when a window was wanted. */
+/* Decodes an exit in the rare cases: it cut the delivery of an event short, or a window was
+ * wanted. */
 static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
                                                        struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
@@ -687,8 +700,9 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
     if (b->exit_int_info & EVENT_VALID && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
-/* This and svm_run() run at every exit. They are written so that the common path keeps few
- * registers across calls, and so saves few. */
+/* Copies the guest's registers from the VMCB, and decodes the exit. This function and svm_run() run
+ * at every exit. They are written so that the common path keeps few registers across calls, and has
+ * to save few. */
 static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
     struct vmcb *b = vmcb_of(v);
 
@@ -731,9 +745,10 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-/* A MOV to CR3 of a value beyond the physical addresses is a #GP on CPUs (APM2 5.3.2). QEMU ends
- * the guest there as if the entry had failed (helper_write_crN() in its misc_helper.c), with the
- * old value in CR3. So only the instruction can tell. */
+/* Says why an entry failed, in a case that the state of the vCPU does not show. If a guest moves a
+ * value to CR3 that is no physical address, CPUs raise #GP (APM2 5.3.2). QEMU instead exits as if
+ * an entry had failed (helper_write_crN() in its misc_helper.c), and CR3 still has its old value.
+ * So we have to look at the instruction. */
 static const char *svm_why(struct virt_vcpu *v) {
     unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax), length;
     u8 bytes[15], gpr;

@@ -1,5 +1,6 @@
-/* CPU virtualisation: one table of operations, chosen at boot, and decoded exits. No room above
- * this one reads a field of a VMCS or VMCB.
+/* CPU virtualisation. VT-x and AMD-V each have a table of operations, one of which is chosen at
+ * boot, and both describe exits in the same decoded form. So no room above this one reads a field
+ * of a VMCS or VMCB.
  *
  * A vCPU's hardware state lives in its struct virt_vcpu. load() makes a vCPU the current one of a
  * pCPU, run() enters its guest any number of times, and save() ends that. A pCPU has to save() its
@@ -13,7 +14,8 @@
 #include "mm/npt.h"
 #include "virt/bits.h"
 
-/* In the order in which instructions number them; entry.asm knows it. */
+/* The general-purpose registers are in the order in which instructions number them. entry.asm
+ * relies on this layout. */
 struct guest_regs {
     u64 gpr[16]; /* RAX RCX RDX RBX RSP RBP RSI RDI R8..R15 */
     u64 rip, rflags;
@@ -23,8 +25,8 @@ enum gpr { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RD
 
 struct guest_seg {
     u16 sel;
-    /* As a VMCB has it (APM2 15.5.1): bits 0 to 7 are bits 40 to 47 of the descriptor, and bits 8
-     * to 11 are its bits 52 to 55. */
+    /* The format is that of a VMCB (APM2 15.5.1): bits 0 to 7 are bits 40 to 47 of the descriptor,
+     * and bits 8 to 11 are its bits 52 to 55. */
     u16 attr;
     u32 limit;
     u64 base;
@@ -44,8 +46,8 @@ enum seg_name {
     SEG_NR
 };
 
-/* Registers beyond the GPRs that get_reg and set_reg know. set_reg checks no value: the callers do
- * (msr.c, cr.c). */
+/* The registers, besides the GPRs, that get_reg and set_reg know. set_reg does not check whether a
+ * value is allowed: its callers do (msr.c, cr.c). */
 enum virt_reg {
     VREG_CR4,
     VREG_CR3,
@@ -75,7 +77,7 @@ enum virt_reg {
 };
 
 enum exit_reason {
-    EXIT_UNKNOWN, /* .info */
+    EXIT_UNKNOWN, /* none of the reasons below; .info has the raw details */
     /* A physical interrupt is pending. The CPU takes it when the caller opens irq_window(). */
     EXIT_INTR,
     EXIT_TIMER, /* the deadline given to run() has passed (VT-x preemption timer) */
@@ -92,11 +94,12 @@ enum exit_reason {
     EXIT_HLT,
     EXIT_PAUSE,
     EXIT_NPF,       /* .npf: second-level fault */
-    EXIT_CR,        /* .cr: MOV to or from a control register that is not left to the guest */
+    EXIT_CR,        /* .cr: MOV to or from a control register that Takt has to handle */
     EXIT_XSETBV,    /* index in ECX, value in EDX:EAX */
     EXIT_EXCEPTION, /* .exc */
     EXIT_WBINVD,    /* also INVD: both do nothing in a guest */
-    EXIT_HIDDEN,    /* an instruction that guests do not have (MWAIT, VMX, SVM, ENCLS, ...): #UD */
+    /* an instruction that guests do not have, such as MWAIT or those of VMX and SVM: raises #UD */
+    EXIT_HIDDEN,
     EXIT_TASK_SWITCH,
     EXIT_RDPMC,
     EXIT_SHUTDOWN,      /* triple fault */
@@ -177,12 +180,13 @@ enum {
 };
 enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC = 18 };
 
-/* Per VM. */
+/* What this room keeps for each VM. */
 struct virt_vm {
     const struct guestmem *mem;
-    /* CR4 bits that this guest may set; setting another one is EXIT_CR (AMD-V: each access is). */
+    /* The bits of CR4 that the guest may change. On VT-x a change of any other bit causes EXIT_CR;
+     * on AMD-V each access to CR4 does. */
     u64 cr4_guest;
-    struct npt npt; /* of virt->npt_format */
+    struct npt npt; /* in the format virt->npt_format */
 };
 
 /* gwalk.c's cache of instructions that exited: the bytes at `rip` under tables `cr3`, and the
@@ -197,37 +201,40 @@ struct insn_at {
     u64 pad[5]; /* to a power of two */
 };
 
-/* Per vCPU. */
+/* What this room keeps for each vCPU. */
 struct virt_vcpu {
     struct guest_regs regs; /* must be first, as entry.asm takes the address of the vCPU for it */
-    u8 cr8;                 /* as regs: valid and changeable outside run() */
+    u8 cr8;                 /* like regs, it is valid outside run() and may be changed there */
     struct virt_vm *vm;
-    u64 tsc_offset;            /* constant after creation; guest TSC = TSC + offset */
-    struct virt_event pending; /* delivered at the next entry; or its delivery was cut short */
+    u64 tsc_offset; /* constant after creation; guest TSC = TSC + offset */
+    /* An event to deliver at the next entry. An event whose delivery was cut short by an exit comes
+     * back here. */
+    struct virt_event pending;
     union {
-        u32 wants; /* any of: */
+        u32 wants; /* not 0 if any of the following is set */
         struct {
-            bool want_irq_window, want_nmi_window;
-            bool want_cr8_exit; /* writing CR8 is EXIT_CR: an interrupt waits until it is lower */
-            /* Set by the vendor: at the last entry one of the three was set, and what was armed for
-             * it has to be taken back. */
+            bool want_irq_window, want_nmi_window; /* exit as soon as one can be delivered */
+            /* A write of CR8 is to exit, because an interrupt waits for a lower CR8. */
+            bool want_cr8_exit;
+            /* Set by the vendor's code: it has armed something for one of the three above, which it
+             * has to disarm at the next entry. */
             bool armed;
         };
     };
-    struct tlb_user tlb; /* ASID or VPID */
+    struct tlb_user tlb; /* its ASID or VPID, and the generation that its translations have */
     struct insn_at insn[INSN_CACHE];
     /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
     u64 reg[VREG_NR];
     void *xsave; /* a page */
-    void *priv;  /* the vendor's: VMCS or VMCB and what belongs to it */
+    void *priv;  /* of the vendor's code: VMCS or VMCB, and what belongs to it */
 };
 _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0,
                "entry.asm");
 
-/* What the machine's CPUs can do: probe() writes it, the table of the preflight shows it. */
+/* What the machine's CPUs can do. probe() fills it in, and the preflight check shows it. */
 struct virt_caps {
     bool present, locked_off, second_level, unrestricted, asid, preemption_timer;
-    const char *reason; /* NULL, or why guests cannot run here, one sentence */
+    const char *reason; /* NULL, or one sentence that says why no guest can run here */
 };
 
 struct virt_ops {
@@ -257,13 +264,15 @@ struct virt_ops {
      * timer that ends the stay in the guest by then. */
     void (*run)(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *exit);
 
-    /* These four only while v is loaded on this pCPU, or before it was ever loaded. */
+    /* These four may be called only while v is loaded on this pCPU, or before it was loaded for the
+     * first time. */
     u64 (*get_reg)(struct virt_vcpu *v, enum virt_reg reg);
     void (*set_reg)(struct virt_vcpu *v, enum virt_reg reg, u64 value);
     void (*get_seg)(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s);
     void (*set_seg)(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *s);
 
-    /* Returns BLOCKED_* bits. IF is not looked at. */
+    /* Returns BLOCKED_* bits, which say what keeps events from being delivered. RFLAGS.IF is not
+     * among them. */
     unsigned (*blocked)(struct virt_vcpu *v);
     /* Ends the shadow of STI or MOV SS, because an instruction was emulated. */
     void (*clear_shadow)(struct virt_vcpu *v);
@@ -277,9 +286,9 @@ struct virt_ops {
 
 extern const struct virt_ops vmx_ops, svm_ops;
 
-/* AMD-V: from now on interrupts reach guests as virtual ones (APM2 15.21.4) rather than injected.
- * To be called before any guest runs. For QEMU with -icount, which delivers an injected interrupt
- * twice (docs/virt.md). */
+/* On AMD-V: from now on interrupts are delivered to guests as virtual interrupts (APM2 15.21.4),
+ * and not by injection. This is for QEMU with -icount, which delivers an injected interrupt twice
+ * (docs/virt.md). To be called before any guest runs. */
 void svm_use_virtual_irqs(bool on);
 extern const struct virt_ops *virt; /* the chosen vendor; tests put a fake here */
 
@@ -287,16 +296,16 @@ extern const struct virt_ops *virt; /* the chosen vendor; tests put a fake here 
  * run here; caps->reason then says why. */
 int virt_probe(struct virt_caps *caps);
 
-/* Enables virtualisation on this pCPU; once on each, after virt_probe(). Returns 0, or an error as
- * cpu_enable() does. -ENODEV and -EPERM are logged. */
+/* Enables virtualisation on this pCPU. To be called once on each pCPU, after virt_probe(). Returns
+ * 0, or an error as cpu_enable() does. -ENODEV and -EPERM are logged. */
 int virt_cpu_enable(void);
 
-/* True: the CPU counts PAUSEs, so that only loops cause EXIT_PAUSE. Otherwise each single PAUSE may
- * cause it. Set by virt_probe(), then constant. */
+/* True if the CPU counts PAUSEs, so that only loops of PAUSEs cause EXIT_PAUSE. Otherwise each
+ * single PAUSE may cause it. Set by virt_probe(), then constant. */
 extern bool virt_counts_pauses;
 
-/* The bits of XCR0 that guests may set. load() and save() switch the state behind them. 0: the CPUs
- * have no XSAVE. Set by virt_cpu_enable(), then constant. */
+/* The bits of XCR0 that guests may set. load() and save() switch the state that belongs to these
+ * bits. 0 if the CPUs have no XSAVE. Set by virt_cpu_enable(), then constant. */
 extern u64 virt_xcr0_mask;
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */

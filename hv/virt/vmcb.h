@@ -1,14 +1,15 @@
-/* The virtual machine control block of AMD-V: APM2 appendix B, and 15.5 on. */
+/* The virtual machine control block (VMCB) of AMD-V: its fields, the bits in them, and the exit
+ * codes. APM2 appendix B, and section 15.5 and those behind it. */
 #ifndef HV_VIRT_VMCB_H
 #define HV_VIRT_VMCB_H
 
 #include "virt/virt.h"
 
 struct vmcb {
-    u32 intercept_cr; /* bits 0 to 15: reads of a register; 16 to 31: writes */
+    u32 intercept_cr; /* bits 0 to 15: reads of CR0 to CR15 exit; bits 16 to 31: writes exit */
     u32 intercept_dr;
-    u32 intercept_exc;
-    u32 intercept[3]; /* bit n of the first word is exit code SVM_EXIT_WORD1 + n, and so on */
+    u32 intercept_exc; /* bit n: exception n exits */
+    u32 intercept[3];  /* bit n of the first word is for exit code SVM_EXIT_WORD1 + n, and so on */
     u8 reserved_018[0x3c - 0x18];
     u16 pause_threshold, pause_count;
     u64 iopm, msrpm;
@@ -53,44 +54,48 @@ _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
 _Static_assert(sizeof(struct guest_seg) == 16, "APM2 table B-2");
 
-#define CR_READ(n)  (1u << (n)) /* of intercept_cr */
+#define CR_READ(n)  (1u << (n)) /* bits of intercept_cr */
 #define CR_WRITE(n) (1u << (16 + (n)))
 
-/* int_ctl: APM2 15.21.1 to 15.21.4 */
+/* Bits of int_ctl: APM2 15.21.1 to 15.21.4 */
 #define INT_CTL_TPR     0xfull  /* the guest's CR8 */
-#define INT_CTL_IRQ     BIT(8)  /* a virtual interrupt is pending ... */
-#define INT_CTL_IGN_TPR BIT(20) /* ... whatever CR8 is */
-#define INT_CTL_MASKING BIT(24) /* the guest's IF and CR8 mask virtual interrupts alone */
+#define INT_CTL_IRQ     BIT(8)  /* a virtual interrupt is pending */
+#define INT_CTL_IGN_TPR BIT(20) /* the virtual interrupt is delivered whatever value CR8 has */
+#define INT_CTL_MASKING BIT(24) /* the guest's IF and CR8 mask only virtual interrupts */
 #define INT_CTL_VECTOR  32      /* the lowest bit of the virtual interrupt's vector */
 
-#define INT_SHADOW      1ull /* of int_shadow: APM2 15.21.5 */
+#define INT_SHADOW      1ull /* bit of int_shadow: APM2 15.21.5 */
 
-/* clean: APM2 15.15.3. A bit that is set says that these fields are as at the last VMRUN. */
+/* Bits of clean: APM2 15.15.3. A bit that is set tells the CPU that the fields of this group have
+ * not changed since the last VMRUN. */
 #define CLEAN_INTERCEPTS BIT(0)
 #define CLEAN_TPR        BIT(3)
 #define CLEAN_ALL        0x3ffull
 
-#define TLB_CTL_ALL      1 /* of tlb_control: forget the translations of all ASIDs (APM2 15.16.2) */
+/* A value of tlb_control: the CPU forgets the translations of all ASIDs (APM2 15.16.2). */
+#define TLB_CTL_ALL 1
 
-#define NP_ENABLE        1 /* of np_enable: APM2 15.25.3 */
+#define NP_ENABLE   1 /* bit of np_enable: APM2 15.25.3 */
 
-/* exit_info1 of SVM_EXIT_NPF: APM2 15.25.6 */
+/* Bits of exit_info1 after SVM_EXIT_NPF: APM2 15.25.6 */
 #define NPF_PRESENT  BIT(0)
 #define NPF_WRITE    BIT(1)
 #define NPF_RESERVED BIT(3)
 #define NPF_EXEC     BIT(4)
 #define NPF_IN_WALK  BIT(33)
 
-/* exit_info1 of SVM_EXIT_IOIO: APM2 15.10.2 */
+/* Bits of exit_info1 after SVM_EXIT_IOIO: APM2 15.10.2 */
 #define IOIO_IN         BIT(0)
 #define IOIO_STRING     BIT(2)
 #define IOIO_REP        BIT(3)
 #define IOIO_SIZE(info) ((info) >> 4 & 7u) /* bytes: 1, 2 or 4 */
 #define IOIO_PORT(info) ((u16)((info) >> 16))
 
-#define MSR_EXIT_WRITE  1u /* exit_info1 of SVM_EXIT_MSR: APM2 15.11 */
+/* Bit of exit_info1 after SVM_EXIT_MSR: the MSR was written, not read (APM2 15.11). */
+#define MSR_EXIT_WRITE 1u
 
-/* Exit codes: APM2 appendix C. Each from SVM_EXIT_WORD1 on has a bit in vmcb.intercept. */
+/* Exit codes: APM2 appendix C. Each code from SVM_EXIT_WORD1 to SVM_EXIT_TLBSYNC has a bit in
+ * vmcb.intercept, which switches that exit on. */
 enum {
     SVM_EXIT_CR_READ = 0x00,
     SVM_EXIT_CR_WRITE = 0x10,

@@ -1,11 +1,12 @@
-/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM
- * 3C chapter 25) and exit reasons (appendix C). The instructions that reach it are in virt/hw.h. */
+/* The virtual machine control structure (VMCS) of VT-x: the numbers of its fields (SDM 3D appendix
+ * B), its controls (SDM 3C chapter 25) and the exit reasons (SDM 3D appendix C). The instructions
+ * that read and write it are in virt/hw.h. */
 #ifndef HV_VIRT_VMCS_H
 #define HV_VIRT_VMCS_H
 
 #include <takt/types.h>
 
-/* SDM 3D appendix B. Fields of 64 bits are read and written whole. */
+/* SDM 3D appendix B. A field of 64 bits is read or written by one access. */
 enum vmcs_field {
     VMCS_VPID = 0x0000,
     VMCS_GUEST_SEL = 0x0800, /* + 2 * enum seg_name, as are the limits, rights and bases below */
@@ -31,12 +32,12 @@ enum vmcs_field {
     VMCS_HOST_EFER = 0x2c02,
     VMCS_PIN = 0x4000,
     VMCS_PRIMARY = 0x4002,
-    VMCS_EXCEPTIONS = 0x4004, /* bitmap of those that exit */
-    VMCS_PF_MASK = 0x4006,    /* of #PF, by error code; and the next */
+    VMCS_EXCEPTIONS = 0x4004, /* bit n: exception n exits */
+    VMCS_PF_MASK = 0x4006,    /* this and the next choose by error code which #PFs exit */
     VMCS_PF_MATCH = 0x4008,
-    VMCS_CR3_TARGETS = 0x400a, /* how many */
+    VMCS_CR3_TARGETS = 0x400a, /* the number of CR3-target values */
     VMCS_EXIT_CTL = 0x400c,
-    VMCS_EXIT_MSR_STORES = 0x400e, /* how many MSRs are stored at each exit, and so on */
+    VMCS_EXIT_MSR_STORES = 0x400e, /* how many MSRs are stored at an exit; then, how many loaded */
     VMCS_EXIT_MSR_LOADS = 0x4010,
     VMCS_ENTRY_CTL = 0x4012,
     VMCS_ENTRY_MSR_LOADS = 0x4014,
@@ -91,12 +92,13 @@ enum vmcs_field {
     VMCS_HOST_RIP = 0x6c16,
 };
 
-/* Pin-based controls: SDM 3C 25.6.1 */
-#define PIN_INTR             (1u << 0) /* interrupts exit, and NMIs */
+/* Pin-based controls: SDM 3C 25.6.1. With the first two, interrupts and NMIs exit. */
+#define PIN_INTR             (1u << 0)
 #define PIN_NMI              (1u << 3)
 #define PIN_VIRTUAL_NMIS     (1u << 5)
 #define PIN_PREEMPTION_TIMER (1u << 6)
-/* Primary processor-based controls: 25.6.2. What has the name of an instruction makes that exit. */
+/* Primary processor-based controls: 25.6.2. A control with the name of an instruction makes this
+ * instruction exit. */
 #define PRI_IRQ_WINDOW (1u << 2)
 #define PRI_TSC_OFFSET (1u << 3)
 #define PRI_HLT        (1u << 7)
@@ -111,9 +113,9 @@ enum vmcs_field {
 #define PRI_MONITOR    (1u << 29)
 #define PRI_PAUSE      (1u << 30)
 #define PRI_SECONDARY  (1u << 31)
-/* Secondary ones: table 25-7 */
+/* Secondary processor-based controls: table 25-7 */
 #define SEC_EPT          (1u << 1)
-#define SEC_RDTSCP       (1u << 3) /* does not fault */
+#define SEC_RDTSCP       (1u << 3) /* the guest can use RDTSCP; without it RDTSCP raises #UD */
 #define SEC_VPID         (1u << 5)
 #define SEC_WBINVD       (1u << 6)
 #define SEC_UNRESTRICTED (1u << 7)
@@ -136,19 +138,19 @@ enum vmcs_field {
 #define SHADOW_MOV_SS   BIT(1)
 #define SHADOW_NMI      BIT(3)
 
-/* Access rights: SDM 3C table 25-2. As struct guest_seg.attr, but for four reserved bits in
- * between. */
+/* Access rights: SDM 3C table 25-2. They have the same bits as struct guest_seg.attr, but with a
+ * gap of four reserved bits in the middle. */
 #define AR_LOW      0xffu
 #define AR_HIGH     0xf000u
 #define AR_GAP      4
 #define AR_UNUSABLE BIT(16)
 
-/* Event information (VMCS_EXIT_EVENT) and EPT violations: an IRET had ended the blocking of NMIs,
- * SDM 3C 28.2.3 */
+/* Bit of VMCS_EXIT_EVENT, and of the qualification of an EPT violation: the instruction that exited
+ * was an IRET, which had already ended the blocking of NMIs (SDM 3C 28.2.3). */
 #define NMI_UNBLOCKED BIT(12)
 
 /* Exit qualifications. Debug exceptions: SDM 3C table 28-1. */
-#define QUAL_DEBUG_DR6 0xe00full /* as in DR6: B0 to B3, BD, BS and the one for tasks */
+#define QUAL_DEBUG_DR6 0xe00full /* the same bits as in DR6: B0 to B3, BD, BS and BT */
 /* Control registers: table 28-3. */
 #define QUAL_CR(q)        ((q)&15)
 #define QUAL_CR_ACCESS(q) ((q) >> 4 & 3)
@@ -163,11 +165,12 @@ enum { CR_ACCESS_TO, CR_ACCESS_FROM, CR_ACCESS_CLTS, CR_ACCESS_LMSW };
 /* EPT violations: table 28-7. */
 #define QUAL_EPT_WRITE  BIT(1)
 #define QUAL_EPT_FETCH  BIT(2)
-#define QUAL_EPT_RIGHTS (7u << 3) /* any: there is a translation */
-#define QUAL_EPT_LINEAR BIT(7)    /* it was for a linear address ... */
-#define QUAL_EPT_FINAL  BIT(8)    /* ... and not for one of the guest's own tables on the way */
+#define QUAL_EPT_RIGHTS (7u << 3) /* if any of these is set, there is a translation */
+#define QUAL_EPT_LINEAR BIT(7)    /* the access was caused by the use of a linear address */
+#define QUAL_EPT_FINAL  BIT(8)    /* it was to that address itself, not to one of the page tables */
 
-/* VM-instruction errors: SDM 3C 31.4. 0 here: the guest's state was refused. */
+/* VM-instruction errors: SDM 3C 31.4. VMX_ERROR_NONE means here that the CPU refused the guest's
+ * state, which is told by an exit reason and not by such an error. */
 enum { VMX_ERROR_NONE = 0, VMX_ERROR_CONTROLS = 7, VMX_ERROR_HOST = 8, VMX_ERROR_MOV_SS = 26 };
 
 /* Basic exit reasons: SDM 3D appendix C. */
@@ -186,13 +189,14 @@ enum {
     VMX_RDPMC = 15,
     VMX_RSM = 17,
     VMX_VMCALL = 18,
-    VMX_VMCLEAR = 19, /* up to VMX_VMXON: the instructions of VMX */
+    VMX_VMCLEAR = 19, /* the reasons from here to VMX_VMXON are for the instructions of VMX */
     VMX_VMXON = 27,
     VMX_CR = 28,
     VMX_IO = 30,
     VMX_RDMSR = 31,
     VMX_WRMSR = 32,
-    VMX_BAD_STATE = 33, /* the guest's, and the next: the entry failed */
+    VMX_BAD_STATE =
+        33, /* this and the next one: the entry failed by the guest's state, or an MSR */
     VMX_BAD_MSR = 34,
     VMX_MWAIT = 36,
     VMX_MONITOR = 39,

@@ -1,5 +1,5 @@
-/* VT-x: SDM 3C chapters 24 to 31. It needs EPT, unrestricted guests, VPID and the "true" MSRs of
- * controls, which CPUs have since 2010. */
+/* The operations of VT-x: SDM 3C chapters 24 to 31. They need EPT, unrestricted guests, VPID and
+ * the "true" MSRs of controls, which CPUs have had since 2010. */
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
@@ -13,8 +13,8 @@
 #include "common/insn.h"
 #include "x86/tsc.h"
 
-/* What the CPU offers: SDM 3D appendix A. The true ones allow to clear controls that once had to be
- * set. */
+/* MSRs that say what the CPU offers: SDM 3D appendix A. The "true" MSRs allow some controls to be
+ * clear which had to be set on the first CPUs with VT-x. */
 #define MSR_VMX_BASIC        0x480
 #define MSR_VMX_MISC         0x485
 #define MSR_VMX_CR0_FIXED0   0x486
@@ -32,7 +32,7 @@
 #define FC_LOCK           BIT(0)
 #define FC_VMXON          BIT(2)
 
-#define BASIC_REVISION(v) ((u32)(v)&0x7fffffffu) /* the VMCS begins with it: SDM 3C 25.2 */
+#define BASIC_REVISION(v) ((u32)(v)&0x7fffffffu) /* each VMCS begins with it: SDM 3C 25.2 */
 #define BASIC_TRUE_MSRS   BIT(55)
 /* the preemption timer counts by this bit of the TSC: SDM 3D A.6 */
 #define MISC_TIMER_SHIFT(v) ((v)&31u)
@@ -52,43 +52,46 @@
 #define EPTP_WALK_4 (3ull << 3) /* SDM 3C 25.6.11 */
 #define EPTP_WB     6ull
 
-/* Bits that are not the guest's. CR0: VT-x keeps NE set, and the host would run with a guest's CD
- * and NW. CR4: what VT-x keeps set; and MCE, as a machine check, which is the host's, would shut
- * the machine down without it. */
+/* Bits of CR0 and CR4 that a guest does not control. In CR0, VT-x demands NE; and the hypervisor
+ * would run with the guest's CD and NW, which no exit changes. In CR4 these are the bits that VT-x
+ * demands, and MCE: without MCE a machine check, which is meant for the host, would shut the
+ * machine down. */
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
 #define CR4_OWNED (rdmsr(MSR_VMX_CR4_FIXED0) | CR4_MCE)
 
 #define VPIDS     65536u
 
-/* A loop of PAUSEs exits: cycles between two PAUSEs of one loop, and how long the loop may last.
- * SDM 3C 25.6.13 */
+/* A loop of PAUSEs exits if it lasts longer than PLE_WINDOW cycles. Two PAUSEs belong to one loop
+ * if they are at most PLE_GAP cycles apart. SDM 3C 25.6.13 */
 #define PLE_GAP    128
 #define PLE_WINDOW 4096
 
-/* The bitmap of MSRs has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */
+/* The bitmap of MSRs has four quarters: reads of both ranges of MSRs, and then writes of both
+ * ranges. SDM 3C 25.6.9. */
 #define MSR_RANGE_BYTES 1024u
 #define MSR_WRITES      2048u
 #define MSR_IN_RANGE(n) ((n)&0x1fffu)
 
-#define TIMER_MOST      0xffffffffull /* of the preemption timer, which has 32 bits */
+#define TIMER_MOST      0xffffffffull /* the largest value of the preemption timer, of 32 bits */
 /* index of the word in the virtual-APIC page: SDM 3A 11.8.3.1 */
 #define VAPIC_TPR       (0x80 / sizeof(u32))
 #define TPR_CLASS_SHIFT 4 /* CR8 is the upper half of TPR */
 
-/* struct virt_vcpu's priv. */
+/* What vmx.c keeps for a vCPU; priv in struct virt_vcpu points to it. */
 struct vmx_vcpu {
     hpa_t vmcs;
-    u32 *vapic; /* the page that holds the guest's TPR */
-    bool launched;
-    u32 host_cpu; /* the pCPU whose state the host fields hold, plus 1; 0: none */
-    u32 primary;  /* what the VMCS holds: primary controls, and the next three */
-    u64 rip, rsp, rflags;
+    u32 *vapic;    /* the page that holds the guest's TPR */
+    bool launched; /* the next entry is a VMRESUME, not a VMLAUNCH */
+    u32 host_cpu;  /* the pCPU whose state is in the host fields of the VMCS, plus 1; 0: none */
+    u32 primary;   /* the primary controls that the VMCS holds now */
+    u64 rip, rsp, rflags;          /* the values of these registers that the VMCS holds now */
     u64 deadline_ns, deadline_tsc; /* the last deadline, and the same in TSC ticks */
     u64 error;                     /* of an entry that failed: VMX_ERROR_* */
 };
 
-/* The controls, chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5. Takt does without
- * a wanted one that the CPU lacks, and cannot do without a needed one. */
+/* The controls, which are chosen once, by what this machine's CPUs offer: SDM 3D A.3 to A.5. Takt
+ * cannot run guests without the `needed` ones. The `wanted` ones are used where the CPU has
+ * them. */
 enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
 static struct {
     u16 field, msr;
@@ -117,9 +120,9 @@ static u8 *msr_bitmap;     /* all VMs share it */
 
 /* ---- the CPU ---- */
 
-/* Sets the values of all controls: what is needed or wanted and offered, with what the CPU demands.
- * False: the CPU lacks something that is needed. The lower half of an MSR is what must be set, the
- * upper what can be. */
+/* Chooses the values of all controls. The lower half of a control's MSR has the bits that must be
+ * set, and the upper half those that may be set. Returns false if the CPU lacks something that Takt
+ * needs. */
 static bool choose_controls(void) {
     struct cpu_kind kind = cpu_kind_read();
     bool ok = true;
@@ -133,7 +136,7 @@ static bool choose_controls(void) {
             (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
         ok &= !(controls[i].needed & ~controls[i].value);
     }
-    /* Where the CPU itself finds loops of PAUSEs, a single PAUSE need not exit. */
+    /* If the CPU itself notices loops of PAUSEs, a single PAUSE need not exit. */
     if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
     timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
     virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
@@ -181,7 +184,7 @@ static void vmx_probe(struct virt_caps *caps) {
     if (!enough) caps->reason = missing(caps);
 }
 
-/* All MSRs exit but those of free_msrs[]. */
+/* Makes the bitmap by which all MSRs exit except those of free_msrs[]. */
 static int make_msr_bitmap(void) {
     hpa_t pa = frame_alloc(0);
 
@@ -213,8 +216,8 @@ static int vmx_cpu_enable(u8 *pages) {
 
 /* ---- which VMCS is current ---- */
 
-/* VMREAD and VMWRITE reach the current VMCS alone. That is the one of the loaded vCPU, apart from
- * the short time between these two functions. */
+/* VMREAD and VMWRITE can reach only the current VMCS of the pCPU. Normally that is the VMCS of the
+ * loaded vCPU. Between these two functions it is the VMCS of `v`. */
 
 /* Makes the VMCS of `v` current. */
 static void vmcs_borrow(const struct virt_vcpu *v) {
@@ -252,10 +255,10 @@ static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
 
 static u64 eptp(const struct virt_vcpu *v) { return v->vm->npt.root | EPTP_WALK_4 | EPTP_WB; }
 
-/* Writes the fields that never change. A new VMCS holds anything rather than zeros (SDM 3C
- * 25.11.3). So every field that the CPU consults with these controls must be written: here, by
- * guest_reset(), by set_host_state(), or before each entry. The guest may change bits of CR4 that
- * are not in VMCS_CR4_MASK without an exit. */
+/* Writes the fields that never change, and the first values of some others. A new VMCS may hold any
+ * values, not zeros (SDM 3C 25.11.3). So each field that the CPU uses with these controls must be
+ * written: here, by guest_reset(), by set_host_state(), or before each entry. The guest can change
+ * the bits of CR4 that are not in VMCS_CR4_MASK without an exit. */
 static void set_controls(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct {
@@ -334,8 +337,8 @@ static void vmx_reset_events(struct virt_vcpu *v) {
     write_field(v, VMCS_PENDING_DEBUG, 0);
 }
 
-/* Writes the state that exits load on this pCPU. What does not differ between pCPUs, set_controls()
- * writes. */
+/* Writes the host state that an exit on this pCPU loads. set_controls() has written the host state
+ * that is the same on all pCPUs. */
 static void set_host_state(void) {
     const struct cpu *c = cpu_of(this_cpu());
 
@@ -369,7 +372,8 @@ static void vmx_save(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
-/* Registers that are fields of the VMCS; 0: no field, state_get() has it. */
+/* The field of the VMCS that holds a register; 0: there is none, and state_get() has the
+ * register. */
 static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_CR3] = VMCS_GUEST_CR3,
                                         [VREG_CR4] = VMCS_GUEST_CR4,
@@ -382,7 +386,7 @@ static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_SYSENTER_ESP] = VMCS_GUEST_SYSENTER_ESP,
                                         [VREG_SYSENTER_EIP] = VMCS_GUEST_SYSENTER_EIP };
 
-/* Access rights as struct guest_seg has them. */
+/* Turns access rights of the VMCS into attributes of struct guest_seg. */
 static u16 seg_attr(u64 ar) { return (u16)((ar & AR_LOW) | (ar & AR_HIGH) >> AR_GAP); }
 
 static u64 seg_ar(u16 attr) {
@@ -483,10 +487,10 @@ static unsigned vmx_cpl(struct virt_vcpu *v) {
 
 /* ---- entry ---- */
 
-/* For tlb_prepare(). The vCPU gets a new VPID, for which the CPU has no translations yet. But
- * translations of guest-physical addresses depend on the EPT pointer alone (SDM 3C 29.4.1), so the
- * CPU has to forget those of this VM. It forgets no others, whose VMs would have to walk their
- * tables again. */
+/* Called by tlb_prepare(). The vCPU gets a new VPID, for which the CPU has no translations yet. But
+ * translations of guest-physical addresses depend only on the EPT pointer (SDM 3C 29.4.1), so the
+ * CPU has to forget those of this VM. If it can, it forgets only those, because other VMs would
+ * have to walk their tables again. */
 static void vmx_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_VM && invept_single) {
         invept(INVEPT_SINGLE, eptp(ctx));
@@ -501,9 +505,9 @@ static void vmx_prepare_tlb(struct virt_vcpu *v) {
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
-/* Asks for the windows that are wanted. An NMI window may open in the shadow of STI, where no NMI
- * can be delivered. STI has set IF, so that an interrupt window opens at the end of that shadow: it
- * is asked for instead. */
+/* Sets the controls for the windows that are wanted. In the shadow of STI the CPU may open an NMI
+ * window although no NMI can be delivered there. So in that case we ask for an interrupt window,
+ * which opens at the end of the shadow, because STI has set IF. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     u32 want = controls[PRIMARY].value;
 
@@ -531,9 +535,10 @@ static void vmx_inject(struct virt_vcpu *v) {
     v->pending.type = EVENT_NONE;
 }
 
-/* Arms the preemption timer, or the LAPIC's if there is none. The former counts at the TSC's rate,
- * shifted, and fires whatever IF is: SDM 3C 26.5.1. But debug exceptions come before it, and those
- * of a guest may never end. So the deadline is looked at here: false if it has passed. */
+/* Arms the preemption timer, or the LAPIC's timer if the CPU has no preemption timer. The
+ * preemption timer counts down once every 2^timer_shift ticks of the TSC, and causes an exit
+ * whatever IF is: SDM 3C 26.5.1. But debug exceptions come before it, and a guest may cause them
+ * without end. So this function checks the deadline as well, and returns false if it has passed. */
 static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
     u64 now = rdtsc(), left;
 
@@ -553,8 +558,9 @@ static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
 
 /* ---- exit ---- */
 
-/* An IRET had ended the blocking of NMIs before it exited. It will be executed again, so NMIs must
- * be blocked until then: SDM 3C 28.2.3. */
+/* Blocks NMIs again, if the instruction that exited was an IRET that had ended the blocking
+ * already. The IRET will be executed again, and until then NMIs must be blocked: SDM 3C 28.2.3.
+ * `info` has the bit NMI_UNBLOCKED. */
 static void block_nmi_again(u64 info) {
     if (info & NMI_UNBLOCKED && !(vmread(VMCS_IDT_EVENT) & EVENT_VALID))
         vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) | SHADOW_NMI);
@@ -637,8 +643,8 @@ static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
     e->hc.real = !(vmread(VMCS_GUEST_CR0) & CR0_PE);
 }
 
-/* Exits that their basic reason alone tells apart. Those that are hidden are of instructions that
- * guests do not see. */
+/* Exits about which the basic reason tells all. EXIT_HIDDEN is for instructions that guests do not
+ * have. */
 static const u8 simple_exits[] = {
     [VMX_INTR] = EXIT_INTR,
     [VMX_TRIPLE_FAULT] = EXIT_SHUTDOWN,
@@ -700,8 +706,8 @@ static void vmx_decode(struct virt_vcpu *v, struct vm_exit *e) {
     }
 }
 
-/* After an exit that cut the delivery of an event short. An NMI whose delivery has begun blocks
- * further ones, itself included. */
+/* Queues an event again whose delivery an exit has cut short. If it is an NMI, the CPU blocks NMIs
+ * since its delivery began. This has to end, or the NMI itself could not be delivered. */
 static void requeue(struct virt_vcpu *v, u32 event) {
     event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
     if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
