@@ -1,5 +1,5 @@
-/* What every VM has at fixed addresses: the page of its vCPUs' LAPICs, a UART, and, if its section
- * says so, the ports of debugcon and debug-exit. */
+/* The devices that every VM has at fixed addresses: the page of its vCPUs' LAPICs, a UART, and, if
+ * the VM file asks for them, the ports of debugcon and debug-exit. */
 #include "image/firmware.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
@@ -43,7 +43,8 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
     if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)*value);
 }
 
-/* The LAPIC comes first on its bus, as it is used most. */
+/* Puts the devices on the VM's buses. The LAPIC is the first on its bus, because it is used most
+ * and a bus is searched from the beginning. */
 static int board_make(struct vm *vm) {
     vm->uart.console = &vm->console;
     bus_add(&vm->ports, TAKT_UART_PORT, 8, uart_access, vm);

@@ -1,5 +1,5 @@
-/* Hypercalls of every guest: its console, time, sleep, event channels, and what it says of
- * itself. */
+/* The hypercalls that every guest can use: its console, time, sleep, event channels, and what it
+ * tells about itself. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 #include "vcpu/exits.h"
@@ -15,7 +15,7 @@ static i64 hc_console_write(struct vcpu *v, const u64 *a) {
     u64 done = 0, room = 0;
     unsigned n, put;
 
-    do { /* the buffer may lie in several chunks of RAM, and the ring may be full */
+    do { /* the buffer may lie in several chunks of RAM; it ends early if the ring is full */
         const char *from = guestmem_at(&v->vm->mem, a[0] + done, &room);
 
         n = from ? (unsigned)MIN(a[1] - done, room) : 0;
@@ -44,6 +44,7 @@ static i64 hc_yield(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+/* Ends a poll: the vCPU waits neither for a time nor for a port any more. Returns `result`. */
 static i64 poll_end(struct vcpu *v, i64 result) {
     timer_cancel(&v->poll_timer);
     __atomic_store_n(&v->poll_port, 0, __ATOMIC_RELAXED);
@@ -56,7 +57,8 @@ static void trace_port_taken(const struct vcpu *v, u32 port, u64 now) {
     if (ns) trace(this_cpu()->id, now, TRC_EVTCHN_TAKE, vcpu_trace_id(v), port, ns, 0, 0);
 }
 
-/* A poll is how a guest takes events that have no vector. */
+/* Traces that the guest has taken events by a poll. It takes events without a vector in this
+ * way. */
 static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 port, u64 now) {
     struct evtchn_dom *d = &v->vm->events;
 
@@ -69,13 +71,16 @@ static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 por
         trace_port_taken(v, port, now);
 }
 
-/* Each time that the vCPU is woken the call is made again, and looks again (HC_AGAIN). */
+/* Waits until a port is pending, or until a time. While there is nothing, the vCPU blocks, and the
+ * function returns HC_AGAIN. Each time that the vCPU is woken, the call is made again and checks
+ * again. */
 static i64 hc_poll(struct vcpu *v, const u64 *a) {
     u32 port = (u32)a[0];
     u64 now = now_ns(), end = a[1];
     int pending;
 
-    /* The port is told before it is looked at, so that a sender which comes in between wakes us. */
+    /* Say for which port we wait before we check it. A sender that comes in between then wakes
+     * us. */
     __atomic_store_n(&v->poll_port, port, __ATOMIC_SEQ_CST);
     pending = evtchn_pending(&v->vm->events, v->id, port);
     if (pending > 0 && trace_mask & TRACE_CLASS_EVENT) trace_polled(v, port, now);
@@ -121,10 +126,12 @@ static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
     return error;
 }
 
-/* ---- what it may know, and what it says ---- */
+/* ---- what a guest may know, and what it tells ---- */
 
-/* The page of another vCPU may change while it is read: `seq` is odd meanwhile, and another one
- * afterwards. Its writer is quick. */
+/* Copies the page with the times of one of the VM's vCPUs. The page may change while it is read.
+ * Its writer makes `seq` odd meanwhile, and leaves another number in it, so the copy is made again
+ * until `seq` was even and did not change. That takes short, as the writer only writes a few
+ * words. */
 static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
     const struct takt_vcpu_info *page;
     struct takt_vcpu_info copy;

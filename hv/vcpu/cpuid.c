@@ -1,5 +1,6 @@
-/* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is
- * shown only if its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
+/* What CPUID tells guests. All that is not listed here reads as 0, so that guests learn nothing
+ * more about the host. A feature is shown only if its instructions work in a guest. Leaves: SDM 2A
+ * CPUID; APM3 appendix E. */
 #include <takt/seed.h>
 #include "common/string.h"
 #include "vcpu/exits.h"
@@ -35,8 +36,8 @@
 #define F1C_HYPERVISOR BIT(31)
 #define F1D_APIC       BIT(9)
 #define F1D_HTT        BIT(28)
-#define F1B_CORES      16 /* EBX: where the number of APIC ids begins */
-#define F1B_APIC_ID    24 /* and the initial APIC id */
+#define F1B_CORES      16 /* EBX: the lowest bit of the number of APIC ids */
+#define F1B_APIC_ID    24 /* EBX: the lowest bit of the initial APIC id */
 
 /* LEAF_POWER, EAX: the LAPIC's timer never stops. Without it Linux keeps a periodic tick. */
 #define F6A_ARAT BIT(2)
@@ -60,15 +61,16 @@
 
 u64 vm_seed;
 
-/* What guests read, but for what depends on the vCPU; constant after cpuid_policy_init(). */
+/* What guests read, except for the parts that depend on the vCPU. Constant after
+ * cpuid_policy_init(). */
 static struct cpuid basic[BASIC_MAX + 1], ext[EXT_MAX + 1], leaf7_1, leafd_1;
 static struct cpuid xstate[XSTATES]; /* EAX size, EBX offset, ECX XSTATE_ALIGNED */
 static u64 xcr0_allowed;
 static bool amd;
 
-/* The bits that guests read as the host has them, by leaf. Left out of leaf 1: MONITOR, VMX,
- * SMX, EIST, TM, PDCM, PCID, DCA, PSN, DS, ACPI, PBE, MTRR; of leaf 7: TSC_ADJUST, HLE, RTM,
- * INVPCID, MPX, PKU, LA57, WAITPKG, CET, all of speculation control. */
+/* For each leaf the bits that guests read as the host has them. Not shown are, of leaf 1, MONITOR,
+ * VMX, SMX, EIST, TM, PDCM, PCID, DCA, PSN, DS, ACPI, PBE and MTRR; and of leaf 7, TSC_ADJUST, HLE,
+ * RTM, INVPCID, MPX, PKU, LA57, WAITPKG, CET and all of speculation control. */
 static const struct {
     struct cpuid *shown;
     u32 leaf, sub;
@@ -84,8 +86,9 @@ static const struct {
     { &ext[EXT_CAPACITY], EXT_BASE + EXT_CAPACITY, 0, { 0x0000ffff, 0x00000001, 0, 0 } },
 };
 
-/* Without XSAVE nothing that needs its registers is shown. Leaf 7 is left out as a whole: it is
- * younger than XSAVE, so only an emulator's CPU has it without. */
+/* Hides the features that need registers which only XSAVE saves. It is called if the CPU has no
+ * XSAVE. Leaf 7 is hidden as a whole: it came later than XSAVE, so only an emulator can show a CPU
+ * that has leaf 7 and no XSAVE. */
 static void hide_avx(void) {
     basic[LEAF_FEATURES].ecx &= ~(u32)(F1C_FMA | F1C_AVX | F1C_F16C);
     basic[LEAF_FEATURES7] = (struct cpuid){ 0 };
@@ -93,6 +96,7 @@ static void hide_avx(void) {
     leafd_1 = (struct cpuid){ 0 };
 }
 
+/* Finds out which bits of XCR0 guests may set, and where XSAVE stores the state behind each. */
 static void xstate_init(void) {
     u64 avx512 = XCR0_AVX512 | XCR0_AVX;
 
@@ -143,13 +147,13 @@ u64 cpuid_xcr0_allowed(void) { return xcr0_allowed; }
 
 unsigned cpuid_physical_bits(void) { return ext[EXT_CAPACITY].eax & 0xff; }
 
-/* log2 of the number of APIC ids that the vCPUs take. */
+/* Returns how many bits the APIC ids of so many vCPUs need. */
 static u32 id_bits(u32 nr_vcpus) {
     if (nr_vcpus <= 1) return 0;
     return 32 - (u32)__builtin_clz(nr_vcpus - 1);
 }
 
-/* The size of the compacted format with the components of `xcr0`. */
+/* Returns how many bytes XSAVE's compacted format takes with the components of `xcr0`. */
 static u32 compact_size(u64 xcr0) {
     u32 size = XSAVE_FIXED;
 
@@ -161,7 +165,7 @@ static u32 compact_size(u64 xcr0) {
     return size;
 }
 
-/* The size of the standard format with the components of `xcr0`. */
+/* Returns how many bytes XSAVE's standard format takes with the components of `xcr0`. */
 static u32 standard_size(u64 xcr0) {
     u32 size = XSAVE_FIXED;
 

@@ -1,22 +1,23 @@
-/* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1;
- * APM2 3.1). */
+/* Accesses of guests to control registers and XCR0. A value that a CPU would refuse raises #GP (SDM
+ * 3A 2.5, 4.1; APM2 3.1). */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 
 /* CR4 bits that all guests may set: VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT. */
 #define CR4_ALWAYS 0x6ffull
 
-/* Of a PDPTE, SDM 3A table 4-8. What is above the physical address bits is reserved as well. */
+/* Bits of a PDPTE: SDM 3A table 4-8. The bits above the physical address are reserved, too. */
 #define PDPTE_PRESENT  BIT(0)
 #define PDPTE_RESERVED 0x1e6ull    /* bits 2:1 and 8:5 */
 #define CR3_PAE_TABLE  0xffffffe0u /* the address of the four entries, SDM 3A table 4-7 */
 
 #define CR8_MAX        15 /* a task priority has four bits */
 
-/* With PAE paging outside long mode VT-x reads four entries at once, and refuses reserved bits
- * (SDM 3A 4.4.1). AMD-V with nested paging reads an entry when it needs it (APM2 15.25.10) and
- * may have written to it before: QEMU's CPU sets bit 5, "accessed", which must not be a #GP when
- * the guest switches paging on again. */
+/* Are the four entries of the top page table valid, if this is PAE paging outside long mode? On
+ * VT-x the CPU reads all four at once and refuses reserved bits (SDM 3A 4.4.1). AMD-V with nested
+ * paging reads an entry only when it needs it (APM2 15.25.10), so there nothing is checked. It
+ * would even be wrong: QEMU's CPU sets bit 5, "accessed", in an entry, and then the guest would get
+ * #GP when it switches paging on again. */
 static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
     u64 entry[4], reserved = PDPTE_RESERVED | ~(BIT(cpuid_physical_bits()) - 1);
 

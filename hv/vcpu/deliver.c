@@ -7,8 +7,9 @@
 
 DEFINE_COUNTER(interrupts_injected);
 
-/* ---- INIT and SIPI: SDM 3A 9.4.4. INIT makes a vCPU wait, and a SIPI starts it in real mode at
- * the vector's page. Either alone, or in the wrong order, is dropped ---- */
+/* ---- INIT and SIPI: SDM 3A 9.4.4. INIT resets a vCPU and makes it wait, and a SIPI then starts it
+ * in real mode in the page that the vector names. A SIPI without an INIT before it is dropped
+ * ---- */
 
 static void take_init(struct vcpu *v) {
     guest_reset(&v->virt);
@@ -34,7 +35,8 @@ static void take_sipi(struct vcpu *v) {
 
 /* ---- interrupts ---- */
 
-/* How long ago an event was sent is of interest to the trace alone. */
+/* Traces an interrupt that is being delivered. If it is for the last event that was raised here,
+ * also traces how long ago the event was sent. */
 static __attribute__((noinline)) void trace_inject(struct vcpu *v, u8 vector) {
     u32 event = __atomic_load_n(&v->event, __ATOMIC_RELAXED), same = event, port = event >> 8;
     u32 cpu = this_cpu()->id;
@@ -48,6 +50,7 @@ static __attribute__((noinline)) void trace_inject(struct vcpu *v, u8 vector) {
           (u32)evtchn_taken(&v->vm->events, port, now), 0, 0);
 }
 
+/* Makes the LAPIC accept an interrupt, and queues it for the next entry. */
 static void inject_irq(struct vcpu *v, u8 vector) {
     counter_inc(&interrupts_injected, this_cpu()->id);
     vlapic_accept(&v->lapic, vector);
@@ -88,14 +91,14 @@ static void take_nmis(struct vcpu *v) {
     v->nmis = (u8)MIN(v->nmis + sent, most);
 }
 
-/* Makes a state that no CPU enters: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and the upper half of
- * DR7 is not 0 (APM2 15.5.1). */
+/* Gives the vCPU a state that no CPU accepts at an entry: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and
+ * the upper half of DR7 is not 0 (APM2 15.5.1). */
 static void break_state(struct vcpu *v) {
     v->virt.regs.rflags = 0;
     vcpu_set_reg(v, VREG_DR7, BIT(32));
 }
 
-/* All but an interrupt to deliver. */
+/* Handles all bits of `todo` except TODO_EVENT. */
 static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) take_init(v);
     if (todo & TODO_SIPI && v->waiting_sipi) take_sipi(v);
@@ -104,8 +107,8 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (todo & TODO_NMI) take_nmis(v);
     if (todo & TODO_TICK) {
         vlapic_tick(vcpu_lapic(v), now_ns());
-        /* What the timer raised is delivered now. If its bit stayed, the next one to notify this
-         * vCPU would believe that somebody had kicked it for that. */
+        /* The interrupt of the timer is delivered now. If its TODO_EVENT stayed set, the next call
+         * of vcpu_notify() would find the bit set, and would not kick the pCPU. */
         __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
     }
 }

@@ -1,4 +1,4 @@
-/* What the log gets of a vCPU whose VM has crashed. */
+/* Logs the state of a vCPU whose VM has crashed. */
 #include "lib/printf.h"
 #include "vcpu/vcpu.h"
 
@@ -37,7 +37,8 @@ static void dump_code(struct vcpu *v) {
     log_err("  code:%s", n ? text : " none can be read");
 }
 
-/* What the CPU needs to execute an instruction or to deliver an exception. */
+/* Logs the registers and addresses that the CPU needs to execute an instruction or to deliver an
+ * exception, and the bytes at RIP. */
 static void dump_reach(struct vcpu *v) {
     struct guest_seg cs, ss, idt, gdt, tr;
 

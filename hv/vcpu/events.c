@@ -1,5 +1,5 @@
-/* How an event that a port of a VM gets reaches one of its vCPUs: as an interrupt, or by ending
- * a poll. */
+/* How an event at a port of a VM reaches one of the VM's vCPUs: as an interrupt, or by ending a
+ * poll. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "trace/trace.h"
@@ -7,11 +7,13 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-/* The vCPU that takes an event which the guest has bound to vCPU `bound`, as the VM's `route` says:
- *   fixed    that one,
- *   running  that one if it runs, or the next one that does,
- *   spread   each in turn.
- * Only a vCPU that has switched its LAPIC on takes an event of another. */
+/* Returns the vCPU that takes an event. The guest has bound the event to vCPU `bound`, but the VM's
+ * parameter `route` may choose another one:
+ *   fixed    always vCPU `bound`
+ *   running  vCPU `bound` if it runs, or else the next one that runs
+ *   spread   each vCPU in turn
+ * A vCPU takes an event of another one only if it has switched its LAPIC on. If there is none, it
+ * is vCPU `bound`. */
 static struct vcpu *route(struct vm *vm, u32 bound) {
     u32 how = vm->sched.route, n = vm->nr_vcpus, first = bound;
 
@@ -26,19 +28,21 @@ static struct vcpu *route(struct vm *vm, u32 bound) {
     return vm->vcpu[bound];
 }
 
+/* Raises an interrupt for an event, on the vCPU that route() chooses. */
 static void raise_vector(struct vm *vm, u32 bound, u8 vector, u32 port) {
     struct vcpu *v = route(vm, bound);
 
-    /* Every vCPU has the same handler, so what the guest has said of the bound one, whether the
-     * handler makes an EOI, holds for the one that takes the event as well. */
+    /* The guest has said for vCPU `bound` whether the handler of this vector makes an EOI. All
+     * vCPUs have the same handler, so the same is true for the vCPU that takes the event. */
     if (v->id != bound)
         vlapic_set_no_eoi(&v->lapic, vector, vlapic_no_eoi(&vm->vcpu[bound]->lapic, vector));
     __atomic_store_n(&v->event, port << 8 | vector, __ATOMIC_RELAXED);
     vlapic_raise(&v->lapic, vector);
 }
 
-/* evtchn_raise_fn: a port of `d`, bound to vCPU `bound`, has become pending. `vector` is 0 if the
- * guest polls for it instead; `other` tells that another VM, or the machine, has raised it. */
+/* The evtchn_raise_fn of all VMs: port `port` of `d`, which is bound to vCPU `bound`, has become
+ * pending. `vector` is 0 if the guest gets no interrupt for it, but polls. `other` says that
+ * another VM, or the machine, has raised it. */
 static void events_raise(struct evtchn_dom *d, u32 bound, u8 vector, u32 port, bool other) {
     struct vm *vm = container_of(d, struct vm, events);
 

@@ -1,4 +1,5 @@
-/* What becomes of an exit. Handlers are functions of the vCPU and its exit (exits.h). */
+/* Handles exits: chooses the handler for the reason of an exit. The longer handlers are in other
+ * files (exits.h). */
 #include "platform/smp.h"
 #include "trace/trace.h"
 #include "vcpu/exits.h"
@@ -26,18 +27,21 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
     vcpu_fault(v, EXC_PF, true, code);
 }
 
-/* An instruction exited, so the vendor has to know its length. */
+/* The exits that are caused by an instruction which Takt emulates. It has to skip the instruction,
+ * so it needs the length. */
 #define BY_INSN                                                                                    \
     (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |    \
      BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD))
 
-/* Where the CPU does not tell loops from single PAUSEs, so many of them within so short a time
- * are a loop. KVM offers no PAUSE-loop exiting to a hypervisor in its guest, where each exit
- * takes some microseconds. */
+/* If the CPU cannot tell loops of PAUSEs from single PAUSEs, we take SPIN_PAUSES of them for a loop
+ * if no two are more than SPIN_GAP apart. KVM, for example, offers no PAUSE-loop exiting to a
+ * hypervisor that runs in a guest. The gap is long because an exit takes some microseconds
+ * there. */
 #define SPIN_PAUSES 32
 #define SPIN_GAP    (100 * NS_PER_US) /* from one PAUSE to the next */
 
-/* A PAUSE exited: does the vCPU wait in a loop for another one, which had better run? */
+/* A PAUSE has exited. Does the vCPU spin in a loop? Then it waits for another vCPU, and the pCPU
+ * should rather run that one. */
 static bool spins(struct vcpu *v) {
     u64 now = rdtsc();
 
@@ -58,15 +62,17 @@ static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
 }
 
-/* An exception that the vendor intercepts for its own reasons. */
+/* Handles an exception of the guest that exits (#DB, #AC, #MC: see svm.c and vmx.c). The guest gets
+ * it, unless it is a machine check, which is the host's. */
 static void handle_exception(struct vcpu *v, const struct vm_exit *e) {
-    irq_window();                        /* exceptions that never end would keep interrupts out */
+    irq_window(); /* otherwise a guest with endless exceptions would keep interrupts out */
     if (e->exc.vector == EXC_MC) return; /* the host's own, whose handler has run */
     vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
     v->virt.pending.icebp_len = e->exc.icebp_len;
 }
 
-/* Apart, so that the frequent exits need no stack frame. */
+/* Handles the rare exits. It is a function of its own so that the frequent exits need no stack
+ * frame. */
 static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct vm_exit *e) {
     if (!e->insn_len && BY_INSN & BIT(e->reason))
         return vcpu_crash(v, "exit %x by an instruction that was not to be read", e->raw);
@@ -76,7 +82,7 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_INIT: return;
     case EXIT_IRQ_WINDOW:
     case EXIT_NMI_WINDOW: break;
-    /* it sleeps unless vcpu_prepare(), which comes next, finds something to deliver */
+    /* The vCPU will sleep, unless vcpu_prepare(), which comes next, finds something to deliver. */
     case EXIT_HLT:
         v->halted = true;
         guest_skip(&v->virt, e);
@@ -97,7 +103,7 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
         return vcpu_crash(v, "exit %x that is not known, qualification %lx %lx", e->raw, e->info[0],
                           e->info[1]);
     }
-    /* Something may be deliverable now: vcpu_prepare() is to look. */
+    /* An interrupt or NMI may be deliverable now, so vcpu_prepare() has to check. */
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 

@@ -1,5 +1,6 @@
-/* The handlers of exits, between the files of this room. Each is a function of the vCPU and its
- * exit; fuzzers run them on the host. */
+/* The handlers of exits, and what else the files of this room share. Each handler depends only on
+ * the vCPU and its exit, so fuzzers can run the handlers on the host. They run on the vCPU's pCPU,
+ * with the vCPU loaded and no lock held. */
 #ifndef HV_VCPU_EXITS_H
 #define HV_VCPU_EXITS_H
 
@@ -16,30 +17,33 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e); /* hypercall.c */
 void exit_cr(struct vcpu *v, const struct vm_exit *e);        /* cr.c */
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);    /* cr.c */
 
-/* What guests see of the CPU: each once, by vcpu_init(). */
+/* Prepares the table of MSRs that guests have. vcpu_init() calls it once. */
 void msr_policy_init(void);
-/* CR4 bits that guests may set: those of features that they see. After cpuid_policy_init(). */
+/* Returns the bits of CR4 that guests may set: those of the features that CPUID shows them. To be
+ * called after cpuid_policy_init(). */
 u64 cr4_guest_mask(void);
 
-/* One access to a port. `value` is what OUT writes; returns what IN reads. `size` is 1, 2 or 4. */
+/* Does one access of `size` bytes (1, 2 or 4) to an I/O port. `value` is the value that OUT writes.
+ * Returns the value that IN reads. */
 u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value);
 
-/* Translates an address that v's instruction uses in `seg`. Returns false if the access faults: the
- * fault is raised then. `access` is of GA_*, without GA_USER. */
+/* Translates the linear address `gva`, which the current instruction of v uses by segment `seg`.
+ * `access` is of GA_*, without GA_USER. Returns false if the access faults; then it has raised that
+ * fault in the guest. */
 bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access, gpa_t *gpa);
 
-/* KVM's clock, of VMs that are PCs (kvmclock.c). Leaves from KVMCLOCK_CPUID on; 0 where there is
- * none. */
+/* KVM's clock, which VMs that are PCs have (kvmclock.c). kvmclock_cpuid() returns what CPUID says
+ * for a leaf from KVMCLOCK_CPUID on; zeros if there is no such leaf. */
 #define KVMCLOCK_CPUID 0x40000100u
 struct cpuid kvmclock_cpuid(u32 leaf);
-/* Its MSRs. They return false if the access is #GP. */
+/* Read and write the MSRs of that clock. They return false if the access has to raise #GP. */
 bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value);
 bool kvmclock_write(struct vcpu *v, u32 msr, u64 value);
-/* Writes how long the vCPU has waited for a pCPU, and whether it waits now, where its guest reads
- * it. One caller at a time. */
+/* Tells the guest, in the guest's own memory at `s`, for how many ns the vCPU has waited for a pCPU
+ * in all, and whether it waits now (`preempted`). Two calls for one vCPU must not overlap. */
 void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted);
 
-/* The hypercalls of this room (calls.c), for vcpu_init(). */
+/* Registers the hypercalls of calls.c. vcpu_init() calls it once. */
 void calls_init(void);
 
 #endif

@@ -9,7 +9,7 @@
 
 DEFINE_COUNTER(hypercalls);
 
-#define MAX_CALLS TAKT_HC_CONTROL /* the numbers from there on are refused */
+#define MAX_CALLS TAKT_HC_CONTROL /* no hypercall has this number or a higher one */
 
 static struct hypercall calls[MAX_CALLS]; /* by number; constant after the boot */
 
@@ -32,6 +32,7 @@ static i64 refuse_control(const struct vcpu *v, u64 nr) {
     return -EPERM;
 }
 
+/* Checks the arguments of a hypercall and makes it. Returns its result, or a negative errno. */
 static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
     const struct hypercall *c;
 
@@ -59,7 +60,7 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     }
     counter_inc(&hypercalls, this_cpu()->id);
     if (e->hc.cpl == 0) result = call(v, nr, a);
-    if (result == HC_AGAIN) { /* when it is woken: vcpu_prepare() */
+    if (result == HC_AGAIN) { /* vcpu_prepare() makes the call again when the vCPU is woken */
         v->again = *e;
         v->again_exits = v->exits;
         return;

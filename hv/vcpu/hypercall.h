@@ -1,4 +1,4 @@
-/* Hypercalls: include/takt/abi.h tells what each takes and gives. Every room registers its own. */
+/* Hypercalls. include/takt/abi.h says what each takes and returns. Each room registers its own. */
 #ifndef HV_VCPU_HYPERCALL_H
 #define HV_VCPU_HYPERCALL_H
 
@@ -15,13 +15,13 @@ struct hypercall {
     /* `a` holds the four arguments. Returns a result from 0 on, a negative errno, or HC_AGAIN. Runs
      * on v's pCPU, with v loaded and no lock held. */
     i64 (*fn)(struct vcpu *v, const u64 *a);
-    /* Checked before the call: */
-    u8 words;    /* this many arguments, from the first, fit into 32 bits; otherwise -EINVAL */
-    bool buffer; /* the first two are address and length of RAM: -EINVAL if it is longer than
-                  * HC_BUFFER_MAX, -EFAULT if it is not all RAM */
+    /* The next two say what is checked before fn is called. */
+    u8 words;    /* the first `words` arguments must fit into 32 bits; otherwise -EINVAL */
+    bool buffer; /* the first two arguments are address and length of a buffer: -EINVAL if it is
+                  * longer than HC_BUFFER_MAX, -EFAULT if it is not wholly in RAM */
 };
 
-/* At boot, before the first VM. The `n` entries are copied. */
+/* Registers `n` hypercalls, whose entries it copies. At boot, before the first VM. */
 void hypercalls_add(const struct hypercall *calls, u32 n);
 
 #endif

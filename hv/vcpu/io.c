@@ -1,5 +1,5 @@
-/* Ports. Those that nobody claims read as all ones: so do, among others, the ports of PCI
- * configuration, of the PIT and of the 8259s. */
+/* Accesses to I/O ports. A port without a device reads as all ones. So do the ports of PCI
+ * configuration space, of the PIT and of the 8259s, none of which a VM has. */
 #include "vcpu/exits.h"
 
 static const u64 size_mask[] = { [1] = 0xff, [2] = 0xffff, [4] = 0xffffffff };

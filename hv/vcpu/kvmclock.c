@@ -1,7 +1,7 @@
-/* The clock of KVM's guests, for VMs that are PCs: what an operating system without drivers for
- * Takt reads the frequency of its TSC from, and how much time other VMs took from it. The layout
- * is KVM's (Linux, Documentation/virt/kvm/x86/cpuid.rst and msr.rst). None of KVM's hypercalls is
- * offered, as their numbers mean something else here. */
+/* KVM's clock, for VMs that are PCs. It tells an operating system without drivers for Takt how fast
+ * its TSC runs, and how much time it has waited while other VMs ran. The layout is KVM's (Linux,
+ * Documentation/virt/kvm/x86/cpuid.rst and msr.rst). KVM's hypercalls are not offered, because the
+ * same numbers mean other calls here. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "vcpu/exits.h"
@@ -16,7 +16,7 @@
 #define MSR_WALL_CLOCK       0x4b564d00u
 #define MSR_SYSTEM_TIME      0x4b564d01u
 #define MSR_STEAL_TIME       0x4b564d03u
-#define MSR_ENABLE           BIT(0) /* of the last two; the rest is an address */
+#define MSR_ENABLE           BIT(0) /* bit of the last two; the other bits are an address */
 #define STEAL_ALIGN          64u
 
 struct kvm_wall_clock {
@@ -53,7 +53,8 @@ struct cpuid kvmclock_cpuid(u32 leaf) {
     return r;
 }
 
-/* `mul` and `shift` for a TSC of `khz`, so that `mul` has all of its 32 bits if it can. */
+/* Sets t->mul and t->shift for a TSC of `khz`. The shift is chosen so that `mul` has as many valid
+ * bits as fit. */
 static void scale(u64 khz, struct kvm_vcpu_time *t) {
     u64 hz = khz * 1000;
 
@@ -61,7 +62,8 @@ static void scale(u64 khz, struct kvm_vcpu_time *t) {
     t->mul = (u32)((NS_PER_S << 32) / hz);
 }
 
-/* The VM's TSC began with 0 when the VM was made, and so does its time. */
+/* Writes the time structure of a vCPU to the guest's memory. The VM's TSC began with 0 when the VM
+ * was made, and its time begins with 0 then, too. */
 static bool write_time(struct vcpu *v, gpa_t gpa) {
     struct kvm_vcpu_time t = { .version = 2, .flags = TIME_STABLE };
 
@@ -69,13 +71,16 @@ static bool write_time(struct vcpu *v, gpa_t gpa) {
     return guestmem_write(&v->vm->mem, gpa, &t, sizeof(t)) == 0;
 }
 
-/* Nobody has told the hypervisor the time of day: the VM's begins in 1970. */
+/* Writes the time of day at which the VM began. The hypervisor does not know the time of day, so it
+ * is the beginning of 1970. */
 static bool write_wall_clock(struct vcpu *v, gpa_t gpa) {
     struct kvm_wall_clock w = { .version = 2 };
 
     return guestmem_write(&v->vm->mem, gpa, &w, sizeof(w)) == 0;
 }
 
+/* Sets where the guest reads how long it had to wait for a pCPU, or ends that. Returns false if the
+ * address is not good. */
 static bool set_steal(struct vcpu *v, u64 value) {
     gpa_t gpa = value & ~MSR_ENABLE;
     u64 room = 0;

@@ -15,8 +15,9 @@ static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what
     vcpu_crash(v, "%s of guest-physical %lx: %s", kind, e->npf.gpa, what);
 }
 
-/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n`
- * cannot be fetched any more, the guest gets the fault that a new fetch takes. */
+/* For an instruction of which only `n` bytes could be fetched. Another vCPU may have unmapped the
+ * page of the next byte after the CPU had read the instruction. If so, raises the fault that a new
+ * fetch would cause, and returns true. */
 static bool fetch_faults(struct vcpu *v, unsigned n) {
     u64 va = v->virt.regs.rip + n;
     struct guest_seg cs;
@@ -51,7 +52,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
             bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
     }
-    /* Another vCPU changed the instruction meanwhile: the guest executes what is there now. */
+    /* Another vCPU has changed the instruction meanwhile. The guest executes what is there now. */
     if (in.write != e->npf.write) return;
     gpr = &v->virt.regs.gpr[in.reg];
     if (in.write) value = mmio_stored(&in, *gpr);

@@ -1,15 +1,16 @@
-/* MSRs by policy: what is not listed here is #GP. Those that the vendor leaves to the guest never
- * exit, and so never reach this file (docs/virt.md). Numbers: SDM 4, table 2-2; APM2 appendix A. */
+/* The MSRs that guests have. An access to any other MSR raises #GP. Guests access some MSRs without
+ * an exit, and these accesses never reach this file (docs/virt.md). Numbers: SDM 4, table 2-2; APM2
+ * appendix A. */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 #include "x86/tsc.h"
 
 enum msr_kind {
-    KIND_REG,   /* a register of the vCPU; bits outside `value` are #GP when written */
-    KIND_ADDR,  /* the same, and it has to be canonical */
-    KIND_FIXED, /* reads `value`; writing that is harmless, anything else is #GP */
-    KIND_DROP,  /* reads `value`; writes are dropped */
-    KIND_TSC,   /* its offset is constant, so that it never stops: writes are dropped */
+    KIND_REG,   /* a register of the vCPU; a write that sets bits outside `value` raises #GP */
+    KIND_ADDR,  /* the same, and it has to be a canonical address */
+    KIND_FIXED, /* reads as `value`; a write of any other value raises #GP */
+    KIND_DROP,  /* reads as `value`; writes are dropped */
+    KIND_TSC,   /* writes are dropped, so that the guest's time never jumps */
     KIND_PAT,
     KIND_EFER,
     KIND_LAPIC,
@@ -55,14 +56,14 @@ _Static_assert(ARRAY_SIZE(rules) < 255, "their numbers, plus one, fit into a byt
 #define CPUID_NX_REG     3 /* EDX */
 #define CPUID_NX_BIT     20
 
-/* Where in `rules` an MSR is, plus one; 0: it is not listed. The MSRs below LOW_END and those of
- * the HIGH_NR from HIGH on have an entry each. */
+/* For each MSR its index in `rules`, plus one; 0 if it has no rule. There are entries for the MSRs
+ * below LOW_END, and for the HIGH_NR MSRs from HIGH on. */
 #define LOW_END 0x900u
 #define HIGH    0xc0000000u
 #define HIGH_NR 0x108u
 static u8 rule_index[LOW_END + HIGH_NR];
 
-/* The entry of an MSR; the size of the table if it has none. */
+/* Returns the index of an MSR in rule_index; the size of that table if the MSR has no entry. */
 static inline u32 msr_slot(u32 msr) {
     if (msr < LOW_END) return msr;
     return msr - HIGH < HIGH_NR ? msr - HIGH + LOW_END : ARRAY_SIZE(rule_index);
@@ -80,15 +81,15 @@ static const struct msr_rule *msr_find(u32 msr) {
     return &rules[rule_index[slot] - 1];
 }
 
-/* UC, WC, WT, WP, WB, UC- in each byte. */
+/* Is each byte a memory type that exists: UC, WC, WT, WP, WB or UC-? SDM 3A 12.12.2. */
 static bool pat_valid(u64 pat) {
     for (; pat; pat >>= 8)
         if ((pat & 0xff) > 7 || (pat & 0xfe) == 2) return false;
     return true;
 }
 
-/* SDM 3A 2.2.1. LMA belongs to the CPU, LME must not change while paging is on, and NXE is reserved
- * without NX. */
+/* Writes EFER (SDM 3A 2.2.1). The guest cannot change LMA. Returns false, for #GP, if LME changes
+ * while paging is on, or if NXE is set although the guest has no NX. */
 static bool efer_write(struct vcpu *v, u64 value) {
     u64 old = vcpu_reg(v, VREG_EFER), known = EFER_SCE | EFER_LME | EFER_LMA;
 

@@ -1,5 +1,5 @@
-/* What a VM that is a PC has beside the rest: an IOAPIC, ACPI tables, and the ports by which an
- * operating system switches the machine off or resets it. */
+/* What a VM that is a PC has besides the devices of every VM: an IOAPIC, ACPI tables, and the ports
+ * by which an operating system switches its machine off or resets it. */
 #include <takt/errno.h>
 #include "image/firmware.h"
 #include "vcpu/vcpu.h"

@@ -8,8 +8,8 @@
 DEFINE_COUNTER(exits);
 DEFINE_COUNTER(sched_runs_again); /* decisions made anew, as the one before kicked its own pCPU */
 
-/* How often a pCPU decides anew at once when its decisions kick it. A policy that kicks the
- * deciding pCPU every time would otherwise keep the pCPU here for ever, with interrupts off. */
+/* How often a pCPU decides again at once if a decision kicks this same pCPU. A policy that does so
+ * every time would otherwise keep the pCPU here for ever, with interrupts off. */
 #define DECIDE_AGAIN 8
 
 /* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
@@ -41,7 +41,8 @@ void vcpu_notify(struct vcpu *v, u32 todo) {
     const struct percpu *cpu = this_cpu();
     u32 on;
 
-    /* This is its own pCPU, and it does not sleep: it looks before it enters its guest. */
+    /* v is loaded on this pCPU and does not sleep, so it checks `todo` before it enters its
+     * guest. */
     if (this_cpu_vm(cpu)->loaded == v && !sched_blocked(&v->sched)) return;
     sched_wake(&v->sched);
     if ((old & todo) == todo) return;
@@ -59,6 +60,8 @@ void vcpu_block(struct vcpu *v) {
     this_cpu()->need_resched = true;
 }
 
+/* Asks the scheduler which vCPU runs next, and switches to it: saves the state of the one that is
+ * loaded, and loads the next one. */
 static void decide(struct percpu *cpu, struct cpu_vm *c) {
     struct sched_vcpu *prev = sched_current(cpu->id), *next;
 
@@ -69,13 +72,14 @@ static void decide(struct percpu *cpu, struct cpu_vm *c) {
     c->loaded = sched_is_idle(next) ? NULL : vcpu_of_sched(next);
     sched_saved(cpu->id, prev);
     if (c->loaded) virt->load(&c->loaded->virt);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is visible before `todo` is read */
 }
 
-/* sched_run() and sched_saved() may kick this very pCPU: under `null`, an owner that is sent
- * elsewhere leaves its pCPU to a vCPU that waits only when its state is saved. No interrupt comes
- * with such a kick, so it has to be answered here: otherwise the pCPU would halt, or stay in its
- * guest, until some other interrupt. */
+/* Lets the scheduler decide, and again if sched_run() or sched_saved() kicks this same pCPU. That
+ * happens under `null`: when the owner of a pCPU moves elsewhere, a vCPU that waits gets the pCPU
+ * only once the owner's state is saved. A pCPU that kicks itself gets no interrupt, so the kick has
+ * to be answered here. Otherwise the pCPU would halt, or stay in its guest, until some other
+ * interrupt. */
 static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     decide(cpu, c);
     for (u32 i = 0; i < DECIDE_AGAIN && cpu->need_resched; i++) {
@@ -99,7 +103,8 @@ static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool r
         tlb_resume(g, cpu->id);
 }
 
-/* Makes a step of work, if one is due and the pCPU has the time for it. Returns whether it did. */
+/* Does one step of a work item, if one is due and its share of the pCPU's time is not used up.
+ * Returns whether it did. */
 static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     u64 start, end;
     bool worked;
@@ -115,12 +120,12 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     if (!worked) return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);
-    irq_window(); /* if there is always more work, nothing else opens it */
+    irq_window(); /* as long as there is more work, no other code takes interrupts */
     return true;
 }
 
-/* All that need not be done between every two exits. Returns false if the pass has to begin
- * anew. */
+/* Does what need not be done at every pass of the loop: timers, scheduling, work, and halting if
+ * there is nothing to run. Returns false if the pass has to begin again. */
 static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c) {
     c->look = false;
     cpu->heartbeat = c->mark;
@@ -135,7 +140,7 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
         if (c->loaded->waiting_sipi || c->loaded->halted)
             __atomic_fetch_or(&c->loaded->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
         return true;
-    } else { /* perhaps with a vCPU that keeps its pCPU while it sleeps: null's `sleepless` */
+    } else { /* nothing runs here; a vCPU may be loaded all the same (`sleepless` of null) */
         u64 t;
 
         lapic_timer_arm(timers_next());
@@ -163,6 +168,8 @@ static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
     log->reason = e->reason;
 }
 
+/* One pass of the loop: looks around if there is a reason to, prepares the loaded vCPU, enters its
+ * guest, and handles the exit. */
 static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struct cpu_vm *c) {
     struct vm_exit e;
     struct vcpu *v;

@@ -1,9 +1,9 @@
-/* The last parts of a VM: its image in RAM, and its first vCPU on the way. */
+/* The last parts of making a VM: loads its image into RAM, and starts its first vCPU. */
 #include <takt/errno.h>
 #include "vcpu/vcpu.h"
 
-/* The VM cannot be made as a boot module is not there. The name comes last: if it is very long its
- * end is lost, and the sentence is still whole. */
+/* Says that the VM cannot be made because a boot module is missing. The name is at the end of the
+ * sentence: if it is too long, only its own end is lost. */
 static int module_missing(struct vm *vm, const char *what, const char *name) {
     hv_snprintf(vm->why, sizeof(vm->why), "its %s is not among the boot modules: %s", what, name);
     return vm_part_failed(vm, -ENOENT, vm->why);
@@ -36,7 +36,8 @@ static int image_make(struct vm *vm) {
 
 const struct vm_part image_part = { "image", image_make, NULL };
 
-/* vCPU 0 runs as soon as the VM, which is paused while it is being made, is unpaused. */
+/* Makes vCPU 0 runnable. A VM is paused while it is being made, so the vCPU runs when the pause
+ * ends. */
 static int run_make(struct vm *vm) {
     sched_wake(&vm->vcpu[0]->sched);
     return 0;

@@ -1,8 +1,10 @@
-/* INS and OUTS. The vendors tell port, size and direction, but not where the data is. */
+/* INS and OUTS. The CPU tells port, size and direction of the access, but not where the data is in
+ * memory. */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 
-/* Units that one exit of a REP INS or OUTS moves; then the instruction starts again. */
+/* How many units one exit of a REP INS or OUTS moves at most. Then the guest executes the
+ * instruction again for the rest. */
 #define STRING_BURST 64
 
 #define MAX_INSN     15 /* bytes of one instruction: SDM 2B 2.3.11 */
@@ -31,8 +33,8 @@ static u64 low_bits(u64 v, unsigned bits) {
     return v & (BIT(bits) - 1);
 }
 
-/* Adds to a register in the width of the addresses: 16 bits leave the rest alone, 32 clear the
- * upper half. */
+/* Adds `by` to a register, of which the instruction uses `bits` bits. With 16 bits the other bits
+ * of the register do not change; with 32 bits the upper half becomes 0. */
 static void reg_add(u64 *reg, i64 by, unsigned bits) {
     u64 v = low_bits(*reg + (u64)by, bits);
 
@@ -45,7 +47,8 @@ static unsigned string_address_bits(unsigned mode, bool other_size) {
     return mode == 32 ? 16 : 32;
 }
 
-/* Reads the prefixes of the instruction. False: it is not the one that exited. */
+/* Reads the prefixes of the instruction. Returns false if it is not the one that exited, because
+ * another vCPU has changed it meanwhile. */
 static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string_io *s) {
     u8 b[MAX_INSN];
     unsigned n = guest_fetch(&v->virt, b, sizeof(b));
@@ -100,13 +103,14 @@ bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access,
     return false;
 }
 
-/* One unit's place in memory: it may cross from one page to the next. */
+/* Where one unit is in memory: it may cross from one page to the next. */
 struct string_place {
     gpa_t gpa[2];
     unsigned first; /* bytes in the first page */
 };
 
-/* Finds where the unit at `index` is. False: the access faults, and the fault was raised. */
+/* Finds where the unit at offset `index` is. Returns false if the access faults; the fault was
+ * raised then. */
 static bool string_place(struct vcpu *v, const struct vm_exit *e, const struct string_io *s,
                          u64 index, struct string_place *p) {
     unsigned size = e->io.size, access = e->io.in ? GA_WRITE : GA_READ;
@@ -123,8 +127,8 @@ static bool string_place(struct vcpu *v, const struct vm_exit *e, const struct s
     return p->first == size || insn_translate(v, s->seg, gva + p->first, access, &p->gpa[1]);
 }
 
-/* Moves one unit between the port and memory. False: a fault was raised, or the VM has crashed, and
- * the port was not touched. */
+/* Moves one unit between the port and memory, and moves *index to the next unit. Returns false if a
+ * fault was raised or the VM has crashed; then the port was not touched. */
 static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s,
                         u64 *index) {
     const struct guestmem *mem = &v->vm->mem;

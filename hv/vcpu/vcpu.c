@@ -1,5 +1,5 @@
-/* vCPUs: making them, what their LAPICs ask for, their states at the start, and the page that tells
- * a guest its time. */
+/* vCPUs: making and destroying them, what their LAPICs ask for, their state at the start, and the
+ * page in which a guest reads its times. */
 #include <takt/errno.h>
 #include "vcpu/exits.h"
 #include "virt/bits.h"
@@ -50,8 +50,10 @@ static void lapic_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, lapic_timer), TODO_TICK);
 }
 
-/* The guest's TSC is the host's minus that at the VM's creation. A time that the host's TSC would
- * overflow before, or that is 2^59 ticks away, never comes; a time before the boot has come. */
+/* Returns the time (ns) at which the guest's TSC has the value `tsc`. The guest's TSC is the host's
+ * TSC minus its value at the VM's creation. ~0, or "never", is returned if the host's TSC would
+ * overflow before, or if the time is 2^59 ticks or more after the boot. A time before the boot has
+ * passed, so it is 0. */
 static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
     u64 host = tsc - vcpu_of_lapic(l)->vm->tsc_offset, ticks = host - tsc_boot;
 
@@ -95,7 +97,9 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
                    NPT_WB);
 }
 
-/* Makes the next vCPU. Returns 0, -ENOMEM, or -EINVAL if no pCPU of its pool is in `cpus`. */
+/* Makes vCPU number `id`. Returns 0, or
+ *   -ENOMEM  there is no memory
+ *   -EINVAL  no pCPU of its pool is in `cpus` of the VM file */
 static int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
     struct cpumask any;
@@ -124,8 +128,8 @@ static int vcpu_create(struct vm *vm, u32 id) {
     return sched_vcpu_init(&v->sched, &vm->turbo, id, &any);
 }
 
-/* The vCPU is off every pCPU by now. Undoes as much of vcpu_create() as was done; the memory of *v
- * stays until the last reference of its VM is given back. */
+/* Undoes as much of vcpu_create() as was done. No pCPU has the vCPU loaded any more. The memory of
+ * *v is freed later, with the last reference to its VM. */
 static void vcpu_destroy(struct vcpu *v) {
     timer_cancel_wait(&v->lapic_timer);
     timer_cancel_wait(&v->poll_timer);
@@ -146,7 +150,8 @@ static int vcpus_make(struct vm *vm) {
     return vm->nr_vcpus < vm->config.vcpus + vm->config.turbo;
 }
 
-/* The last one first. nr_vcpus stays, as vm_put() frees so many. */
+/* Destroys one vCPU at each call, the last one first. nr_vcpus does not change, because vm_put()
+ * still has to free so many. */
 static int vcpus_undo(struct vm *vm) {
     if (vm->job.at == vm->nr_vcpus) return 0;
     vcpu_destroy(vm->vcpu[vm->nr_vcpus - 1 - vm->job.at]);
@@ -156,8 +161,7 @@ static int vcpus_undo(struct vm *vm) {
 
 const struct vm_part vcpus_part = { "vCPUs", vcpus_make, vcpus_undo };
 
-/* sched_state_hook. The sums in `s` do not contain the time since `now`, when the state was
- * entered. */
+/* The sums in `s` do not contain the time since `now`, at which the vCPU entered its state. */
 void vcpu_publish(struct sched_vcpu *s, u64 now) {
     const struct vcpu *v = vcpu_of_sched(s);
     struct takt_vcpu_info *i = v->info;

@@ -1,4 +1,4 @@
-/* vCPUs, the loop of a pCPU that runs them, and the exits of their guests. */
+/* vCPUs, the loop in which a pCPU runs them, and the handling of their exits. */
 #ifndef HV_VCPU_VCPU_H
 #define HV_VCPU_VCPU_H
 
@@ -11,31 +11,36 @@
 #define TODO_INIT  0x4u
 #define TODO_SIPI  0x8u  /* with sipi_vector */
 #define TODO_TICK  0x10u /* the timer of its LAPIC may be due */
-#define TODO_BREAK 0x20u /* for tests: it gets a state that no CPU enters */
+#define TODO_BREAK 0x20u /* for tests: the vCPU gets a state that no CPU accepts at an entry */
 
 struct vcpu {
-    struct virt_vcpu virt; /* first: hot */
-    u32 todo;              /* TODO_*; anybody sets bits with an atomic or */
-    u32 nmis_sent;         /* since TODO_NMI was taken last; anybody adds atomically */
-    /* The last event raised here, port << 8 | vector, to time its delivery; 0: none. It is written
-     * at once, by anybody, so that no port is told with the vector of another. */
+    struct virt_vcpu virt; /* first, because each entry uses it */
+    u32 todo;              /* TODO_* bits; any pCPU sets bits by an atomic OR */
+    u32 nmis_sent;         /* NMIs sent since TODO_NMI was handled last; any pCPU adds atomically */
+    /* The last event that was raised on this vCPU, as port << 8 | vector, to measure how long its
+     * delivery takes; 0: none. Any pCPU writes it. Port and vector are in one word, so that they
+     * always belong together. */
     u32 event;
     u32 id;
     struct vm *vm;
     struct sched_vcpu sched;
     struct vlapic lapic;
     struct takt_vcpu_info *info; /* the page that the guest reads; vcpu_publish() writes it */
-    struct kvm_steal *steal;     /* the same for a guest of a PC, in its RAM; NULL: it has none */
-    u64 kvmclock[4];             /* its MSRs, as the guest wrote them (kvmclock.c) */
-    /* The rest belongs to its own pCPU. */
-    bool waiting_sipi; /* since INIT */
-    bool halted;       /* in HLT */
-    /* to be delivered: at most two, as a CPU keeps one beside the one in progress */
+    struct kvm_steal
+        *steal;      /* KVM's form of it, in the RAM of a guest of a PC; NULL: there is none */
+    u64 kvmclock[4]; /* the MSRs of KVM's clock, as the guest wrote them (kvmclock.c) */
+    /* The pCPU of this vCPU uses the fields below, and where nothing else is said, no other. */
+    bool waiting_sipi; /* it got an INIT, and waits for a SIPI */
+    bool halted;       /* the guest has executed HLT */
+    /* NMIs to be delivered. There are at most two, because a CPU keeps one NMI besides the one
+     * whose handler is running. */
     u8 nmis;
-    u8 sipi_vector;
-    u32 poll_port; /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: it does not poll */
-    /* A hypercall that is to be made again, and the value of `exits` then: while that stays, the
-     * guest has not been entered since. 0: none. */
+    u8 sipi_vector; /* of the last SIPI; any pCPU writes it before it sets TODO_SIPI */
+    /* The port for which TAKT_HC_POLL waits, or TAKT_PORT_ANY; 0: it does not wait. Read by any
+     * pCPU. */
+    u32 poll_port;
+    /* A hypercall that has to be made again, and the value that `exits` had then; 0: there is none.
+     * As long as `exits` has this value, the guest has not been entered since. */
     struct vm_exit again;
     u64 again_exits;
     struct timer poll_timer, lapic_timer;
@@ -46,8 +51,8 @@ struct vcpu {
         u32 raw;
         u8 reason;
     } last[8];
-    u64 exits;       /* all of them; also tells where in `last` the next one goes */
-    u64 interrupted; /* of them, those for interrupts and NMIs to come and to be taken */
+    u64 exits;       /* number of all exits; the next one goes to last[exits % 8] */
+    u64 interrupted; /* how many of them were for an interrupt or an NMI, or for a window */
 };
 _Static_assert(offsetof(struct vcpu, virt) == 0, "the state that each entry touches comes first");
 
@@ -58,11 +63,11 @@ static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) {
 /* How traces name a vCPU. */
 static inline u32 vcpu_trace_id(const struct vcpu *v) { return v->vm->id << 16 | v->id; }
 
-/* Once at boot, before the first VM and before cpu_loop(): what guests see of the CPU, and the
- * hypercalls of this room. */
+/* Decides what guests see of the CPU, and registers the hypercalls of this room. To be called once
+ * at boot, before the first VM and before cpu_loop(). */
 void vcpu_init(void);
-/* What guests' random numbers follow from (TAKT_CPUID_SEED). Set before the first VM, then
- * constant. */
+/* The seed of the machine, from which the random numbers of guests follow (TAKT_CPUID_SEED). Set
+ * before the first VM, then constant. */
 extern u64 vm_seed;
 
 /* Parts of a VM (vm/vm.h). */
@@ -73,82 +78,93 @@ extern const struct vm_part board_part;
 /* of a VM that is a PC: IOAPIC, ACPI tables, and the ports that switch it off */
 extern const struct vm_part pc_part;
 extern const struct vm_part image_part; /* its image in RAM, and the registers of vCPU 0 */
-extern const struct vm_part run_part;   /* vCPU 0 runs; undone when no vCPU runs any more */
+extern const struct vm_part run_part;   /* starts vCPU 0; to undo it waits until no vCPU runs */
 
-/* A pin of the VM's IOAPIC, if it has one, is asserted if *cause is not 0 (vdev/vioapic.h). */
+/* Sets the level of a pin of the VM's IOAPIC: asserted if *cause is not 0 (vdev/vioapic.h). Does
+ * nothing if the VM has no IOAPIC. From any pCPU. */
 void vm_line(struct vm *vm, u32 pin, const u32 *cause);
-/* Somebody has typed on the VM's console. */
+/* To be called when the VM's UART may want an interrupt, or not any more: the operator has typed on
+ * the VM's console, or the guest has used the UART. From any pCPU. */
 void vm_uart_changed(struct vm *vm);
 
 /* ---- the loop of a pCPU (run.c) ---- */
 
-/* Never returns. The pCPU is online in the scheduler, and its timers and virt_cpu_enable() are
- * done. */
+/* The loop of this pCPU, which never returns. Before it, the pCPU must be online in the scheduler,
+ * and its timers and virt_cpu_enable() must be done. */
 void cpu_loop(void) __attribute__((noreturn));
-/* One pass of that loop, for tests. */
+/* Makes one pass of that loop. For tests. */
 void cpu_pass(void);
-/* Sets bits of v's `todo`, and sees to it that v looks at them soon. From any pCPU. Takes the
- * lock of v's pool if v sleeps. */
+/* Sets bits of v->todo, and makes v look at them soon: wakes it if it sleeps, kicks its pCPU if it
+ * runs elsewhere. From any pCPU. Takes the lock of v's pool if v sleeps. */
 void vcpu_notify(struct vcpu *v, u32 todo);
-/* v, which is this pCPU's current one, sleeps until it is notified; not at all if it has
- * something to do. */
+/* Lets v, which is the current vCPU of this pCPU, sleep until it is notified. If bits of v->todo
+ * are set, it does not sleep. */
 void vcpu_block(struct vcpu *v);
-/* Kicks the other pCPUs that have a vCPU of that VM loaded, so that they pass its newest
- * generation soon. */
+/* Kicks all other pCPUs that have a vCPU of the VM with these page tables loaded, so that they soon
+ * flush the translations that the newest generation has taken away. */
 void kick_users(const struct tlbgen *g);
 
 /* ---- vCPUs (vcpu.c, deliver.c) ---- */
 
-/* For sched_state_hook: writes the page that the guest reads. */
+/* Writes v->info, the page in which the guest reads its times. The scheduler calls it, as
+ * sched_state_hook, when the vCPU's state has changed at `now` (ns). */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
 static inline u64 vcpu_reg(struct vcpu *v, enum virt_reg r) { return virt->get_reg(&v->virt, r); }
 static inline void vcpu_set_reg(struct vcpu *v, enum virt_reg r, u64 value) {
     virt->set_reg(&v->virt, r, value);
 }
-/* The vCPU's LAPIC, for its own accesses by whatever road. The guest moves CR8 without an exit,
- * and that is the LAPIC's TPR, so TPR is brought up to date here; vcpu_lapic_written() is the
- * way back. */
+/* Returns the vCPU's LAPIC, for an access by the vCPU itself. CR8 is the same register as the
+ * LAPIC's TPR, and the guest can write CR8 without an exit. So TPR is updated here. After a write
+ * to the LAPIC, vcpu_lapic_written() updates CR8. */
 static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
     if (v->virt.cr8 != vlapic_cr8(&v->lapic)) vlapic_set_cr8(&v->lapic, v->virt.cr8);
     return &v->lapic;
 }
-/* The vCPU wrote to its own LAPIC: an EOI or a lower TPR may let through what was pending
- * before. */
+/* To be called after the vCPU has written to its own LAPIC. An EOI, or a lower TPR, may allow an
+ * interrupt to be delivered that had to wait before. */
 void vcpu_lapic_written(struct vcpu *v);
-/* Does what `todo` asks for. Returns false if the vCPU is not to enter its guest now. */
+/* Does what v->todo asks for, before an entry. Returns false if the vCPU must not enter its guest
+ * now. On its own pCPU. */
 bool vcpu_prepare(struct vcpu *v);
-/* The registers of a vCPU that starts as an image says: 32-bit protected mode, flat, no paging. */
+/* Sets the registers with which a VM's image starts: 32-bit protected mode, flat segments, no
+ * paging. */
 void vcpu_start_state(struct vcpu *v, const struct image_start *start);
-/* Raises the other end of a port of v's VM, for v. Returns as evtchn_send(). */
+/* Sends an event by a port of v's VM, in the name of v. Returns what evtchn_send() returns. */
 int vcpu_send(struct vcpu *v, u32 port);
 
 /* ---- dumps, to the log (dump.c) ---- */
 
+/* Logs the registers of v, what is at the addresses that matter, and its last exits. v is loaded on
+ * this pCPU. */
 void vcpu_dump(struct vcpu *v);
+/* Logs only its last exits. */
 void vcpu_dump_exits(const struct vcpu *v);
-/* Of the vCPU that this pCPU has loaded, if any. */
+/* Logs the last exits of the vCPU that this pCPU has loaded, if any. */
 void cpu_dump_exits(void);
 
 /* ---- exits (exit.c) ---- */
 
 /* Handles one exit of v, which is loaded on this pCPU. */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e);
-/* As vm_crash(), for something that v's guest did just now: the log gets v's state as well. */
+/* Ends the VM as vm_crash() does, because of something that v's guest has just done. Logs v's
+ * state, too. */
 void vcpu_crash(struct vcpu *v, const char *fmt, ...) PRINTF(2, 3);
-/* Queues an exception. One that cannot be delivered is a triple fault, which stops the VM. */
+/* Queues an exception for the guest. If it cannot be delivered, that is a triple fault, which ends
+ * the VM. */
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
+/* Queues a #PF with this error code for the linear address `addr`. */
 void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code);
 static inline void vcpu_gp(struct vcpu *v) { vcpu_fault(v, EXC_GP, true, 0); }
 
 /* ---- what guests see of the CPU (cpuid.c): constant after vcpu_init() ---- */
 
 void cpuid_policy_init(void);
-/* Is this bit set in what guests read? reg: 0 EAX, 1 EBX, 2 ECX, 3 EDX. `leaf` is a basic one or an
- * extended one that guests have. */
+/* Is this bit of CPUID set for guests? `reg` is 0 for EAX, 1 for EBX, 2 for ECX, 3 for EDX. `leaf`
+ * is a basic or extended leaf that guests have. */
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit);
-/* The bits of XCR0 that guests may set; 0: they have no XSAVE. */
+/* Returns the bits of XCR0 that guests may set; 0 if they have no XSAVE. */
 u64 cpuid_xcr0_allowed(void);
-/* How many bits a guest-physical address has. */
+/* Returns how many bits a guest-physical address has. */
 unsigned cpuid_physical_bits(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* A VM's port and MMIO ranges, and the devices that answer there. */
+/* The buses of a VM, one for I/O ports and one for MMIO: which device answers at which address. */
 #ifndef HV_VDEV_BUS_H
 #define HV_VDEV_BUS_H
 
@@ -14,8 +14,9 @@ struct bus_access {
     u32 vcpu; /* the id of the vCPU that makes it */
 };
 
-/* Carries out an access. *value is what is written, in its low bytes; before a read it is 0, and
- * the device sets what is read. */
+/* A device's function for accesses. For a write, *value holds the value in its low a->size bytes.
+ * For a read, *value is 0 before, and the function sets it. It is called on the pCPU of the vCPU
+ * that makes the access. */
 typedef void (*bus_fn)(void *dev, const struct bus_access *a, u64 *value);
 
 struct bus {
@@ -27,11 +28,11 @@ struct bus {
     } range[BUS_RANGES];
 };
 
-/* `fn` answers for `dev` from `start` on. Ranges must not overlap, and there are BUS_RANGES at
- * most. Others may use the bus meanwhile, but only one at a time may change it. */
+/* Adds the range [start, start + size): fn(dev, ...) answers there. Ranges must not overlap, and
+ * there is room for BUS_RANGES. Other pCPUs may use the bus meanwhile, but must not change it. */
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev);
-/* Takes all ranges of `dev` away, while others may use the bus: a call of its fn may still be
- * under way. */
+/* Removes all ranges of `dev`. Other pCPUs may use the bus meanwhile, so a call of the device's
+ * function may still be under way when this returns. */
 void bus_remove(struct bus *b, const void *dev);
 /* Carries out an access. Returns false, with nothing done, if no device is there or the access
  * crosses the end of a range. */

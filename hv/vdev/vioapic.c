@@ -17,7 +17,7 @@
 
 /* An entry, 3.2.4. Its low 12 bits mean the same as those of a LAPIC's ICR. */
 #define ENTRY_ICR       0xfffull
-#define ENTRY_REMOTE    BIT(14) /* level-triggered: a LAPIC has accepted it, and made no EOI */
+#define ENTRY_REMOTE    BIT(14) /* level triggered: a LAPIC has accepted it, but made no EOI yet */
 #define ENTRY_LEVEL     BIT(15)
 #define ENTRY_MASKED    BIT(16)
 #define ENTRY_READ_ONLY (BIT(12) | ENTRY_REMOTE)
@@ -41,7 +41,8 @@ static void send(struct vioapic *io, u32 pin) {
     vlapic_message(io->any, (u32)(*e & ENTRY_ICR), (u32)(*e >> ENTRY_DEST), level);
 }
 
-/* A level-triggered pin that is asserted interrupts whenever nothing holds it back. */
+/* Sends the interrupt of a pin if it is level triggered and asserted: such a pin interrupts again
+ * whenever its mask bit or a missing EOI does not hold it back any more. */
 static void send_if_asserted(struct vioapic *io, u32 pin) {
     if (io->lines >> pin & 1 && io->entry[pin] & ENTRY_LEVEL) send(io, pin);
 }
@@ -61,6 +62,8 @@ void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     spin_unlock(&io->lock);
 }
 
+/* Ends the wait for an EOI of all pins with this vector. A pin that is still asserted interrupts
+ * again. */
 static void eoi_locked(struct vioapic *io, u8 vector) {
     for (u32 pin = 0; pin < VIOAPIC_PINS; pin++) {
         u64 *e = &io->entry[pin];
@@ -94,7 +97,7 @@ static void window_write(struct vioapic *io, u32 value) {
         *e = (*e & 0xffffffff) | (u64)value << 32;
     else
         *e = (*e & ~(0xffffffff & ~ENTRY_READ_ONLY)) | (value & ~ENTRY_READ_ONLY);
-    /* An entry that becomes edge-triggered forgets that it waits for an EOI. */
+    /* An edge-triggered pin does not wait for an EOI. */
     if (!(*e & ENTRY_LEVEL)) *e &= ~ENTRY_REMOTE;
     send_if_asserted(io, n / 2);
 }

@@ -1,6 +1,6 @@
-/* A virtual IOAPIC (Intel 82093AA data sheet, 3.1 and 3.2, with the EOI register of later ones).
- * VMs that are PCs have one: operating systems get the interrupts of UART and virtio devices
- * through it. It takes level-triggered and edge-triggered lines. */
+/* A virtual IOAPIC (Intel 82093AA data sheet, 3.1 and 3.2, with the EOI register of later IOAPICs).
+ * A VM that is a PC has one: by it an operating system gets the interrupts of its UART and its
+ * virtio devices. Lines can be level triggered or edge triggered. */
 #ifndef HV_VDEV_VIOAPIC_H
 #define HV_VDEV_VIOAPIC_H
 
@@ -12,21 +12,24 @@
 
 struct vioapic {
     struct spinlock lock;
-    struct vlapic *any; /* a LAPIC of the VM: messages to all of them go through it. Constant */
-    u32 select;         /* IOREGSEL */
+    struct vlapic *any; /* one of the VM's LAPICs, by which all of them are found. Constant */
+    u32 select;         /* IOREGSEL: the register behind IOWIN */
     u32 lines;          /* a bit for each pin that is asserted */
     u64 entry[VIOAPIC_PINS];
 };
 
-/* `any` is a LAPIC of the VM, and stays as long as the IOAPIC. */
+/* Initialises an IOAPIC with all pins masked. `any` is one of the VM's LAPICs, and must exist as
+ * long as the IOAPIC. */
 void vioapic_init(struct vioapic *io, struct vlapic *any);
-/* The level of a pin has become what *cause says: asserted if it is not 0. *cause is read under the
- * lock, so that of two calls at a time the last one counts. From any pCPU. Takes the lock, and with
- * it those of the scheduler. */
+/* Sets the level of a pin: asserted if *cause is not 0. *cause is read under the lock, so that of
+ * two calls at the same time the one that comes last sees the newest value. From any pCPU. Takes
+ * the lock, and while it is held, locks of the scheduler. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause);
-/* The handler of `vector` has ended, on one of the VM's LAPICs. */
+/* To be called when a guest has made an EOI for `vector` on one of the VM's LAPICs. From any pCPU.
+ * Takes the same locks. */
 void vioapic_eoi(struct vioapic *io, u8 vector);
-/* bus_fn of a struct vioapic: a->addr is TAKT_IOAPIC_GPA and what follows. */
+/* The bus_fn (vdev/bus.h) of the IOAPIC's page at TAKT_IOAPIC_GPA; `dev` is the struct vioapic.
+ * Takes the same locks. */
 void vioapic_access(void *dev, const struct bus_access *a, u64 *value);
 
 #endif

@@ -3,12 +3,13 @@
 #include "common/string.h"
 #include "vdev/virtio_mmio.h"
 
-/* Feature bits 33 to 40 (6): some of them need registers that are not here, or other rings. */
+/* Feature bits 33 to 40 (section 6). Some of them need registers or rings of a form that this code
+ * does not have; the ones in FEATURES_CARRIED do not. */
 #define FEATURES_RESERVED (BIT(41) - BIT(33))
 /* ACCESS_PLATFORM, IN_ORDER, ORDER_PLATFORM */
 #define FEATURES_CARRIED (BIT(33) | BIT(35) | BIT(36))
 
-/* The driver has finished its set-up, and nothing has gone wrong since. */
+/* Has the driver finished its set-up, without an error since then? */
 static bool driver_runs(const struct virtio_mmio *d) {
     u32 status = d->front.status;
 
@@ -17,8 +18,8 @@ static bool driver_runs(const struct virtio_mmio *d) {
     return !virtio_mmio_resetting(d);
 }
 
-/* To be called when anything has changed on which d->live depends: the queues that may be
- * notified. */
+/* Computes d->live, the queues that may be notified. To be called when anything has changed on
+ * which that depends. */
 static void update_live(struct virtio_mmio *d) {
     u32 mask = 0;
 
@@ -50,9 +51,10 @@ static void forget_driver(struct virtio_mmio *d) {
     __atomic_store_n(&d->interrupt, 0, __ATOMIC_RELAXED);
 }
 
-/* The registers have their initial values at once. Status tells when the back end has let go of
- * the old rings; a driver has to wait for that. A reset that the back end has not seen yet is
- * not counted again, nor is one of a device whose rings the back end never used. */
+/* The driver resets the device. The registers get their initial values at once. But Status reads as
+ * VIRTIO_NEEDS_RESET until the back end has let go of the old rings, and a driver has to wait for
+ * that. The reset is not counted if another one is pending, or if the back end never used the
+ * rings. */
 static unsigned reset_device(struct virtio_mmio *d) {
     bool served = d->served;
 
@@ -67,9 +69,9 @@ static bool features_agree(const struct virtio_mmio *d) {
     return !(d->front.features & ~d->offer.features) && d->front.features & BIT(VIRTIO_F_VERSION_1);
 }
 
-/* The status after the driver has written `value`. Bits are only ever set: FEATURES_OK if the
- * features are good, DRIVER_OK after it, and once the device needs a reset none but FAILED (2.1,
- * 3.1.1). */
+/* Returns Status after the driver has written `value`. A write can only set bits (2.1, 3.1.1):
+ * FEATURES_OK only if the features are good, and DRIVER_OK only after FEATURES_OK. Once the device
+ * needs a reset, only FAILED can be set. */
 static u32 status_after(const struct virtio_mmio *d, u32 value) {
     u32 now = d->front.status;
 
@@ -111,7 +113,7 @@ static unsigned write_features(struct virtio_mmio *d, u32 value) {
 
 /* ---- queues ---- */
 
-/* The queue that QueueSel names; NULL: there is none. */
+/* Returns the queue that QueueSel names; NULL if there is none. */
 static struct takt_queue *selected(struct virtio_mmio *d) {
     if (d->queue_sel >= d->offer.nr_queues) return NULL;
     return &d->front.queue[d->queue_sel];
@@ -121,7 +123,8 @@ static bool part_valid(const struct guestmem *m, u64 at, u64 align, u64 size) {
     return !(at & (align - 1)) && guestmem_has(m, at, size);
 }
 
-/* A split ring (2.7). */
+/* Can this be a split ring (2.7): is its size allowed, and are its three parts aligned and in
+ * RAM? */
 static bool queue_valid(const struct virtio_mmio *d, const struct takt_queue *q) {
     u64 n = q->size;
 
@@ -130,8 +133,8 @@ static bool queue_valid(const struct virtio_mmio *d, const struct takt_queue *q)
            part_valid(d->mem, q->used, 4, 6 + 8 * n);
 }
 
-/* A queue can change only between FEATURES_OK and DRIVER_OK: what the back end has seen stays
- * until a reset. */
+/* The driver writes QueueReady. That is allowed only between FEATURES_OK and DRIVER_OK, so that the
+ * queues do not change any more once the back end has seen them. */
 static unsigned write_ready(struct virtio_mmio *d, struct takt_queue *q, u32 value) {
     u32 status = d->front.status;
 
@@ -184,13 +187,13 @@ u32 virtio_mmio_read_none(u32 offset) {
     return 0;
 }
 
-/* Half of the features that the back end offers. */
+/* Returns the half of the offered features that the driver has selected. */
 static u32 read_features(const struct virtio_mmio *d) {
     if (d->device_sel > 1) return 0;
     return (u32)(d->offer.features >> (32 * d->device_sel));
 }
 
-/* A reset that the back end has not answered yet reads as NEEDS_RESET. */
+/* Returns Status as the driver reads it: with NEEDS_RESET while a reset is pending. */
 static u32 read_status(const struct virtio_mmio *d) {
     if (virtio_mmio_resetting(d)) return d->front.status | VIRTIO_NEEDS_RESET;
     return d->front.status;
@@ -262,7 +265,8 @@ int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, uns
     return 0;
 }
 
-/* A driver that had begun has to begin anew. */
+/* A driver that has begun with its set-up sees that the device needs a reset, so it begins
+ * again. */
 unsigned virtio_mmio_withdraw(struct virtio_mmio *d) {
     u32 status = d->front.status;
 

@@ -1,9 +1,9 @@
-/* The virtual local APIC. Section numbers are of SDM 3A.
+/* The virtual local APIC. Section numbers are those of SDM 3A.
  *
- * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time,
- * and notifies a target only if its IRR bit was clear. A periodic timer does not fire again
- * before its last tick was taken, nor more often than every 20 us. So a guest can waste no more
- * than its own share. */
+ * A guest cannot take time from others by a storm of interrupts. An IPI reaches only vCPUs of the
+ * sender's own VM, it is sent in the sender's own time, and it notifies a target only if the
+ * target's bit in IRR was clear. A periodic timer does not fire again before its last tick was
+ * taken, nor more often than every 20 us. */
 #include <takt/abi.h>
 #include <takt/errno.h>
 #include "common/string.h"
@@ -11,7 +11,8 @@
 #include "vdev/vlapic.h"
 #include "x86/percpu.h"
 
-DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no known kind */
+/* interrupts that were for a disabled LAPIC or for no LAPIC, or were of an unknown kind */
+DEFINE_COUNTER(interrupts_dropped);
 
 #define NEVER            (~0ull)
 
@@ -26,8 +27,8 @@ DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no kno
 #define ESR_RECV_ILLEGAL BIT(6)
 #define ESR_ILLEGAL_REG  BIT(7)
 
-/* How a register can be accessed: by the page (P) or by an MSR (X), for reading (R) or writing (W).
- * COMPUTED: what is read is not what is kept in `reg`. */
+/* How a register can be accessed: in the page (P) or as an MSR (X), for reading (R) or writing (W).
+ * COMPUTED means that a read does not simply return `reg`. */
 #define PR       1
 #define PW       2
 #define XR       4
@@ -36,7 +37,8 @@ DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no kno
 #define RO       (PR | XR)
 #define RW       (PR | PW | XR | XW)
 
-/* `bits`: those that a write may set. The page drops others, and for an MSR they are #GP. */
+/* How each register can be accessed, and which bits a write may set. Other bits are dropped if they
+ * are written by the page, and raise #GP if they are written by an MSR. */
 static const struct {
     u8 how;
     u32 bits;
@@ -69,6 +71,7 @@ static void count_drop(void) { counter_inc(&interrupts_dropped, this_cpu()->id);
 
 static bool enabled(const struct vlapic *l) { return l->reg[R_SVR] & SVR_ENABLE; }
 
+/* Makes a vector pending, and tells the vCPU if it was not pending before. */
 static void set_irr(struct vlapic *l, u8 vector) {
     u32 bit = 1u << (vector & 31);
 
@@ -76,8 +79,8 @@ static void set_irr(struct vlapic *l, u8 vector) {
         l->ops->notify(l, DM_FIXED, vector);
 }
 
-/* 11.5.3: an error raises the interrupt of LVT Error once, until ESR is written. If that vector is
- * illegal, this is one more error, and raises nothing. */
+/* Notes errors (11.5.3). The first error since ESR was written raises the interrupt of LVT Error.
+ * If the vector of that interrupt is illegal, it is one more error, and nothing is raised. */
 static void set_error(struct vlapic *l, u32 bits) {
     u32 lvt = l->reg[R_LVT_ERROR];
 
@@ -101,8 +104,8 @@ void vlapic_raise(struct vlapic *l, u8 vector) {
         set_irr(l, vector);
 }
 
-/* The highest vector in IRR or ISR, `n`; 0: none. Four words of 64 bits are quicker than eight
- * of 32. */
+/* Returns the highest vector that is set in IRR or ISR, whose first register is `n`; 0 if there is
+ * none. To search four words of 64 bits is quicker than eight of 32. */
 static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
 #pragma GCC unroll 4
     for (u32 i = 4; i-- > 0;) {
@@ -113,9 +116,10 @@ static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
     return 0;
 }
 
-/* 11.8.3.1: PPR is TPR, or the class of what is in service if that is higher. */
+/* The class of a vector or of a priority: its upper four bits. */
 #define CLASS 0xf0u
 
+/* Returns PPR (11.8.3.1): TPR, or the class of the vector in service if that is higher. */
 static u32 priority(const struct vlapic *l) {
     u32 tpr = l->reg[R_TPR], service = l->isr_top & CLASS;
 
@@ -146,7 +150,8 @@ static u64 timer_period(const struct vlapic *l) {
     return timer_mode(l) == TIMER_PERIODIC ? MAX(ns, VLAPIC_MIN_PERIOD) : ns;
 }
 
-/* ns until the count is 0. A periodic timer that is held goes on counting. */
+/* Returns how many ns are left until the count is 0. A periodic timer that is held goes on
+ * counting. */
 static u64 timer_left(const struct vlapic *l, u64 now) {
     u64 period = timer_period(l);
 
@@ -162,7 +167,7 @@ static u32 current_count(const struct vlapic *l, u64 now) {
     return (u32)MIN((timer_left(l, now) + BIT(shift) - 1) >> shift, l->reg[R_INITIAL]);
 }
 
-/* A periodic timer is held while its last tick has not been taken. */
+/* Is the timer held? A periodic timer is held while the guest has not taken its last tick. */
 static bool timer_held(const struct vlapic *l) {
     u8 vector = (u8)l->reg[R_LVT_TIMER];
 
@@ -181,7 +186,8 @@ static void timer_stop(struct vlapic *l) {
     l->deadline = 0;
 }
 
-/* Fires if the time has come. Ticks that a periodic timer missed are lost; its phase stays. */
+/* Fires the timer if its time has come. A periodic timer loses the ticks that it has missed; later
+ * ticks come at the same times as if it had missed none. */
 static void timer_take(struct vlapic *l, u64 now) {
     u32 lvt = l->reg[R_LVT_TIMER];
     u64 period = timer_period(l);
@@ -199,8 +205,8 @@ void vlapic_tick(struct vlapic *l, u64 now) {
     timer_arm(l);
 }
 
-/* Starts the timer in the mode that is set now. `count` is what is left of the count; `whole`
- * tells that it is the initial one. */
+/* Starts the timer in the mode that is set now. `count` is the count that is left; `whole` says
+ * that this is the initial count. */
 static void timer_start(struct vlapic *l, u64 count, bool whole, u64 now) {
     bool deadline = timer_mode(l) == TIMER_DEADLINE;
 
@@ -214,8 +220,9 @@ static void timer_start(struct vlapic *l, u64 count, bool whole, u64 now) {
         l->next = now + (count << timer_shift(l));
 }
 
-/* Writes LVT, initial count, divider or deadline. What is due comes first; then the count goes
- * on from where it was, in the mode and with the divider that are set now. */
+/* Writes one of the timer's registers: LVT, initial count, divider or deadline. A tick that is due
+ * is fired before. Then the count goes on from where it was, in the mode and with the divider that
+ * are set now. */
 static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now) {
     bool was_deadline = timer_mode(l) == TIMER_DEADLINE;
     u64 count = value;
@@ -279,7 +286,8 @@ enum shorthand { SH_NONE, SH_SELF, SH_ALL, SH_OTHERS };
 #define DFR_FLAT            0xfu
 #define DFR_CLUSTER         0u
 
-/* Does `dest` mean this LAPIC? That depends on the receiver's mode (11.6.2, 11.12.10). */
+/* Does the destination `dest` name this LAPIC? That depends on the mode of the LAPIC that receives
+ * (11.6.2, 11.12.10). */
 static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
     u32 ldr = l->reg[R_LDR], model = l->reg[R_DFR] >> 28;
 
@@ -293,23 +301,24 @@ static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
     return model == DFR_CLUSTER && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
 }
 
-/* Delivers an IPI of `l` to one LAPIC that it means. */
+/* Delivers an IPI of `l` to one of the LAPICs that it names. */
 static void ipi_to(struct vlapic *l, struct vlapic *to, enum delivery_mode kind, u8 vector) {
     if (kind <= DM_LOWEST)
         vlapic_raise(to, vector);
     else if (kind == DM_NMI || to != l)
         l->ops->notify(to, kind, vector);
     else
-        count_drop(); /* it would reset itself in the middle of the instruction that says so */
+        count_drop(); /* it would reset itself in the middle of its own instruction */
 }
 
-/* Table 11-3: kinds of IPIs that there are, with this shorthand. */
+/* Is there an IPI of this kind with this shorthand (table 11-3)? */
 static bool ipi_exists(enum delivery_mode kind, enum shorthand shorthand) {
     if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT) return false;
     return kind == DM_FIXED || (shorthand != SH_SELF && shorthand != SH_ALL);
 }
 
-/* 11.8.4: TMR tells of each vector that IRR accepts whether its EOI is for the IOAPIC, too. */
+/* For each vector that IRR accepts, TMR says whether the EOI has to be sent to the IOAPIC as well
+ * (11.8.4). */
 void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
     enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
     bool logical = icr & ICR_LOGICAL;
@@ -328,8 +337,9 @@ void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
     }
 }
 
-/* Sends an IPI to every LAPIC that shorthand or destination mean. Which one takes "lowest priority"
- * depends on the model (11.6.2.4): here it is the first that can. */
+/* Sends an IPI to all LAPICs that the shorthand or the destination names. If the delivery mode is
+ * "lowest priority", only one LAPIC takes it. Which one depends on the CPU's model (11.6.2.4); here
+ * it is the first one that is enabled. */
 static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
     enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
     enum shorthand shorthand = icr >> ICR_SHORTHAND_SHIFT & 3;
@@ -375,7 +385,7 @@ static inline u64 reg_read(const struct vlapic *l, u32 n, u64 now) {
     return __atomic_load_n(&l->reg[n], __ATOMIC_RELAXED);
 }
 
-/* The destination of an IPI that is sent by writing ICR. */
+/* Returns the destination of an IPI that the guest sends by writing ICR. */
 static u32 icr_dest(const struct vlapic *l) {
     u32 high = l->reg[R_ICR_HI], dest = high >> 24;
 
@@ -383,7 +393,8 @@ static u32 icr_dest(const struct vlapic *l) {
     return dest == XAPIC_BROADCAST ? BROADCAST : dest;
 }
 
-/* Writes a register that may be written. `value` has no bits but those that may be set. */
+/* Writes a register. The caller has checked that it may be written, and that `value` has only bits
+ * that may be set. */
 static void reg_write(struct vlapic *l, u32 n, u32 value, u64 now) {
     switch (n) {
     case R_EOI: return end_of_interrupt(l);
@@ -407,7 +418,8 @@ static void reg_write(struct vlapic *l, u32 n, u32 value, u64 now) {
     }
 }
 
-/* In x2APIC mode its id and its logical destination follow from its number (11.12.10.2). */
+/* In x2APIC mode, sets the LAPIC's id and logical destination, which follow from its number
+ * (11.12.10.2). */
 static void name_x2(struct vlapic *l) {
     if (!vlapic_x2(l)) return;
     l->reg[R_ID] = l->id;
@@ -442,12 +454,12 @@ void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
 
 /* ---- MSRs (11.12.1) ---- */
 
-/* Modes, as bits 11 (EN) and 10 (EXTD) of the base give them. */
+/* The modes of a LAPIC. The number is formed by bits 11 (EN) and 10 (EXTD) of IA32_APIC_BASE. */
 enum { MODE_OFF = 0, MODE_INVALID = 1, MODE_XAPIC = 2, MODE_X2APIC = 3 };
 #define BASE_MODE_SHIFT 10
 
-/* 11.12.5: off -> xAPIC -> x2APIC -> off, xAPIC -> off, and each to itself; nothing else, and
- * nothing but these two bits may change. */
+/* Writes IA32_APIC_BASE. Only the two bits of the mode may change, and only these changes are
+ * allowed (11.12.5): off to xAPIC, xAPIC to x2APIC, xAPIC to off, x2APIC to off. */
 static int write_base(struct vlapic *l, u64 value) {
     static const u8 ways[] = {
         [MODE_OFF] = BIT(MODE_OFF) | BIT(MODE_XAPIC),
@@ -507,7 +519,7 @@ void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
     vlapic_reset(l);
 }
 
-/* 11.4.7.1, 11.4.7.3 */
+/* The state after a reset and after INIT: 11.4.7.1, 11.4.7.3. */
 void vlapic_reset(struct vlapic *l) {
     memset(l->reg, 0, sizeof(l->reg));
     l->reg[R_ID] = l->id << 24;

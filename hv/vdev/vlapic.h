@@ -1,7 +1,8 @@
-/* The virtual local APIC: xAPIC by MMIO, x2APIC by MSR; timer one-shot, periodic, TSC deadline;
- * IPIs, INIT, SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no
- * EOI-broadcast suppression; only an IOAPIC's interrupts can be level-triggered. The page stays
- * where it is, and bus arbitration, remote read and SMI do not exist. */
+/* The virtual local APIC of a vCPU: SDM 3A chapter 11. It has xAPIC by MMIO and x2APIC by MSRs; a
+ * timer that is one-shot, periodic or by TSC deadline; IPIs, INIT and SIPI; five LVT entries and
+ * the one for errors. It has no CMCI, no suppression of EOI broadcasts, no bus arbitration, no
+ * remote read and no SMI; its page cannot be moved, and only interrupts of an IOAPIC can be level
+ * triggered. */
 #ifndef HV_VDEV_VLAPIC_H
 #define HV_VDEV_VLAPIC_H
 
@@ -20,19 +21,19 @@ enum delivery_mode {
     DM_EXTINT
 };
 
-/* What a LAPIC needs of the room above. notify() is called from any pCPU, the others on the
- * vCPU's own. */
+/* The functions that a LAPIC needs from the room above. notify() is called on any pCPU, the others
+ * only on the vCPU's own pCPU. */
 struct vlapic_ops {
-    /* The LAPIC of the same VM that has this id; NULL if ids end below it. */
+    /* Returns the LAPIC of the same VM that has this id; NULL if all ids are lower. */
     struct vlapic *(*peer)(struct vlapic *l, u32 id);
-    /* Its vCPU has to look at an interrupt that became pending (DM_FIXED), at an NMI, an INIT, or a
-     * SIPI with this vector. */
+    /* Tells the vCPU of this LAPIC that an interrupt has become pending (DM_FIXED), or that it has
+     * got an NMI, an INIT, or a SIPI with this vector. */
     void (*notify)(struct vlapic *l, enum delivery_mode what, u8 vector);
-    /* vlapic_tick() is due at `when`, in ns; ~0: never. */
+    /* Asks for a call of vlapic_tick() at `when`, in ns; ~0: never. */
     void (*arm)(struct vlapic *l, u64 when);
-    /* The time in ns at which the guest's TSC has this value; ~0 if never. */
+    /* Returns the time in ns at which the guest's TSC has this value; ~0 if never. */
     u64 (*tsc_to_ns)(struct vlapic *l, u64 tsc);
-    /* The handler of a level-triggered interrupt has ended. */
+    /* Tells that the guest has made an EOI for a level-triggered interrupt. */
     void (*eoi)(struct vlapic *l, u8 vector);
 };
 
@@ -43,7 +44,8 @@ struct vlapic_ops {
 #define APIC_BASE_EXTD    BIT(10)
 #define APIC_BASE_EN      BIT(11)
 
-/* Register numbers: the offset in the page by 16, or the MSR from 0x800 (11.4.1, 11.12.1.2). */
+/* Register numbers: the offset in the page divided by 16, or the MSR minus 0x800 (11.4.1,
+ * 11.12.1.2). */
 enum vlapic_reg {
     R_ID = 0x02,
     R_VERSION = 0x03,
@@ -66,25 +68,25 @@ enum vlapic_reg {
     R_DIVIDE = 0x3e,
     R_SELF_IPI = 0x3f,
     VLAPIC_REGS,
-    R_DEADLINE = VLAPIC_REGS /* IA32_TSC_DEADLINE, which is in neither */
+    R_DEADLINE = VLAPIC_REGS /* IA32_TSC_DEADLINE, which is in neither of the two */
 };
 
 struct vlapic {
     /* Set by vlapic_init(), then constant. */
     u32 id;
     const struct vlapic_ops *ops;
-    /* Changed from any pCPU, by atomics; so is IRR in `reg`. */
-    u32 errors;    /* that ESR does not show yet */
+    /* Any pCPU changes these two atomically, and so IRR and TMR in `reg`. */
+    u32 errors;    /* errors that ESR does not show yet */
     u32 no_eoi[8]; /* a bit for each vector whose handler makes no EOI */
-    /* Changed by the vCPU's own pCPU. Others read base and registers. */
+    /* Only the vCPU's own pCPU changes the rest. Other pCPUs read base and registers. */
     u32 isr_top; /* the highest vector in service, 0 if none */
     u64 base;    /* IA32_APIC_BASE */
     union {
         u32 reg[VLAPIC_REGS];
-        u64 pair[VLAPIC_REGS / 2]; /* the same, to look through IRR and ISR in fewer steps */
+        u64 pair[VLAPIC_REGS / 2]; /* the same memory, to search IRR and ISR in fewer steps */
     };
-    u64 next;     /* ns: when the count reaches 0, or the deadline; ~0: the timer is off */
-    u64 deadline; /* as the guest wrote it: a value of its TSC; 0: none */
+    u64 next;     /* when the count reaches 0, or the deadline comes, in ns; ~0: the timer is off */
+    u64 deadline; /* the deadline that the guest wrote, a value of its TSC; 0: none */
 };
 _Static_assert(R_ISR % 2 == 0 && R_IRR % 2 == 0, "whole pairs of registers");
 
@@ -97,37 +99,43 @@ static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8) {
     l->reg[R_TPR] = (u32)(cr8 & 15) << 4;
 }
 
+/* Where nothing else is said, the functions below are called on the vCPU's own pCPU. There is no
+ * lock; but the functions of vlapic_ops, which they call, may take locks. */
+
 void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops);
-/* INIT: keeps id and base. */
+/* Does what INIT does to a LAPIC: all is reset, except id and base. */
 void vlapic_reset(struct vlapic *l);
 
-/* The xAPIC page: `offset` is below 4096, and the access 32 bits wide. What is not at a 16-byte
- * step, and everything while the LAPIC is off or in x2APIC mode, reads as ones and drops writes.
- * `now` is in ns. */
+/* Do an access of 32 bits to the xAPIC page at `offset`, which is below 4096. `now` is the time in
+ * ns. An offset that is not a multiple of 16 reads as ones, and writes to it are dropped. So do all
+ * offsets while the LAPIC is off or in x2APIC mode. */
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now);
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now);
-/* The x2APIC MSRs 0x800 to 0x8ff, IA32_TSC_DEADLINE and IA32_APIC_BASE. Return 0, or -EINVAL if the
- * access is #GP. */
+/* Access the x2APIC MSRs 0x800 to 0x8ff, IA32_TSC_DEADLINE and IA32_APIC_BASE. They return 0, or
+ *   -EINVAL  the access has to raise #GP */
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now);
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now);
 
-/* Does it take interrupt messages? It does if the guest has switched it on. */
+/* Does the LAPIC take interrupt messages? It does if the guest has switched it on. From any
+ * pCPU. */
 bool vlapic_on(const struct vlapic *l);
-/* An interrupt message. From any pCPU. Vectors below 16 set ESR instead. */
+/* Delivers an interrupt message to the LAPIC. A vector below 16 sets a bit of ESR instead. From any
+ * pCPU. */
 void vlapic_raise(struct vlapic *l, u8 vector);
-/* A message of an IOAPIC to those LAPICs of a VM that it names; `l` is any of the VM's. `icr` is as
- * the low 12 bits of ICR: vector, delivery mode, destination mode. From any pCPU. */
+/* Delivers the message of an IOAPIC to the LAPICs that it names. `l` is any LAPIC of the VM. `icr`
+ * has the format of the low 12 bits of ICR: vector, delivery mode, destination mode. From any
+ * pCPU. */
 void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level);
-/* To be called when the time that arm() asked for has come. One call too many does no harm. */
+/* To be called at the time for which arm() has asked. It may also be called at other times. */
 void vlapic_tick(struct vlapic *l, u64 now);
 
-/* Returns the vector to deliver now, whose class is above that of PPR; 0: there is none; -1: the
- * highest one waits for a lower priority. */
+/* Returns the vector that can be delivered now, because its class is above that of PPR. Returns 0
+ * if no interrupt is pending, and -1 if the highest one has to wait for a lower priority. */
 int vlapic_pending(const struct vlapic *l);
-/* The vector is being delivered: it goes from IRR to ISR. */
+/* To be called when the vector is being delivered: moves it from IRR to ISR. */
 void vlapic_accept(struct vlapic *l, u8 vector);
-/* `none`: from now on the vector is done with as soon as it is delivered. Otherwise it wants an
- * EOI again. From any pCPU. */
+/* Says whether the handler of this vector makes an EOI. If `none` is set it makes none, so the
+ * vector does not go to ISR when it is delivered. From any pCPU. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
 static inline bool vlapic_no_eoi(const struct vlapic *l, u8 vector) {
     return __atomic_load_n(&l->no_eoi[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;

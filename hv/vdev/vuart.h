@@ -1,4 +1,4 @@
-/* The console rings of a VM, and a 16550 UART on them. */
+/* The console of a VM: two rings of bytes, and a 16550 UART by which guests can use them. */
 #ifndef HV_VDEV_VUART_H
 #define HV_VDEV_VUART_H
 
@@ -14,32 +14,35 @@ struct console_ring {
 };
 
 struct vconsole {
-    struct console_ring out, in; /* from the guest, to the guest; all zeros: empty */
+    struct console_ring out, in; /* from the guest, to the guest. All zeros means empty */
 };
 
-/* Put bytes in, and take them out. Each returns how many it moved; what does not fit is dropped.
- * They take the ring's lock. */
+/* The next four move bytes into a ring or out of it, and return how many. They take the ring's
+ * lock, and may be called from any pCPU.
+ *
+ * ring_put() drops the bytes that do not fit; ring_get() takes out at most `max` bytes. */
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len);
 unsigned ring_get(struct console_ring *r, char *s, unsigned max);
-/* Takes one line out, with its end. Takes nothing while the line has no end and does not fill
- * `max`. */
+/* Takes out one line with its newline. If the ring holds no newline, takes nothing, unless there
+ * are `max` bytes, which it takes then. */
 unsigned ring_get_line(struct console_ring *r, char *s, unsigned max);
-/* Puts output of the guest in, and counts what is dropped. */
+/* Puts output of the guest into the ring `out`, and counts the bytes that do not fit. */
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len);
 
-/* The registers that drivers of a 16550 look for. If vCPUs of a guest race for it they see
- * nonsense, as on hardware. */
+/* A 16550, with the registers that drivers look for. There is no lock: if several vCPUs of a guest
+ * use it at once, the guest reads nonsense, as it would on hardware. */
 struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
-    bool thr_pending; /* the transmitter ran empty, and IIR was not read since */
-    u32 irq;          /* not 0: it wants an interrupt; vuart_update() keeps it */
+    bool thr_pending; /* the transmitter has become empty, and IIR was not read since then */
+    u32 irq;          /* not 0 if it wants an interrupt; set by vuart_update() */
 };
 
-/* Sets u->irq anew: after each access, and when somebody has typed. From any pCPU. */
+/* Computes u->irq. To be called after each access, and when the operator has typed something. From
+ * any pCPU. */
 void vuart_update(struct vuart *u);
-/* bus_fn of a struct vuart. a->addr is TAKT_UART_PORT + 0 to 7; a wider access is one of each
- * byte. */
+/* The bus_fn (vdev/bus.h) of a struct vuart at the ports TAKT_UART_PORT to TAKT_UART_PORT + 7. A
+ * wider access is done as one access to each byte. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value);
 
 #endif
