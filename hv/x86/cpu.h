@@ -31,11 +31,11 @@ struct cpu {
     struct percpu p;           /* GS points here */
     u64 gdt[5];                /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
     struct tss tss;            /* its ist[n - 1] is where stack IST_n ends */
-    volatile bool dump_wanted; /* an NMI was sent to find out what this CPU does */
-    /* NMIs that were sent because it did not take an interrupt; atomic */
+    volatile bool dump_wanted; /* an NMI was sent so that this CPU logs what it is doing */
+    /* how many NMIs were sent because this CPU did not take a kick; changed atomically */
     u32 nmi_kicks;
-    volatile u64 kicked_at; /* TSC of a kick that it has not answered; 0: there is none */
-    /* it is in cpu_halt(): its heartbeat stands still until its next deadline */
+    volatile u64 kicked_at; /* TSC at a kick that it has not answered yet; 0: there is none */
+    /* it is in cpu_halt(), so its heartbeat does not change until its next deadline */
     volatile bool halted;
     u32 silent;                               /* how many times in a row it was found silent */
     struct timer kick_timer, heartbeat_timer; /* of hv/platform/smp.c */
@@ -49,9 +49,9 @@ extern struct cpu boot_cpu;
 /* Writes the cache lines of [p, p + len) back to memory. */
 void cache_write_back(const void *p, u64 len);
 
-/* Has to be the first call on each CPU: loads GDT, IDT, TSS and GS of `c`, lifts a limit that
- * firmware may have put on CPUID, and sets up the page attribute table. c->tss.ist may still be
- * empty. */
+/* Loads GDT, IDT, TSS and GS of `c` on this CPU, lifts a limit that the firmware may have put on
+ * CPUID, and sets up the page attribute table. Each CPU has to call it before anything else,
+ * because this_cpu() works only afterwards. c->tss.ist may still be empty. */
 void cpu_load_tables(struct cpu *c);
 /* Continues in `fn` on the stack that ends at `top`; never returns. */
 void stack_switch(u8 *top, void (*fn)(void)) __attribute__((noreturn));

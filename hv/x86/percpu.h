@@ -1,4 +1,5 @@
-/* The per-CPU area, reached through GS. Rooms above hang what they need on it by pointer. */
+/* The data that each CPU has for itself, which it reaches by GS. Rooms above this one keep their
+ * own data elsewhere, and have a pointer to it here. */
 #ifndef HV_X86_PERCPU_H
 #define HV_X86_PERCPU_H
 
@@ -11,16 +12,16 @@ struct percpu {
     struct percpu *self; /* at offset 0, so that this_cpu() is one GS-relative move */
     u32 id;              /* from 0 to nr_cpus - 1, without gaps */
     u32 apic_id;
-    u32 node; /* the node whose memory is near (mm/frame.h) */
+    u32 node; /* the NUMA node of the CPU, whose memory is nearest (mm/frame.h) */
     bool online;
-    /* Interrupt handlers and other CPUs write this; the CPU's own loop reads it. */
+    /* Interrupt handlers and other CPUs set this; the CPU's own loop reads it. */
     volatile bool need_resched;
-    /* TSC of the loop's last pass; a CPU that is silent for long is dumped by NMI */
+    /* TSC when the loop last looked around; a CPU that is silent for long is dumped by an NMI */
     volatile u64 heartbeat;
-    void *vm;      /* hv/vcpu's: struct cpu_vm */
-    void *virt;    /* the vendor's: VMXON region, host save area */
-    void *timers;  /* hv/platform/timer.c's */
-    u8 *stack_top; /* of the one stack */
+    void *vm;      /* of hv/vcpu: struct cpu_vm */
+    void *virt;    /* of hv/virt: struct virt_cpu */
+    void *timers;  /* of hv/platform/timer.c: struct cpu_timers */
+    u8 *stack_top; /* the top of the CPU's stack */
     u64 guest_tsc, hv_tsc,
         idle_tsc; /* where this CPU's time went: their sum is the time since it came online */
 };

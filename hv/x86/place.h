@@ -1,6 +1,6 @@
-/* Where a CPU is: its socket, its core in the socket, its thread in the core. All of it is in
- * the CPU's APIC id, whose upper bits are the socket, the lowest the thread (SDM 3A 9.9; APM3
- * E.4.7, E.4.24). */
+/* Where a CPU is in the machine: its socket, its core in the socket, its thread in the core. The
+ * CPU's APIC id tells this: its upper bits are the socket, and its lowest bits the thread (SDM 3A
+ * 9.9; APM3 E.4.7, E.4.24). */
 #ifndef HV_X86_PLACE_H
 #define HV_X86_PLACE_H
 
@@ -16,19 +16,18 @@ struct place {
     u32 socket, core, thread;
 };
 
-/* Asks the CPU that this runs on. */
+/* Asks the CPU on which this function runs how the bits are divided. */
 struct place_bits place_bits_read(void);
 
 struct place place_of(const struct place_bits *b, u32 apic_id);
 
-/* Puts the `nr` ids into the order in which CPUs are numbered: socket by socket, core by core,
- * thread by thread, so that neighbours in number are neighbours in the machine. `first` (the
- * boot CPU) comes first, and with it the threads of its core, then the other cores of its
- * socket. */
+/* Sorts the `nr` ids in the order in which CPUs are numbered: by socket, then by core, then by
+ * thread. So CPUs with neighbouring numbers are neighbours in the machine. `first`, the boot CPU,
+ * comes first. The other threads of its core follow, and then the other cores of its socket. */
 void place_sort(const struct place_bits *b, u32 *ids, u32 nr, u32 first);
 
-/* After place_sort(): leaves one id of each core, the first in the order. Returns how many are
- * left. */
+/* Keeps only the first id of each core, and returns how many ids are left. The ids must have been
+ * sorted by place_sort(). */
 u32 place_one_per_core(const struct place_bits *b, u32 *ids, u32 nr);
 
 #endif

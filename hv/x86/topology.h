@@ -1,13 +1,14 @@
-/* What pCPUs share. */
+/* Which hardware pCPUs share. */
 #ifndef HV_X86_TOPOLOGY_H
 #define HV_X86_TOPOLOGY_H
 
 #include "x86/place.h"
 
-/* The last-level cache of a pCPU: the same number for all that share it. */
+/* Returns a number for the last-level cache of a pCPU: all pCPUs that share the cache have the
+ * same. */
 u32 cpu_cache(u32 cpu);
 
-/* The socket, core and thread of a pCPU. */
+/* Returns the socket, core and thread of a pCPU. */
 struct place cpu_place(u32 cpu);
 
 #endif

@@ -106,6 +106,8 @@ static void dump_frame(const struct trap_frame *f) {
 /* ---- dispatch; rare cases are functions of their own, so that the path of an interrupt saves
  * few registers ---- */
 
+/* Handles an NMI. It may come because the CPU has to stop, because another CPU wants a dump of this
+ * one, or as a kick that this CPU did not take as an interrupt. */
 static __attribute__((noinline)) void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     static u32 strangers;
     u32 kicks = 0;

@@ -16,19 +16,20 @@ enum { TRAP_NMI = 2, TRAP_DF = 8, TRAP_MC = 18 };
 
 #define NR_VEC_DEVICE 192
 
-/* Has `fn` called for that vector: with interrupts off, and at a place of the loop where no lock
- * is held. It has to be short. The trap code sends the EOI after it. */
+/* Registers `fn` as the handler of a vector. It is called with interrupts off, and only at a place
+ * of the CPU's loop where no lock is held, so it may take locks. It has to be short. The trap code
+ * sends the EOI after it has returned. */
 void irq_register(u8 vector, void (*fn)(u8 vector));
-/* Sends the end of interrupt. The APIC's code sets it. */
+/* A hook that sends the EOI to the local APIC; platform/apic.c sets it. */
 extern void (*irq_eoi)(void);
-/* Masks the source of `vector`, if there is one. The IOAPICs' driver sets it. */
+/* A hook that masks all pins which raise `vector`; platform/irq.c sets it. */
 extern void (*irq_mask_vector)(u8 vector);
 
-/* Prints the last exits of this CPU's vCPU, for dumps. hv/vcpu sets it. */
+/* A hook that logs the last exits of this CPU's vCPU, for dumps; hv/vcpu sets it. */
 extern void (*dump_hook)(void);
 
-/* Turns interrupts on, halts until one came, and returns with them off. No interrupt is slept
- * through, even if it comes between STI and HLT. */
+/* Switches interrupts on, halts until one has come, and returns with interrupts off. An interrupt
+ * that comes between STI and HLT ends the halt, too. */
 void irq_halt(void);
 
 struct trap_frame;

@@ -14,7 +14,7 @@ static inline u64 tsc_to_ns(u64 ticks) {
     return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32);
 }
 
-/* Saturates: ~0 stays "never". */
+/* Returns ~0, "never", if the result does not fit; so ~0 stays ~0. */
 static inline u64 ns_to_tsc(u64 ns) {
     unsigned __int128 t = (unsigned __int128)ns * ns_to_tsc_mul >> 32;
     return t >> 64 ? ~0ull : (u64)t;
@@ -22,7 +22,7 @@ static inline u64 ns_to_tsc(u64 ns) {
 
 static inline u64 now_ns(void) { return tsc_to_ns(rdtsc() - tsc_boot); }
 
-/* The TSC value at nanosecond `ns`; ~0 for ~0. */
+/* Returns the TSC's value at nanosecond `ns`; ~0 for ~0. */
 static inline u64 tsc_at(u64 ns) {
     u64 t = ns_to_tsc(ns);
     return t > ~0ull - tsc_boot ? ~0ull : t + tsc_boot;

@@ -1,6 +1,6 @@
-/* The PVH start of day: EBX points at a struct hvm_start_info when the guest's entry is reached
- * in 32-bit protected mode without paging, flat segments. Source: Xen, docs/misc/pvh.pandoc and
- * public/arch-x86/hvm/start_info.h (layout only). */
+/* How a guest starts by the PVH protocol: its entry is called in 32-bit protected mode without
+ * paging, with flat segments, and EBX points to a struct hvm_start_info. Source: Xen,
+ * docs/misc/pvh.pandoc and public/arch-x86/hvm/start_info.h (layout only). */
 #ifndef TAKT_START_INFO_H
 #define TAKT_START_INFO_H
 
@@ -25,8 +25,9 @@ struct hvm_memmap_entry {
     u32 type, reserved; /* type as in E820: 1 RAM, 2 reserved, 3 ACPI */
 };
 
-/* ---- multiboot1 (specification 0.6.96): the header's magic number and the flag that it has
- * addresses, the loader's number in EAX, and what EBX points to ---- */
+/* ---- multiboot1 (specification 0.6.96): the magic number of the header, the header's flag that
+ * says that it has addresses, the number that the loader puts into EAX, and the structure to which
+ * EBX points ---- */
 
 #define MB_MAGIC     0x1badb002u
 #define MB_ADDRESSES BIT(16)

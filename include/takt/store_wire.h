@@ -1,7 +1,7 @@
-/* The store's wire protocol, which is XenStore's: clients of either need no change for the
- * other. Packets of a header and `len` bytes follow each other in both directions. Names and
- * numbers are those of Xen's public header io/xs_wire.h; docs/store.md tells what each operation
- * does here. All numbers are little-endian. */
+/* The wire protocol of the store. It is the protocol of XenStore, so that a client of one can use
+ * the other without a change. In both directions there are packets, each of which is a header and
+ * `len` bytes. Names and numbers are those of Xen's public header io/xs_wire.h; docs/store.md says
+ * what each operation does here. All numbers are little-endian. */
 #ifndef TAKT_STORE_WIRE_H
 #define TAKT_STORE_WIRE_H
 
@@ -23,8 +23,8 @@ enum xs_type {
     XS_MKDIR = 12,
     XS_RM = 13,
     XS_SET_PERMS = 14,
-    XS_WATCH_EVENT = 15, /* from the store, unasked: path and token, req_id and tx_id are 0 */
-    XS_ERROR = 16,       /* from the store: the name of an error, "ENOENT" */
+    XS_WATCH_EVENT = 15, /* the store sends it unasked: path and token; req_id and tx_id are 0 */
+    XS_ERROR = 16,       /* the store sends it as a reply: the name of an error such as "ENOENT" */
     XS_IS_DOMAIN_INTRODUCED = 17,
     XS_RESUME = 18,
     XS_SET_TARGET = 19,
@@ -34,10 +34,10 @@ enum xs_type {
 };
 
 struct xs_header {
-    u32 type;   /* XS_*; a reply has its request's, or XS_ERROR */
-    u32 req_id; /* the client's own, given back in the reply */
-    u32 tx_id;  /* what XS_TRANSACTION_START answered; 0: none */
-    u32 len;    /* bytes that follow, at most XS_PAYLOAD_MAX: else the connection ends */
+    u32 type;   /* XS_*; a reply has the type of its request, or XS_ERROR */
+    u32 req_id; /* a number that the client chooses; the reply has the same */
+    u32 tx_id;  /* the number that XS_TRANSACTION_START has returned; 0: no transaction */
+    u32 len;    /* bytes that follow; with more than XS_PAYLOAD_MAX the connection ends */
 };
 
 #define XS_PAYLOAD_MAX       4096
@@ -47,9 +47,9 @@ struct xs_header {
 #define XS_SPECIAL_INTRODUCE "@introduceDomain"
 #define XS_SPECIAL_RELEASE   "@releaseDomain"
 
-/* The page between a guest and the store. A ring's indexes run freely; the byte of index x is at
- * x % XS_RING_SIZE. The producer owns `prod`, the consumer `cons`; both tell the other end by an
- * event. */
+/* The page between a guest and the store. The indexes of a ring are never reduced, and the byte of
+ * index x is at x % XS_RING_SIZE. Only the producer changes `prod`, and only the consumer `cons`;
+ * each then tells the other end by an event. */
 #define XS_RING_SIZE 1024
 struct xs_page {
     u8 req[XS_RING_SIZE]; /* from the guest */
