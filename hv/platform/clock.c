@@ -24,7 +24,8 @@ static volatile u8 *hpet;
 
 static u32 read_hpet(void) { return mmio_read32(hpet + 0xf0); }
 
-/* Channel 2 of the 8254, gated on, counting down from 65536 again and again. */
+/* Reads channel 2 of the 8254 as a clock that counts up. The channel itself counts down from 65536
+ * again and again (use_pit()). */
 static u32 read_pit(void) {
     u32 n;
 
@@ -35,7 +36,7 @@ static u32 read_pit(void) {
 
 static u32 read_apic_timer(void) { return ~apic_timer_left(); }
 
-/* IA-PC HPET 2.3 */
+/* Starts the HPET (IA-PC HPET 2.3) as the reference. Returns false if it cannot be used. */
 static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     u64 period;
 
@@ -67,7 +68,8 @@ struct sample {
 static struct sample sample_clock(const struct reference *r) {
     struct sample best = { 0, 0, ~0ull };
 
-    /* the narrowest of three: the host of an emulator may have been away */
+    /* Take the quickest of three readings: in an emulator the host may run something else in
+     * between. */
     for (int i = 0; i < 3; i++) {
         u64 t0 = rdtsc();
         u32 ref = r->read();
@@ -163,11 +165,12 @@ void delay_ns(u64 ns) {
     while (rdtsc() < end) cpu_relax();
 }
 
-/* The newest TSC that either CPU has read. behind[true] says by how much the boot CPU's TSC was
- * seen behind it, behind[false] the other CPU's. */
+/* `latest` is the largest TSC that either CPU has read. behind[true] is by how much the boot CPU's
+ * TSC was seen to be behind it, and behind[false] the same for the other CPU. */
 static volatile u64 latest, behind[2];
 
-/* If a value was written before we read our TSC, our TSC must not be smaller. */
+/* Compares this CPU's TSC with `latest`, and updates one of the two. If `latest` was written before
+ * we read our TSC, our TSC must not be smaller: then time would go backwards from CPU to CPU. */
 static void compare_once(bool boot_cpu) {
     u64 seen = latest, t;
 
@@ -183,7 +186,7 @@ void clock_compare(volatile bool *done, bool mine) {
     u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS);
 
     if (mine) {
-        /* Until the boot CPU is there, too: all 500 looks could be over before it comes. */
+        /* Wait for the boot CPU. Otherwise all 500 comparisons could be over before it begins. */
         while (!latest && rdtsc() < end) cpu_relax();
         for (int i = 0; i < 500; i++) compare_once(false);
         *done = true;

@@ -1,5 +1,6 @@
-/* The screen: the log from boot.asm's first page table to the loop, and again in a panic; and a
- * terminal between these, if somebody is there who uses it. */
+/* The screen. It shows the log while the machine boots, and again in a panic. In between it is a
+ * terminal of the shell, if the operator uses the keyboard. The console (console.c) makes all
+ * calls, one at a time. */
 #ifndef HV_PLATFORM_SCREEN_H
 #define HV_PLATFORM_SCREEN_H
 
@@ -7,16 +8,19 @@
 
 /* Uses the text mode or the 32-bit frame buffer that the loader left, if any. */
 void screen_init(const struct boot_screen *b);
-/* Writes text at once; a newline starts a line and blanks it and the next. At the bottom it goes
- * on at the top: nothing is scrolled, since reading a frame buffer back is slow. */
+/* Draws text at once. A newline begins a new line, and clears that line and the next one. Behind
+ * the lowest line it goes on at the top of the screen: nothing is scrolled, because to read a frame
+ * buffer is slow. */
 void screen_write(const char *s, size_t n);
+/* Is there a screen that Takt can use? */
 bool screen_there(void);
 
-/* From now on it is an empty terminal. */
+/* Clears the screen, which is a terminal from now on. */
 void screen_start_terminal(void);
-/* Text for the terminal, as platform/terminal.h has it; it is drawn later. */
+/* Sends text to the terminal (platform/terminal.h). screen_step() draws it later. Does nothing if
+ * the screen is no terminal. */
 void screen_feed(const char *s, size_t n);
-/* Draws a little of what has changed. True: there is more to draw. */
+/* Draws some of the characters that have changed. Returns true if there may be more to draw. */
 bool screen_step(void);
 
 #endif

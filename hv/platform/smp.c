@@ -89,7 +89,7 @@ void ap_main(void) {
     panic("CPU %u came back from its loop", c->p.id);
 }
 
-/* Sends a SIPI, and waits for an answer. */
+/* Sends a SIPI, and waits for at most `ns` until the CPU is online. Returns whether it is. */
 static bool startup(struct cpu *c, hpa_t page, u64 ns) {
     u64 end = rdtsc() + ns_to_tsc(ns);
 
@@ -127,7 +127,8 @@ static bool clocks_agree(const struct cpu *c) {
     }
 }
 
-/* SDM 3A 9.4.4.1. The pauses between INIT and SIPI are those of newer CPUs. */
+/* Starts one CPU as SDM 3A 9.4.4.1 describes; the pauses between INIT and SIPI are those for newer
+ * CPUs. Returns false if it does not answer, or if its TSC cannot be set right. */
 static bool start_one(struct cpu *c, hpa_t page) {
     starting = c;
     compared = false;
@@ -199,7 +200,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
 
 static void on_kick(u8 vector) { cpu_of(this_cpu())->kicked_at = 0; }
 
-/* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
+/* About 1 ms ago this CPU has kicked others. Each CPU that has not answered a kick of this age gets
+ * an NMI. */
 static void on_kick_timer(struct timer *t, u64 now) {
     u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
     u32 me = this_cpu()->id;
@@ -254,14 +256,16 @@ void cpu_halt(void) {
 
 /* ---- heartbeat: each CPU watches the next one ---- */
 
+/* Has this CPU not come through its loop for SILENT_NS? A CPU that halts is silent only if its next
+ * timer is overdue for so long. */
 static bool is_silent(const struct cpu *c, u64 now) {
     if (!c->p.heartbeat) return false;
     if (c->halted) return timers_late(c->p.id, now) > SILENT_NS; /* else it stands still rightly */
     return (i64)(rdtsc() - c->p.heartbeat) >= (i64)ns_to_tsc(SILENT_NS);
 }
 
-/* A CPU that did not come through its loop is kicked, which wakes it if it sleeps and its timer was
- * lost. If it is still silent the next time, it dumps its state by an NMI. */
+/* Checks the next CPU. If it is silent, it is kicked, which wakes it if it halts and its timer was
+ * lost. If it is still silent at the next check, an NMI makes it dump its state. */
 static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
     struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);

@@ -1,4 +1,4 @@
-/* Lock: a queue's, a leaf; timers' functions are called without it. */
+/* Each queue has a lock, which is a leaf. The functions of timers are called without it. */
 #include "platform/timer.h"
 
 #include "lib/spinlock.h"
@@ -39,7 +39,9 @@ void timer_cancel(struct timer *t) {
     }
 }
 
-/* Asked under the lock: a timer leaves the queue and is noted as running in one hold of it. */
+/* Is the function of `t` being called on this CPU? The lock is taken because timers_run() takes a
+ * timer out of the queue and notes it as running while it holds the lock. Without it we could look
+ * in between, and miss the timer. */
 static bool is_running(struct cpu_timers *c, const struct timer *t) {
     bool yes;
 
@@ -100,8 +102,8 @@ void timers_run(void) {
 
 static void on_timer(u8 vector) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
-/* Returns what to write to the counter of the LAPIC's timer for a deadline. One that is too far for
- * the counter fires early, and is armed anew. */
+/* Returns the value for the counter of the LAPIC's timer that stands for a deadline. If the
+ * deadline is too far away for the counter, the timer fires early, and the loop arms it again. */
 static u32 ticks_until(u64 when) {
     u64 now = now_ns(), left;
 
