@@ -1,6 +1,6 @@
-/* Configuration space as a PC has it. Memory (ECAM, PCI Express 7.2.2) has a window for some buses
- * of a segment each. Two ports (PCI 3.0, 3.2.2.3.2) reach segment 0 alone. A bus is segment << 8 |
- * number. */
+/* Configuration space as a PC has it. It is reached by memory (ECAM, PCI Express 7.2.2), where each
+ * window covers some buses of a segment, or by two ports (PCI 3.0, 3.2.2.3.2), which reach only
+ * segment 0. In this file a bus is segment << 8 | number. */
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/spinlock.h"
@@ -10,12 +10,13 @@
 #define ADDRESS      0xcf8
 #define DATA         0xcfc
 #define PORTS_ENABLE 0x80000000u
-#define PORT_BUSES   256u    /* those of segment 0 */
-#define BUS_SIZE     BIT(20) /* of a window: 4 KiB for each of 256 functions */
+#define PORT_BUSES   256u    /* how many buses the ports reach: those of segment 0 */
+#define BUS_SIZE     BIT(20) /* bytes of a window for one bus: 4 KiB for each of 256 functions */
 
-static struct spinlock lock; /* a register takes accesses to both ports */
+/* Each access by the ports takes two steps, an address and data, and nobody may come in between. */
+static struct spinlock lock;
 static struct window {
-    volatile u8 *regs; /* of the first bus */
+    volatile u8 *regs; /* where the configuration space of bus `first` is mapped */
     u32 first, last;
 } window[ACPI_MAX_ECAMS];
 static u32 nr_windows;

@@ -41,8 +41,8 @@ static void sriov_set(const struct pci_device *pf, u32 reg, u32 v) {
 
 /* ---- where BARs of virtual functions can be ---- */
 
-/* The most that a BAR can cover. One that was not sized covers at most what its address is aligned
- * to, as addresses are multiples of sizes. */
+/* Returns the most bytes that a BAR can cover. A BAR that was not sized covers at most as many
+ * bytes as its address is aligned to, because the address of a BAR is a multiple of its size. */
 static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
     if (d->unsized) return b->addr & -b->addr; /* the lowest bit that is set */
     return b->size;
