@@ -1,6 +1,6 @@
 /* The screen. It shows the log while the machine boots, and again in a panic. In between it is a
- * terminal of the shell, if the operator uses the keyboard. The console (console.c) makes all
- * calls, one at a time. */
+ * terminal of the shell, if the operator uses the keyboard. Except for screen_init(), only
+ * console.c calls these functions. */
 #ifndef HV_PLATFORM_SCREEN_H
 #define HV_PLATFORM_SCREEN_H
 
