@@ -192,8 +192,8 @@ void back_net_flush(struct back_net *n) {
 
 /* ---- life ---- */
 
-/* Fills in what the front end will see of the device: the features, two queues, the MTU and the
- * address. */
+/* Fills in what this back end offers to the driver in the front VM, and the hypervisor shows there:
+ * the features, two queues, the MTU and the address. */
 static void offer_for(struct back_net *n, struct takt_offer *offer) {
     struct virtio_net_config c = { .mtu = MTU };
 

@@ -49,8 +49,8 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second);
  * ("Workload-aware credit scheduler", 4.1). Call it at each interrupt, before anything is taken
  * from the rings. */
 void igbvf_interrupted(struct igbvf *n);
-/* Returns whether igbvf_interrupted() has counted more than `a_second` of them in a second since
- * the last call. */
+/* Returns whether the interrupts that igbvf_interrupted() has counted since the last call were more
+ * than `a_second` a second. The driver tells the hypervisor then that its VM does much I/O. */
 bool igbvf_busy(struct igbvf *n, u32 a_second);
 
 /* Receives a frame as nic_receive(), but leaves out frames that this function has sent itself. */

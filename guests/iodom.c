@@ -482,6 +482,8 @@ static void add_store(const struct takt_pci *pci, u32 index) {
     printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(pci), store.nvme.blocks / 2);
 }
 
+/* Goes over the PCI devices that were given to this VM: network cards become ports of the
+ * bridge, and an NVMe controller holds disks. dma_offset is the same for all devices of a VM. */
 static void find_devices(void) {
     static struct takt_pci pci;
 

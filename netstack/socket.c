@@ -202,7 +202,9 @@ static void next_received(struct sock *s) {
     spsc_pop(&s->rx);
 }
 
-/* Passes up to `size` bytes from the receive queue to take(). Returns how many. */
+/* Passes up to `size` bytes from the receive queue to take(), which copies them out, and removes
+ * the entries that are used up. Their buffers go back to the stack with that. Returns how many
+ * bytes it passed. */
 static size_t take_out(struct sock *s, size_t size, sock_take_fn take, void *arg) {
     size_t done = 0;
     struct pbuf *p;

@@ -80,7 +80,7 @@ too_wide() { # COLUMNS FILES...
 }
 
 check_width() {
-	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'
+	out=$(too_wide 100 '*.c' '*.h' '*.asm' '*.inc' '*.ld'
 		too_wide 100 '*.py' '*.sh' '*.mk' Makefile)
 	[ -z "$out" ] || fail "lines that are too long:"$'\n'"$out"
 	out=$(sources '*.c' '*.h' '*.asm' '*.py' '*.sh' '*.md' '*.cfg' | xargs grep -nE '[[:space:]]+$')

@@ -322,6 +322,8 @@ int iommu_prepare(struct vm *vm, const struct pci_device *d) {
     return map_region(vm, d);
 }
 
+/* The caller has detached every device before, and detaching flushes what the units remember of the
+ * domain's tables. So no unit walks these tables any more, and their memory can be used again. */
 void iommu_release(struct vm *vm) {
     struct iommu_domain *m = vm->dma;
 

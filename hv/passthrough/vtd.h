@@ -37,6 +37,7 @@ u64 iommu_faults(const struct pci_device *d);
  * With the last two, vm->why holds the sentence. iommu_release() frees the domain, also one that is
  * not complete, when no device is attached to it any more. */
 int iommu_prepare(struct vm *vm, const struct pci_device *d);
+/* Frees the VM's domain, and does nothing if it has none. */
 void iommu_release(struct vm *vm);
 /* Lets all devices of the VM read and write [hpa, hpa + len) at the guest-physical address `gpa`,
  * instead of what was mapped there; HPA_NONE: they reach nothing there. When it returns, none of

@@ -1,3 +1,5 @@
+/* Measures how fast the TSC and the LAPIC's timer count. Both are compared with a clock whose
+ * rate is known: the HPET, the timer of ACPI's power management, or the PIT. */
 #include "platform/clock.h"
 
 #include <takt/errno.h>
@@ -11,7 +13,7 @@
 
 #define FS_PER_NS 1000000ull
 
-/* A clock that counts up, to measure by. */
+/* A clock of a known rate that counts up: the TSC and the LAPIC's timer are measured by it. */
 struct reference {
     const char *name;
     u64 fs; /* femtoseconds a tick */

@@ -286,8 +286,9 @@ struct mp_info {
     bool bad;
 };
 
-/* Parses the MP table (MultiProcessor Specification 1.4, chapter 4) and fills in *out. `a` says
- * which GSIs each IOAPIC has. If the machine has no MP table, out->nr is 0. */
+/* Parses the MP table (MultiProcessor Specification 1.4, chapter 4) and fills in *out: to which
+ * IOAPIC pin the interrupt of each PCI device goes. It is needed where ACPI's tables do not say
+ * so. `a` says which GSIs each IOAPIC has. If the machine has no MP table, out->nr is 0. */
 void mp_parse(struct mp_info *out, const struct acpi_info *a);
 
 #endif

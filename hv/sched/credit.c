@@ -656,8 +656,8 @@ static void credit_label(struct sched_pool *p, struct sched_dom *d) {
     vslicer_recount(p);
 }
 
-/* A parameter of a VM was set: the VM's part in the turbo pool has to have the same. param_set()
- * has locked both pools. */
+/* A VM with a turbo vCPU is also in the turbo pool, as d->peer. When a parameter of a VM of this
+ * pool was set, its peer gets it, too. param_set() has locked both pools. */
 static void copy_to_turbo(struct sched_pool *p) {
     ASSERT_HELD(&p->turbo->lock);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) {

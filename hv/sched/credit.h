@@ -243,7 +243,8 @@ enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv);
 /* Returns the length of cv's micro-slice T_m in ns, 0 if it has none. */
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv);
 
-/* Puts a vCPU among those that are granted credit, or takes it out. */
+/* Puts a vCPU among those that are granted credit, or takes it out. The sums that follow from who
+ * is among them are kept up to date: the weight of all, and vSlicer's counts. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
 /* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p);

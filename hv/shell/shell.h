@@ -164,8 +164,10 @@ i64 shell_param(struct sched_pool *pool, const char *name, const void *object);
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool);
 /* Checks the name of a new VM or pool. -EINVAL, after shell_fail(): it cannot be one. */
 int shell_new_name(const char *name);
-/* Goes on to the next VM, in c->vm, or returns the next vCPU: one for each step of the command.
- * Covers all VMs; if c->only, those of the first c->vm alone. False or NULL at the end. */
+/* Two iterators for commands that go over all VMs or vCPUs, one in each step. c->vm is NULL before
+ * the first call; if c->only is set, it is the VM that the user named, and only that one is gone
+ * over. The first puts the next VM into c->vm, with a reference, and returns false after the last;
+ * the other returns the next vCPU, and NULL after the last. */
 bool shell_next_vm(struct shell_call *c);
 struct vcpu *shell_next_vcpu(struct shell_call *c);
 /* The name of an RS_* state. */

@@ -36,7 +36,9 @@ bool shell_next_vm(struct shell_call *c) {
     return c->vm;
 }
 
-/* A VM that is being destroyed, and a vCPU that is not made yet, are left out. */
+/* Each call returns the next vCPU and keeps the place in c->vm and c->index. A VM that is being
+ * destroyed is left out. vCPUs are made in their order, so behind one that is not there yet there
+ * is none. */
 struct vcpu *shell_next_vcpu(struct shell_call *c) {
     if (!c->vm) c->vm = vm_next(NULL);
     for (; c->vm; c->vm = vm_next(c->vm), c->index = 0) {

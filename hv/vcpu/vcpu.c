@@ -86,6 +86,8 @@ static void poll_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, poll_timer), TODO_EVENT);
 }
 
+/* Makes the page in which the guest reads how long this vCPU has run, waited and slept
+ * (struct takt_vcpu_info), and maps it read-only. A new vCPU sleeps until it is started. */
 static int map_info_page(struct vm *vm, struct vcpu *v) {
     hpa_t page = frame_alloc_zeroed(0);
 

@@ -178,8 +178,9 @@ void state_load(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
-/* Is the x87 unit in `area` as after a reset (SDM 1 13.6)? The first 24 bytes are FCW, FSW, the
- * tags, the last opcode and its addresses. After a reset all of these are 0 but FCW, and so are the
+/* A guest that has not used its x87 unit need not have it loaded. Is the unit in `area`, an
+ * image of FXSAVE, as after a reset (SDM 1 13.6)? The first 24 bytes are FCW, FSW, the tags, the
+ * last opcode and its addresses. After a reset all of these are 0 but FCW, and so are the
  * registers. */
 static bool x87_is_initial(const void *area) {
     const u64 *word = area;

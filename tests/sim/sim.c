@@ -613,7 +613,9 @@ void sim_vm_destroy(struct sim_dom *d) {
     free(d);
 }
 
-/* Pools and VMs are not taken apart in order: only their memory is given back. */
+/* Ends a simulation, so that the next one can begin in the same process. VMs are not destroyed
+ * as in the hypervisor, step by step: their memory is freed. The pools are static data of the
+ * scheduler, and sched_init() makes it forget them. */
 void sim_stop(void) {
     for (u32 i = 0; i < nr_doms; i++) {
         struct sim_dom *d = doms[i];
