@@ -1,0 +1,82 @@
+/* The file of --json: what a program needs to judge a run. whole.h has the contracts. The file has
+ * no date and no time of this computer, so the same run gives the same bytes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/whole/whole.h"
+
+static FILE *file, *answer;
+static char *answer_text;
+static size_t answer_size;
+static const char *separator = "";
+
+static void put_string(const char *s, size_t n) {
+    putc('"', file);
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"' || s[i] == '\\')
+            fprintf(file, "\\%c", s[i]);
+        else if ((unsigned char)s[i] < ' ')
+            fprintf(file, "\\u%04x", (unsigned)s[i]);
+        else
+            putc(s[i], file);
+    }
+    putc('"', file);
+}
+
+void record_begin(const struct whole_options *o, u64 seed) {
+    file = fopen(o->json_file, "w");
+    answer = open_memstream(&answer_text, &answer_size);
+    if (!file || !answer) {
+        fprintf(stderr, "sim-whole: the results cannot be written to %s: %s\n", o->json_file,
+                strerror(errno));
+        exit(2);
+    }
+    fprintf(file, "{\"file\": ");
+    put_string(o->file, strlen(o->file));
+    fprintf(file, ", \"command_line\": ");
+    if (o->cmdline)
+        put_string(o->cmdline, strlen(o->cmdline));
+    else
+        put_string("", 0);
+    fprintf(file, ",\n \"cpus\": %u, \"mhz\": %lu, \"memory_mib\": %lu, \"seed\": %lu,\n", o->cpus,
+            o->mhz, o->memory >> 20, seed);
+    fprintf(file, " \"warm_up_s\": %g, \"run_s\": %g,\n \"said\": [", (double)o->warm_up_ns / 1e9,
+            (double)o->run_ns / 1e9);
+}
+
+void record_line(u64 us, bool of_guest, const char *text) {
+    const char *colon = of_guest ? strstr(text, ": ") : NULL;
+
+    if (!file) return;
+    fprintf(file, "%s\n  {\"s\": %lu.%06lu, \"vm\": ", separator, us / 1000000, us % 1000000);
+    separator = ",";
+    if (colon) {
+        put_string(text, (size_t)(colon - text));
+        text = colon + 2;
+    } else {
+        fprintf(file, "null");
+    }
+    fprintf(file, ", \"text\": ");
+    put_string(text, strlen(text));
+    putc('}', file);
+}
+
+bool record_answer(char c) {
+    if (answer) putc(c, answer);
+    return answer;
+}
+
+void record_end(void) {
+    bool bad;
+
+    if (!file) return;
+    fclose(answer);
+    fprintf(file, "],\n \"top\": %s}\n", answer_size ? answer_text : "null\n");
+    bad = ferror(file);
+    if (fclose(file) || bad) {
+        fprintf(stderr, "sim-whole: the file of --json could not be written as a whole\n");
+        exit(2);
+    }
+    file = answer = NULL;
+}

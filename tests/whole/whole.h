@@ -1,0 +1,107 @@
+/* The simulation of the whole machine (docs/simulation.md): the hypervisor above hv/virt and
+ * hv/platform, guestlib, drivers and guests, all compiled for this computer, in virtual time.
+ *
+ * Everything runs in one thread. Each pCPU is a coroutine that executes the hypervisor's
+ * cpu_loop(), and each vCPU is one that executes its guest. Code runs at once, and its costs are
+ * noted; then the pCPU lets that much virtual time pass, while others run. What happens at the same
+ * virtual time happens in the order in which it was asked for. So the same input gives the same
+ * output. */
+#ifndef TESTS_WHOLE_WHOLE_H
+#define TESTS_WHOLE_WHOLE_H
+
+#include <stdio.h>
+#include "config.h"
+#include "lib/timerq.h"
+#include "tests/whole/port.h"
+#include "virt/virt.h"
+#include "x86/percpu.h"
+
+/* What things cost. Times are in ps or, where the name says so, in ns. */
+struct whole_costs {
+    u64 guest;    /* a basic block of a guest */
+    u64 block;    /* a basic block of the hypervisor */
+    u64 element;  /* what a string instruction copies or fills in a step */
+    u64 exit;     /* the way from the guest to the hypervisor and back */
+    u64 kick_ns;  /* from a kick until its pCPU notices */
+    u64 ahead_ns; /* how far a guest may compute ahead of what other pCPUs do */
+};
+extern struct whole_costs whole_costs;
+
+/* ---- engine.c: time, coroutines, pCPUs ---- */
+
+/* A coroutine that does not run: where its registers are. */
+struct strand {
+    void *sp;
+};
+/* Makes a coroutine. When it is first switched to, it calls fn(a, b) on the stack that ends at
+ * `top`; fn must not return. */
+void strand_init(struct strand *s, void *top, void *fn, void *a, void *b);
+void strand_switch(struct strand *from, struct strand *to);
+
+extern u64 whole_now; /* ns */
+/* What the hypervisor's code on this pCPU has cost and not yet paid, in ps. */
+extern u64 whole_owed;
+
+/* Makes that many pCPUs, which begin with `entry`. */
+void engine_start(u32 cpus, void (*entry)(void));
+/* Lets virtual time pass until `ns`, or until engine_stop() was called. */
+void engine_run_until(u64 ns);
+void engine_stop(void);
+/* The coroutine of the pCPU that executes. */
+struct strand *engine_pcpu(void);
+/* Lets time pass until `ns`. If `interruptible`, a kick ends the wait. */
+void engine_wait(u64 ns, bool interruptible);
+/* Lets the time pass that the hypervisor's code has cost. */
+void engine_pay(void);
+/* Was this pCPU kicked? Forgets it. */
+bool engine_interrupted(void);
+/* How far this pCPU's guest may compute now: until something else is due, or `ahead_ns`. */
+u64 engine_horizon(void);
+
+/* ---- memory.c: the machine's RAM, and where guests see theirs ---- */
+
+/* Makes `bytes` of RAM, at a place that is the same each time, and gives it to the frame
+ * allocator. */
+void memory_start(u64 bytes);
+/* Forgets what was mapped for a VM, because its second-level tables have changed. */
+void memory_forget(const struct virt_vcpu *v);
+/* ---- cpu.c: guests ---- */
+
+extern const struct virt_ops whole_ops;
+/* The vCPU whose guest runs on this pCPU; NULL: none. */
+extern struct virt_vcpu *whole_guest;
+u64 whole_base_of(const struct virt_vcpu *v);
+
+/* ---- platform.c: consoles, and what the machine does not have ---- */
+
+extern bool whole_json; /* the shell answers in JSON */
+/* Standard output shows all that the shell writes, as a serial line would, and the simulation does
+ * not end with an answer. */
+extern bool whole_serial;
+extern FILE *whole_log; /* where the hypervisor's log goes, with what the guests print */
+
+/* ---- boot.c ---- */
+
+struct whole_options {
+    const char *file, *cmdline;
+    const char *json_file; /* of --json; NULL: none */
+    const char *script;    /* a file with commands for the shell, in place of `top`; NULL: none */
+    const char *guests;    /* the directory of their images */
+    u32 cpus;
+    u64 mhz, warm_up_ns, run_ns, memory; /* memory in bytes */
+    bool json;
+};
+int whole_run(const struct whole_options *o);
+
+/* ---- record.c: the file of --json ---- */
+
+/* Begins the file. Ends the program with a sentence if it cannot be written. */
+void record_begin(const struct whole_options *o, u64 seed);
+/* Adds a line of the log. A line of a guest is "NAME: text". Does nothing without --json. */
+void record_line(u64 us, bool of_guest, const char *text);
+/* Adds a character of the shell's answer. Returns false without --json. */
+bool record_answer(char c);
+/* Ends the file. Does nothing without --json, or when it was called before. */
+void record_end(void);
+
+#endif
