@@ -1,15 +1,20 @@
+/* Writes formatted text as C's vsnprintf() does, for the hypervisor and for guests, which have no C
+ * library. A "conversion" is one placeholder of the format, such as "%-8u" in "%-8u ms": flags, a
+ * width, a precision and a letter. format.h lists the conversions. */
 #include "common/format.h"
 #include "common/string.h"
 
 #define MAX_DIGITS 20 /* of a u64 in decimal */
 
+/* Where the text goes. What does not fit into `buf` is counted in `len` but not stored, because the
+ * caller is told how long the whole text would be. */
 struct output {
     char *buf;
     size_t size;
     size_t len; /* of the whole text, with what did not fit */
 };
 
-/* One conversion of the format. */
+/* What one conversion asks for: what stands between its '%' and its letter. */
 struct spec {
     bool left, zero;
     size_t width;
@@ -22,6 +27,7 @@ static void put_char(struct output *o, char c) {
     o->len++;
 }
 
+/* Appends `n` bytes, or as many of them as fit in front of the terminator. */
 static void put_text(struct output *o, const char *text, size_t n) {
     if (o->len < o->size) memcpy(o->buf + o->len, text, MIN(n, o->size - o->len - 1));
     o->len += n;
@@ -45,6 +51,8 @@ static void put_field(struct output *o, const struct spec *f, bool minus, const 
     if (f->left) put_padding(o, ' ', padding);
 }
 
+/* Appends a number without sign in the given base, as one field. The digits are made from the last
+ * one to the first, because division yields the last one first. */
 static void put_number(struct output *o, const struct spec *f, u32 base, u64 v, bool minus) {
     char digits[MAX_DIGITS], *end = digits + sizeof(digits), *first = end;
 
@@ -55,6 +63,7 @@ static void put_number(struct output *o, const struct spec *f, u32 base, u64 v, 
     put_field(o, f, minus, first, (size_t)(end - first));
 }
 
+/* The negation is done on the number without sign: -v of the smallest i64 would overflow. */
 static void put_signed(struct output *o, const struct spec *f, i64 v) {
     if (v < 0)
         put_number(o, f, 10, -(u64)v, true);
@@ -62,6 +71,8 @@ static void put_signed(struct output *o, const struct spec *f, i64 v) {
         put_number(o, f, 10, (u64)v, false);
 }
 
+/* Flag 0 is ignored, because filling up a text with zeros makes no sense. `f->precision` is the
+ * most bytes that are read, so a text with a precision need not be terminated. */
 static void put_string(struct output *o, struct spec *f, const char *text) {
     if (!text) text = "(null)";
     f->zero = false;
@@ -106,6 +117,8 @@ static struct spec read_spec(const char **at, va_list *ap) {
     return f;
 }
 
+/* Takes the next argument, of the size that the conversion names. A wrong size would make all later
+ * arguments wrong. */
 static u64 next_unsigned(const struct spec *f, va_list *ap) {
     if (f->wide) return va_arg(*ap, u64);
     return va_arg(*ap, u32);
@@ -142,6 +155,7 @@ static const char *convert(struct output *o, const char *at, va_list *ap) {
     return at + 1;
 }
 
+/* Copies the format byte by byte up to a '%', and lets convert() write what that stands for. */
 int format_text(char *buf, size_t size, const char *fmt, va_list args) {
     struct output o = { buf, size, 0 };
     va_list ap;

@@ -1,8 +1,12 @@
+/* A histogram counts durations in buckets, instead of keeping each of them: that takes a fixed
+ * amount of memory, and adding one costs the same however many there are. The price is that a
+ * percentile is known only up to the width of a bucket. An "octave" is the range from a power of
+ * two to the next. */
 #include "common/hist.h"
 
-/* Each value below 2 * HIST_SUB has a bucket of its own. From there on each octave has HIST_SUB
- * buckets, so bucket b holds the values whose top four bits are 8 + b % 8. The last bucket holds
- * all larger values. */
+/* Returns the bucket that counts a duration of `ns`. Each value below 2 * HIST_SUB has a bucket of
+ * its own. From there on each octave has HIST_SUB buckets, so bucket b holds the values whose top
+ * four bits are 8 + b % 8. The last bucket holds all larger values. */
 static unsigned bucket_of(u64 ns) {
     if (ns < 2 * HIST_SUB) return (unsigned)ns;
     unsigned octave = 63 - (unsigned)__builtin_clzll(ns) - 3;
@@ -11,7 +15,7 @@ static unsigned bucket_of(u64 ns) {
     return MIN(b, HIST_BUCKETS - 1);
 }
 
-/* The largest value of a bucket. */
+/* Returns the largest value that bucket b counts; the inverse of bucket_of(). */
 static u64 upper_edge(unsigned b) {
     if (b < 2 * HIST_SUB) return b;
     unsigned octave = b / HIST_SUB - 1;
@@ -26,6 +30,9 @@ void hist_add(struct hist *h, u64 ns) {
     h->bucket[bucket_of(ns)]++;
 }
 
+/* Adds up the buckets from the smallest values on, until `rank` samples are reached: that many
+ * samples are not larger than the result. The last bucket has no upper edge, so the largest sample
+ * stands for it. */
 u64 hist_percentile(const struct hist *h, unsigned permille) {
     u64 rank = (h->count * permille + 999) / 1000, seen = 0;
 
@@ -36,4 +43,11 @@ u64 hist_percentile(const struct hist *h, unsigned permille) {
         return MIN(upper_edge(b), h->max);
     }
     return h->max;
+}
+
+void hist_merge(struct hist *h, const struct hist *from) {
+    h->count += from->count;
+    h->sum += from->sum;
+    h->max = MAX(h->max, from->max);
+    for (u32 i = 0; i < HIST_BUCKETS; i++) h->bucket[i] += from->bucket[i];
 }

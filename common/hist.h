@@ -15,6 +15,8 @@ struct hist {
 };
 
 void hist_add(struct hist *h, u64 ns);
+/* Adds the samples of `from` to *h. */
+void hist_merge(struct hist *h, const struct hist *from);
 /* Returns the value that `permille`/1000 of the samples do not exceed: the upper edge of its
  * bucket, but never more than the largest sample. 0 if there are none. */
 u64 hist_percentile(const struct hist *h, unsigned permille);

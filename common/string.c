@@ -1,3 +1,6 @@
+/* Functions on memory and text with the meaning that C gives them, for the hypervisor and for
+ * guests, which have no C library. Copying and searching handle 8 bytes at a time ("words"),
+ * because Takt is mostly run on emulators, where each step costs as much as a step for one byte. */
 #include "common/string.h"
 
 #include <takt/types.h>
@@ -5,7 +8,8 @@
 #define ONE_IN_EACH_BYTE 0x0101010101010101ull
 #define TOP_BITS         (ONE_IN_EACH_BYTE << 7)
 
-/* Copies in words of 8 bytes: an emulator takes a step for each element of a string instruction. */
+/* Copies in words of 8 bytes, and then the rest in single bytes: an emulator takes a step for each
+ * element of a string instruction, so this takes an eighth of the steps. */
 void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
@@ -19,6 +23,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     return to;
 }
 
+/* As memcpy(), but the two ranges may overlap. */
 void *memmove(void *to, const void *from, size_t n) {
     char *d = to;
     const char *s = from;
@@ -30,6 +35,8 @@ void *memmove(void *to, const void *from, size_t n) {
     return to;
 }
 
+/* Fills whole words, and then the rest in single bytes, as memcpy() does. The product is a word
+ * each of whose bytes is c. */
 void *memset(void *to, int c, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
@@ -43,6 +50,8 @@ void *memset(void *to, int c, size_t n) {
     return to;
 }
 
+/* Skips equal words first. The bytes that follow decide: comparing two different words as numbers
+ * would give the last byte the most weight, not the first. */
 int memcmp(const void *a, const void *b, size_t n) {
     const u8 *x = a, *y = b;
 

@@ -1,4 +1,7 @@
-/* The back end of a virtio block device. back_blk.h explains it. */
+/* The back end of a virtio block device: it takes requests from the ring of another VM's driver
+ * (the front end), checks them, lets a disk (drivers/disk.h) carry them out, and gives them back
+ * with a status. The ring lies in the other VM's memory, so nothing in it is trusted. back_blk.h
+ * has the contracts. */
 #include "drivers/back_blk.h"
 #include <takt/errno.h>
 
@@ -16,8 +19,11 @@ static bool within(const struct back_blk *b, u64 sector, u64 bytes) {
            bytes / VIRTIO_BLK_SECTOR <= b->disk->sectors - sector;
 }
 
+/* Returns how many bytes of data the device may write: all that it may write but the byte for the
+ * status. */
 static u32 data_in(const struct vring_chain *c) { return c->in_len - 1; }
 
+/* Returns how many bytes of data the device may read: all that it may read but the header. */
 static u32 data_out(const struct vring_chain *c) { return c->out_len - HDR; }
 
 /* ---- judging requests: VIRTIO_BLK_OK, or the status for one that cannot be done ---- */
@@ -88,7 +94,8 @@ static void request_count(struct back_blk *b, const struct disk_request *q) {
     }
 }
 
-/* Tells the monitor that the disk has ended a request. */
+/* Tells the monitor, which measures how busy a shared device is, that the disk has ended a request.
+ */
 static void request_monitor(struct back_blk *b, const struct disk_request *q, u64 now) {
     enum monitor_kind kind = MONITOR_OTHER;
     u64 bytes = 0;
@@ -100,16 +107,19 @@ static void request_monitor(struct back_blk *b, const struct disk_request *q, u6
     monitor_end(b->monitor, kind, bytes, q->begun, now);
 }
 
-/* Gives the request back to the driver, with its status. */
+/* Gives the request back to the driver, with its status. The driver sees it after back_blk_flush().
+ */
 static void request_end(struct back_blk *b, struct disk_request *q) {
+    const struct vring_seg *last = &q->c.seg[q->c.nr_out + q->c.nr_in - 1];
     bool read = q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_GET_ID;
     u32 written = 0;
 
     if (read && q->status == VIRTIO_BLK_OK) written = q->bytes;
     request_count(b, q);
-    /* The status is the last byte that the device may write (5.2.6), in whichever segment that
-     * lies. */
-    vring_copy_in(q->c.seg + q->c.nr_out, q->c.nr_in, data_in(&q->c), &q->status, 1);
+    /* The status is the last byte that the device may write (virtio 1.2, 5.2.6). It is the last one
+     * of the last segment, because no segment is empty and request_begin() saw that there is one to
+     * write. */
+    last->p[last->len - 1] = q->status;
     vring_back_put(&b->ring, q->c.head, written + 1);
     q->next = b->unused;
     b->unused = q;
@@ -139,6 +149,7 @@ static int request_begin(struct back_blk *b, u64 now) {
         return 0;
     }
     if (!r) return 0;
+    if (b->polled) vring_back_ignore(&b->ring);
     b->unused = q->next;
     b->nr++;
     b->nr_most = MAX(b->nr_most, b->nr);
@@ -150,7 +161,7 @@ static int request_begin(struct back_blk *b, u64 now) {
         return 1;
     }
     q->begun = now;
-    monitor_begin(b->monitor, now);
+    if (b->monitor) monitor_begin(b->monitor, now);
     b->disk->ops->begin(b->disk, q, now);
     return 1;
 }
@@ -170,6 +181,7 @@ u64 back_blk_serve(struct back_blk *b, u64 now) {
         if (b->done == BACK_BLK_BATCH) break;
         if (!d->room(b->disk)) return d->due(b->disk); /* further requests wait in the ring */
         if (request_begin(b, now) || !b->dev.live) continue;
+        if (b->polled) return now;
         if (d->due(b->disk) <= now) continue;
         if (vring_back_listen(&b->ring)) continue;
         return d->due(b->disk);
@@ -213,6 +225,18 @@ int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct
     return 0;
 }
 
+/* The number of queues stands in the configuration that the driver reads, and counts only if the
+ * feature is offered as well. */
+void back_blk_offer_queues(struct takt_offer *offer, u32 nr) {
+    struct virtio_blk_config c;
+
+    __builtin_memcpy(&c, offer->config, sizeof(c));
+    c.num_queues = (u16)nr;
+    __builtin_memcpy(offer->config, &c, sizeof(c));
+    offer->nr_queues = nr;
+    offer->features |= VIRTIO_BLK_F_MQ;
+}
+
 void back_blk_fini(struct back_blk *b) {
     if (b->requests) b->env->pages_free(b->requests, b->pages);
     b->requests = NULL;
@@ -229,7 +253,13 @@ void back_blk_start(struct back_blk *b, const struct takt_front *f) {
         b->requests[i].next = b->unused;
         b->unused = &b->requests[i];
     }
-    if (!back_ring(&b->dev, &b->ring, f, 0)) back_broken(&b->dev);
+    /* A driver need not use all queues. */
+    if (b->queue && !(b->queue < f->nr_queues && f->queue[b->queue].ready)) b->dev.live = false;
+    if (!b->dev.live) return;
+    if (!back_ring(&b->dev, &b->ring, f, b->queue))
+        back_broken(&b->dev);
+    else if (b->polled)
+        vring_back_ignore(&b->ring);
 }
 
 void back_blk_stop(struct back_blk *b) {

@@ -13,6 +13,8 @@ struct back_blk {
     struct back_dev dev;
     const struct driver_env *env;
     struct vring_back ring;
+    u32 queue;   /* whose ring that is; 0 unless the owner sets it */
+    bool polled; /* set by the owner: it calls again and again, and is not to be notified */
     struct disk *disk;
     /* `requests` is an array of disk->depth; `unused` is the list of those that are free. */
     struct disk_request *requests, *unused;
@@ -30,6 +32,10 @@ struct back_blk {
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer);
 void back_blk_fini(struct back_blk *b);
+/* Changes the offer of back_blk_init() into that of a device with `nr` queues. Each of them is
+ * served by a back end of its own, whose `queue` says which one it is. A driver that does not know
+ * several queues uses only number 0. */
+void back_blk_offer_queues(struct takt_offer *offer, u32 nr);
 /* Begins to serve. Call it when the driver is there and dev.window is mapped. */
 void back_blk_start(struct back_blk *b, const struct takt_front *f);
 /* Ends it. Requests that have begun are given up: the driver does not see their end. */

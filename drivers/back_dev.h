@@ -1,5 +1,6 @@
-/* What the back ends of all device types have in common: the calls that they make to the
- * hypervisor, and the state of a device. */
+/* What the back ends of all device types have in common: the hypercalls that they make, and the
+ * state of one device. A back end runs in the driver domain and serves a virtio device of another
+ * VM, which is called the front VM. It sees that VM's memory through a window. */
 #ifndef DRIVERS_BACK_DEV_H
 #define DRIVERS_BACK_DEV_H
 

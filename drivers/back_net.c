@@ -1,4 +1,8 @@
-/* The back end of a virtio network device. back_net.h explains it. */
+/* The back end of a virtio network device. The *front end* is the device as another VM's driver
+ * sees it; the back end, in the driver domain, serves its two rings: rx, whose buffers take frames
+ * for that VM, and tx, with the frames that it sends. The device is a port of the bridge
+ * (drivers/bridge.h), which joins all VMs' devices and the network card. The rings lie in the front
+ * end's memory, so nothing in them is trusted. back_net.h has the contracts. */
 #include "drivers/back_net.h"
 #include <takt/errno.h>
 
@@ -45,6 +49,9 @@ static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f
     }
 }
 
+/* Takes the next receive buffer of the front end. Returns false if there is none. A buffer that the
+ * device would have to read instead of write breaks the rules, and so does a malformed ring; the
+ * device then needs a reset. */
 static bool take_buffer(struct back_net *n, struct vring_chain *c) {
     int r = vring_back_take(&n->rx, c);
 
@@ -234,6 +241,8 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
 
 void back_net_fini(struct back_net *n) { bridge_remove(n->bridge, &n->port); }
 
+/* The driver of the front end is ready. What it has negotiated decides whether it takes frames
+ * whose checksum is not filled in. If a ring is not in order, the device needs a reset at once. */
 void back_net_start(struct back_net *n, const struct takt_front *f) {
     n->dev.features = f->features;
     n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;

@@ -1,6 +1,7 @@
-/* The back end of a virtio network device, which is a port of the bridge. Frames that the front end
+/* The back end of a virtio network device: the side that serves the rings of a device whose driver
+ * (the front end) is in another VM. The device is a port of the bridge. Frames that the front end
  * sends are read from its own buffers; frames for it are copied into its buffers, and dropped if
- * there are none. */
+ * there are none, as a real card would. */
 #ifndef DRIVERS_BACK_NET_H
 #define DRIVERS_BACK_NET_H
 

@@ -1,4 +1,7 @@
-/* A learning bridge with emulated links. bridge.h explains it. */
+/* A learning bridge with emulated links. A *port* is where a device is plugged in. Each port has
+ * two links: *up* leads from the device to the bridge, *down* from the bridge to the device. A link
+ * that emulates something (drivers/netem.h) holds each frame in a buffer of the bridge until the
+ * frame is due. bridge.h has the contracts. */
 #include "drivers/bridge.h"
 #include <takt/errno.h>
 
@@ -21,6 +24,7 @@ void frame_copy(void *to, const struct frame *f) {
     vring_copy_out((u8 *)to + FRAME_HEAD, f->seg, f->nr, 0, f->len - FRAME_HEAD);
 }
 
+/* Adds up 16-bit words in network order, adds the carries back, and stores the complement. */
 void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     u8 *at = data + start + offset;
     u32 sum = 0;
@@ -65,7 +69,7 @@ static void buf_free(struct bridge *b, struct frame_buf *f) {
 
 /* Puts a frame into a buffer of the bridge, which then belongs to the caller: the buffer in which
  * the frame lies already, or a copy. Returns NULL if there is no memory. */
-static struct frame_buf *buf_of(struct bridge *b, struct frame *f) {
+static struct frame_buf *bridge_buf_of(struct bridge *b, struct frame *f) {
     struct frame_buf *buf = f->buf;
 
     if (buf) {
@@ -126,7 +130,9 @@ static void link_empty(struct bridge *b, struct link *l) {
     while ((buf = link_take(l, ~0ull))) buf_free(b, buf);
 }
 
-/* Sends the frame over the link. It lies in a buffer until it arrives. */
+/* Sends the frame over the link. The link says when the frame arrives, or that it is lost or that
+ * the queue is full. Until it arrives, the frame lies in a buffer of the bridge, because the
+ * sender's memory is not ours any more after this call. */
 static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now,
                       struct port_counts *counts) {
     u64 due = netem_send(&l->netem, now, f->len);
@@ -140,7 +146,7 @@ static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now
         counts->lost++;
         return;
     }
-    buf = buf_of(b, f);
+    buf = bridge_buf_of(b, f);
     if (!buf) {
         counts->no_memory++;
         netem_arrived(&l->netem);
@@ -151,6 +157,8 @@ static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now
 
 /* ---- addresses ---- */
 
+/* Returns the first of the WAYS places of the table where the address may be. They follow from a
+ * hash of the address, so that a look-up costs the same however many addresses are known. */
 static struct bridge_mac *mac_slots(struct bridge *b, const u8 *mac) {
     u32 h = (u32)mac[0] * 31 + mac[1];
 
@@ -158,6 +166,8 @@ static struct bridge_mac *mac_slots(struct bridge *b, const u8 *mac) {
     return &b->mac[(h ^ h >> 8) % (BRIDGE_MACS / WAYS) * WAYS];
 }
 
+/* Empties an entry of the table. The port's number of learned addresses is counted down, so that
+ * the port may learn another one. */
 static void mac_forget(struct bridge_mac *m) {
     if (m->port) m->port->macs--;
     m->port = NULL;
@@ -170,6 +180,8 @@ static struct bridge_port *mac_owner(struct bridge *b, const u8 *mac) {
     return NULL;
 }
 
+/* Returns the port behind which the address was seen in the last MAC_AGE, or whose own address it
+ * is; NULL if neither is known, and then the frame has to go to all ports. */
 static struct bridge_port *mac_find(struct bridge *b, const u8 *mac, u64 now) {
     struct bridge_mac *m = mac_slots(b, mac);
 
@@ -241,7 +253,10 @@ void bridge_remove(struct bridge *b, struct bridge_port *p) {
     while (b->nr && !b->port[b->nr - 1]) b->nr--;
 }
 
-/* Gives the port's device a frame that has come to the end of the link. */
+/* Gives the port's device a frame that has come to the end of the link. A checksum may still be
+ * open, because between VMs nobody computes it. If the device cannot take such a frame (a network
+ * card), the frame is copied and the checksum filled in first; the original belongs to the sender
+ * and stays as it is. */
 static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
     struct frame_buf *own = NULL;
     struct frame whole;
@@ -328,6 +343,8 @@ u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
     return until;
 }
 
+/* Frames that break the rules are dropped and counted. Others go through the emulated link up, or
+ * straight to the port where they belong if that link emulates nothing. */
 void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
     if (!acceptable(b, p, f)) return;
     p->counts.in_frames++;

@@ -1,4 +1,6 @@
-/* A model of a disk. disk_model.h explains it. */
+/* A model of a disk, which says when each request ends: a latency that several requests may spend
+ * side by side, and then a bus with a limited rate, one request after the other. Nothing is read or
+ * written here. disk_model.h has the contracts. */
 #include "drivers/disk_model.h"
 #include <takt/seed.h>
 
@@ -9,17 +11,20 @@ const struct option_kind disk_model_options[] = {
     { "sched", OPTION_WORD },   { NULL, 0 },
 };
 
+/* Returns the number of an option, at least 1 and at most what the arrays of the model hold. */
 static u32 limited(const char *options, const char *key, u32 otherwise) {
     u64 v = option_number(options, key, otherwise);
 
     return (u32)MAX(MIN(v, (u64)DISK_MODEL_MOST), 1ull);
 }
 
+/* Options that are missing get defaults; a bandwidth of 0 means that there is no limit. */
 void disk_model_init(struct disk_model *m, const char *options) {
-    *m = (struct disk_model){ .bandwidth = option_number(options, "bw", 0),
+    *m = (struct disk_model){ .load.bandwidth = option_number(options, "bw", 0),
+                              .load.latency = option_ns(options, "lat", 0),
                               .latency = option_ns(options, "lat", 0),
                               .depth = limited(options, "depth", DISK_MODEL_DEPTH),
-                              .queue = limited(options, "queue", DISK_MODEL_QUEUE),
+                              .load.queue = limited(options, "queue", DISK_MODEL_QUEUE),
                               .vary = option_share(options, "vary", 0),
                               .rng = option_number(options, "seed", 1) };
 }
@@ -41,12 +46,13 @@ u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes) {
 
     if (m->depth) start = MAX(now, m->slot_free[m->slot]);
     m->bus_free = MAX(start + latency_of(m), m->bus_free);
-    if (m->bandwidth) m->bus_free += bytes * NS_PER_S / m->bandwidth;
+    if (m->load.bandwidth) m->bus_free += bytes * NS_PER_S / m->load.bandwidth;
     if (m->depth) {
         m->slot_free[m->slot] = m->bus_free;
         m->slot = (m->slot + 1) % m->depth;
     }
-    m->in_queue++;
-    m->bytes += bytes;
+    m->load.in_queue++;
+    m->load.bytes += bytes;
+    m->load.ends = m->bus_free;
     return m->bus_free;
 }

@@ -8,31 +8,32 @@
 #ifndef DRIVERS_DISK_MODEL_H
 #define DRIVERS_DISK_MODEL_H
 
+#include "drivers/disk_load.h"
 #include "drivers/options.h"
 
 #define DISK_MODEL_DEPTH 32u  /* of a shared model, if the options do not say */
 #define DISK_MODEL_QUEUE 128u /* as Linux's nr_requests */
 #define DISK_MODEL_MOST  256u /* depth and queue */
 
+struct disk_set;
 struct disk_turns;
 
 struct disk_model {
-    u64 bandwidth; /* bytes a second; 0: no limit */
-    u64 latency;   /* ns */
-    u64 bus_free;  /* when the last request ends, ns */
+    /* Of the bandwidth 0 means that there is no limit. A disk's own model has no limit of requests
+     * either, because the disk itself limits them. */
+    struct disk_load load;
+    u64 latency;  /* ns */
+    u64 bus_free; /* when the last request ends, ns */
 
-    /* For a shared model. They are all 0 in a disk's own model, because the disk itself limits the
-     * depth then. */
+    /* For a shared model; 0 in a disk's own model. */
     u32 depth;                      /* requests whose latency runs at the same time */
-    u32 queue;                      /* requests that may have begun; 0: any number */
     u32 vary;                       /* how much the latency varies, up or down, in parts of 2^32 */
-    u32 in_queue;                   /* requests that have begun and whose end was not yet taken */
     u64 rng;                        /* state of the random numbers for the variation */
     u64 slot_free[DISK_MODEL_MOST]; /* for each of `depth` places, when it is free again, ns */
     u32 slot;                       /* the place that the next request takes */
     struct disk_turns
-        *turns; /* whose request is next (drivers/disk_turns.h); NULL: who comes first */
-    u64 bytes;  /* bytes of all requests that have begun so far */
+        *turns;           /* whose request is next (drivers/disk_turns.h); NULL: who comes first */
+    struct disk_set *set; /* the devices that it is made of (drivers/disk_set.h); NULL: one */
 };
 
 /* The words that describe a shared model: `bw=50M lat=100us depth=8 queue=64 vary=10% seed=7`. bw
@@ -49,13 +50,13 @@ u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes);
 
 /* The end of one request was taken, or the request is given up. The time that it uses on the bus
  * stays used. */
-static inline void disk_model_end(struct disk_model *m) { m->in_queue--; }
+static inline void disk_model_end(struct disk_model *m) { m->load.in_queue--; }
 
 /* Returns whether another request may begin that belongs to a disk with `own` requests under way. A
  * disk that has none may always begin one, so that no disk starves because others keep the queue
  * full. */
 static inline bool disk_model_room(const struct disk_model *m, u32 own) {
-    return !m->queue || m->in_queue < m->queue || !own;
+    return !m->load.queue || m->load.in_queue < m->load.queue || !own;
 }
 
 #endif

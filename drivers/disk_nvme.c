@@ -1,4 +1,7 @@
-/* Disks that are ranges of an NVMe disk. disk_nvme.h explains them. */
+/* Disks of VMs that are ranges of the disk behind an NVMe controller (the *store*). Each disk has
+ * some *slots*: a buffer that the controller can reach, and the command that is under way with it.
+ * Data go through these buffers, because the memory of the VM may be freed while a command is under
+ * way. disk_nvme.h has the contracts. */
 #include "drivers/disk_nvme.h"
 #include <takt/errno.h>
 
@@ -29,12 +32,15 @@ static bool others_under_way(const struct disk_nvme *d) {
     return false;
 }
 
+/* Returns a slot of the disk without a command, or NULL. */
 static struct disk_nvme_slot *free_slot(struct disk_nvme *d) {
     for (struct disk_nvme_slot *s = d->slot; s < d->slot + DISK_NVME_DEPTH; s++)
         if (!s->busy) return s;
     return NULL;
 }
 
+/* A disk that was opened anew takes no request before the commands of the range's earlier owner
+ * have ended. */
 static bool nvme_room(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
@@ -42,12 +48,18 @@ static bool nvme_room(struct disk *disk) {
     return !d->waits && free_slot(d);
 }
 
+/* The controller has nothing to do for the slot any more. */
+static void slot_release(struct disk_nvme_slot *s) {
+    s->q = NULL;
+    s->busy = false;
+    s->disk->store->load.in_queue--;
+}
+
 /* Gives the request of the slot back, and frees the slot. */
 static void slot_end(struct disk_nvme_slot *s, u8 status) {
     s->q->status = status;
     disk_row_add(&s->disk->ended, s->q);
-    s->q = NULL;
-    s->busy = false;
+    slot_release(s);
 }
 
 /* Writes the ranges of the request to the buffer, in the form in which the device reads them.
@@ -102,7 +114,7 @@ static void slot_done(struct nvme_command *c, int error) {
     struct disk_nvme_slot *s = container_of(c, struct disk_nvme_slot, command);
 
     if (!s->q) {
-        s->busy = false;
+        slot_release(s);
         return;
     }
     if (error) {
@@ -125,6 +137,8 @@ static void nvme_begin(struct disk *disk, struct disk_request *q, u64 now) {
     struct disk_nvme_slot *s = free_slot(d);
 
     d->store->now = now;
+    d->store->load.in_queue++;
+    d->store->load.bytes += disk_request_size(q);
     s->busy = true;
     s->q = q;
     s->at = 0;
@@ -144,6 +158,8 @@ static u64 nvme_disk_due(const struct disk *disk) {
     return 0;
 }
 
+/* The VM is gone or has reset its device. Commands that are under way cannot be called back: their
+ * slots lose the request, and become free when the controller has done them. */
 static void nvme_stop(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
@@ -170,11 +186,17 @@ static int get_buffers(struct disk_nvme *d) {
     return 0;
 }
 
+/* Notes why the disk cannot be opened, and which VM's disk is in the way, for the operator. */
 static struct disk *store_refuse(struct nvme_store *s, const char *why,
                                  const struct takt_back *other) {
     s->why = why;
     s->other = other;
     return NULL;
+}
+
+/* Changes how many requests the controller may have at a time, as a disk has come or gone. */
+static void change_queue(struct nvme_store *s, i32 requests) {
+    if (!s->described) s->load.queue = (u32)((i32)s->load.queue + requests);
 }
 
 /* The new disk waits (d->waits) until no command of an earlier owner is under way in its range.
@@ -207,6 +229,7 @@ struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner
     d->store = s;
     if (get_buffers(d)) return store_refuse(s, "there is no memory for its buffers", NULL);
     d->owner = owner;
+    change_queue(s, DISK_NVME_DEPTH);
     d->first = offset / NVME_BLOCK;
     d->waits = true;
     d->ended.first = NULL;
@@ -218,18 +241,31 @@ struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner
     return &d->disk;
 }
 
-void nvme_store_close(struct disk *disk) { nvme_of(disk)->owner = NULL; }
+void nvme_store_describe(struct nvme_store *s, u64 bandwidth, u32 queue) {
+    s->load.bandwidth = bandwidth;
+    if (!queue) return;
+    s->load.queue = queue;
+    s->described = true;
+}
+
+void nvme_store_close(struct disk *disk) {
+    struct disk_nvme *d = nvme_of(disk);
+
+    d->owner = NULL;
+    change_queue(d->store, -(i32)DISK_NVME_DEPTH);
+}
 
 bool nvme_store_run(struct nvme_store *s, u64 now) {
     s->now = now;
     return nvme_run(&s->nvme, now);
 }
 
+/* The memory is not freed if this fails, because the controller may still write to it. */
 int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
                     const struct device_env *env, const struct driver_env *driver) {
     void *memory = driver->pages(NVME_MEMORY / PAGE_SIZE);
 
-    *s = (struct nvme_store){ .env = driver };
+    *s = (struct nvme_store){ .env = driver, .load = { .by_time = true } };
     if (!memory) return -ENOMEM;
     return nvme_init(&s->nvme, regs, bytes, memory, env);
 }

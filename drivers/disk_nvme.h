@@ -11,6 +11,7 @@
 #define DRIVERS_DISK_NVME_H
 
 #include "drivers/disk.h"
+#include "drivers/disk_load.h"
 #include "drivers/env.h"
 #include "drivers/nvme.h"
 #include "drivers/options.h"
@@ -47,6 +48,10 @@ struct nvme_store {
     struct nvme nvme;
     const struct driver_env *env;
     u64 now; /* the time of this turn, ns */
+    /* A request counts until the controller is done with it, also if nobody waits for it. The limit
+     * of requests is what the buffers of all disks hold, or what nvme_store_describe() says. */
+    struct disk_load load;
+    bool described;
     /* Why the last nvme_store_open() failed: a sentence about the disk,. */
     const char *why;
     /* Which goes on with the name of this device, if it is not NULL. */
@@ -63,6 +68,9 @@ extern const struct option_kind disk_nvme_options[];
  *   -ENODEV  the controller cannot be used: nvme.why says why not */
 int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
                     const struct device_env *env, const struct driver_env *driver);
+/* Says what the administrator knows of the controller: bytes a second, and from how many requests
+ * at a time on it counts as full; 0: nothing is known. */
+void nvme_store_describe(struct nvme_store *s, u64 bandwidth, u32 queue);
 /* Returns the disk that owner->options ask for. `owner` must live until the disk is closed. Returns
  * NULL if there is no such disk, and s->why says why not. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner);

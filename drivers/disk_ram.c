@@ -1,5 +1,9 @@
-/* A disk in memory. disk_ram.h explains it. */
+/* A disk in memory, which outlives the VM that uses it. The data are in pages of this VM; a model
+ * (drivers/disk_model.h) says when each request ends, and only then the data are moved. Several
+ * disks may be on one shared device, and then take turns (drivers/disk_turns.h). disk_ram.h has the
+ * contracts. */
 #include "drivers/disk_ram.h"
+#include "drivers/disk_set.h"
 
 const struct option_kind disk_ram_options[] = {
     { "dev", OPTION_WORD }, { "size", OPTION_BYTES },   { "bw", OPTION_NUMBER },
@@ -7,16 +11,20 @@ const struct option_kind disk_ram_options[] = {
 };
 
 const struct option_kind disk_ram_shared_options[] = {
-    { "dev", OPTION_WORD },     { "on", OPTION_WORD },      { "size", OPTION_BYTES },
-    { "depth", OPTION_NUMBER }, { "share", OPTION_NUMBER }, { NULL, 0 },
+    { "dev", OPTION_WORD },       { "on", OPTION_WORD },
+    { "size", OPTION_BYTES },     { "depth", OPTION_NUMBER },
+    { "share", OPTION_NUMBER },   { "socket", OPTION_NUMBER },
+    { "sockets", OPTION_NUMBER }, { NULL, 0 },
 };
 
 static struct disk_ram *ram_of(struct disk *d) { return container_of(d, struct disk_ram, disk); }
 
-static u8 *sector_at(struct disk_ram *r, u64 sector) {
-    return r->data + sector * VIRTIO_BLK_SECTOR;
+/* Returns how many of the `bytes` bytes of the disk from `byte` on are in the page of the first. */
+static u32 within_page(u64 byte, u64 bytes) {
+    return (u32)MIN(PAGE_SIZE - byte % PAGE_SIZE, bytes);
 }
 
+/* Returns whether the disk may begin another request. */
 static bool ram_room(struct disk *d) {
     const struct disk_ram *r = ram_of(d);
 
@@ -25,15 +33,25 @@ static bool ram_room(struct disk *d) {
     return disk_model_room(r->device, r->nr);
 }
 
+/* With I/O cores several vCPUs use the device at the same time, and each disk on it is changed by
+ * whoever begins its requests. */
+static void ram_lock(const struct disk_ram *r) {
+    if (r->core) driver_lock(&r->device->turns->lock);
+}
+
+static void ram_unlock(const struct disk_ram *r) {
+    if (r->core) driver_unlock(&r->device->turns->lock);
+}
+
 /* Begins requests whose turn it is, of all disks on the device, as far as there is room. */
 static void ram_take_turns(struct disk_model *device, u64 now) {
-    struct disk_turn *turn;
     struct disk_request *q;
 
-    while ((q = disk_turns_next(device->turns, now, &turn))) {
-        struct disk_ram *r = container_of(turn, struct disk_ram, turn);
+    while ((q = disk_turns_next(device->turns, now))) {
+        struct disk_ram *r = container_of(q->turn, struct disk_ram, turn);
 
-        disk_row_add(&r->begun, q);
+        q->due += r->remote_ns;
+        disk_row_insert(&r->begun, q);
         r->nr_begun++;
     }
 }
@@ -42,29 +60,63 @@ static void ram_take_turns(struct disk_model *device, u64 now) {
  * real disk would do it. */
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
-    u32 bytes = 0; /* bytes that go over the bus */
 
-    if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) bytes = q->bytes;
     r->nr++;
     if (r->device->turns) {
-        disk_turns_wait(r->device->turns, &r->turn, q);
+        ram_lock(r);
+        disk_round_wait(r->round, &r->turn, q);
         ram_take_turns(r->device, now);
+        ram_unlock(r);
         return;
     }
-    q->due = disk_model_begin(r->device, now, bytes);
-    disk_row_add(&r->begun, q);
+    q->due = disk_device_begin(r->device, now, q);
+    disk_row_insert(&r->begun, q);
     r->nr_begun++;
 }
 
-/* The data goes to the disk only when it is known that it is the VM's. */
-static void ram_write(struct disk_ram *r, const struct disk_request *q) {
-    u8 *to = sector_at(r, q->sector);
+/* Copies the data of a read from the disk's pages to the VM. */
+static void ram_read(struct disk_ram *r, const struct disk_request *q) {
+    u64 byte = q->sector * VIRTIO_BLK_SECTOR;
     u32 bytes;
 
-    for (u32 at = 0; at < q->bytes; at += bytes) {
-        bytes = MIN(q->bytes - at, (u32)DISK_RAM_BOUNCE);
-        if (!disk_take(r->bounce, &r->disk, q, at, bytes)) return;
-        __builtin_memcpy(to + at, r->bounce, bytes);
+    for (u32 at = 0; at < q->bytes; at += bytes, byte += bytes) {
+        bytes = within_page(byte, q->bytes - at);
+        disk_give(q, at, r->data->page[byte / PAGE_SIZE] + byte % PAGE_SIZE, bytes);
+    }
+}
+
+/* Copies the data to the spare page first. The disk gets them only when it is known that they are
+ * the VM's: a whole page by changing places with the spare page, and parts of a page by a second
+ * copy. */
+static void ram_write(struct disk_ram *r, const struct disk_request *q) {
+    struct disk_ram_data *d = r->data;
+    u64 byte = q->sector * VIRTIO_BLK_SECTOR;
+    u32 bytes;
+
+    for (u32 at = 0; at < q->bytes; at += bytes, byte += bytes) {
+        u8 **page = &d->page[byte / PAGE_SIZE];
+        u8 *copy = d->spare;
+
+        bytes = within_page(byte, q->bytes - at);
+        if (!disk_take(copy, &r->disk, q, at, bytes)) return;
+        if (bytes == PAGE_SIZE) {
+            d->spare = *page;
+            *page = copy;
+        } else {
+            __builtin_memcpy(*page + byte % PAGE_SIZE, copy, bytes);
+        }
+    }
+}
+
+/* What was discarded reads as zeros. */
+static void ram_discard(struct disk_ram *r, const struct virtio_blk_range *range) {
+    u64 byte = range->sector * VIRTIO_BLK_SECTOR;
+    u64 end = byte + (u64)range->sectors * VIRTIO_BLK_SECTOR;
+    u32 bytes;
+
+    for (; byte < end; byte += bytes) {
+        bytes = within_page(byte, end - byte);
+        __builtin_memset(r->data->page[byte / PAGE_SIZE] + byte % PAGE_SIZE, 0, bytes);
     }
 }
 
@@ -72,20 +124,16 @@ static void ram_write(struct disk_ram *r, const struct disk_request *q) {
  * ended is on the disk. */
 static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
     switch (q->type) {
-    case VIRTIO_BLK_IN: disk_give(q, 0, sector_at(r, q->sector), q->bytes); break;
+    case VIRTIO_BLK_IN: ram_read(r, q); break;
     case VIRTIO_BLK_OUT: ram_write(r, q); break;
     case VIRTIO_BLK_DISCARD:
-        for (u32 i = 0; i < q->nr_ranges; i++)
-            __builtin_memset(sector_at(r, q->range[i].sector), 0,
-                             (u64)q->range[i].sectors * VIRTIO_BLK_SECTOR);
+        for (u32 i = 0; i < q->nr_ranges; i++) ram_discard(r, &q->range[i]);
         break;
     }
 }
 
-/* Returns the oldest request if it is due, after its data were moved. Requests end in the order in
- * which they began, so the others need not be looked at. Returns NULL if none is due. */
-static struct disk_request *ram_ended(struct disk *d, u64 now) {
-    struct disk_ram *r = ram_of(d);
+/* Takes the request that ends first, if it is due. Returns NULL if none is due. */
+static struct disk_request *ram_take_due(struct disk_ram *r, u64 now) {
     struct disk_request *q;
 
     if (r->device->turns) ram_take_turns(r->device, now);
@@ -95,7 +143,27 @@ static struct disk_request *ram_ended(struct disk *d, u64 now) {
     r->nr--;
     r->nr_begun--;
     disk_model_end(r->device);
+    if (r->core) {
+        r->core->ended++;
+        r->core->latency_ns += now - q->begun;
+    }
+    return q;
+}
+
+/* Returns a request that is due, after its data were moved. An I/O core asks again and again, so
+ * the lock is not taken for a disk without requests. */
+static struct disk_request *ram_ended(struct disk *d, u64 now) {
+    struct disk_ram *r = ram_of(d);
+    struct disk_request *q;
+
+    if (!r->nr) return NULL;
+    ram_lock(r);
+    q = ram_take_due(r, now);
+    ram_unlock(r);
+    if (!q) return NULL;
+    if (r->core) driver_lock(&r->data->lock);
     ram_transfer(r, q);
+    if (r->core) driver_unlock(&r->data->lock);
     q->status = VIRTIO_BLK_OK;
     return q;
 }
@@ -108,20 +176,73 @@ static u64 ram_due(const struct disk *d) {
     return ~0ull;
 }
 
-/* Gives up the requests that have begun: they move no data. */
+/* Gives up the requests that have begun: they move no data. One of them may be what an I/O core has
+ * chosen: not only its own core, if it has had another one before. */
 static void ram_stop(struct disk *d) {
     struct disk_ram *r = ram_of(d);
+    struct disk_round *cores = NULL;
 
+    ram_lock(r);
     for (; r->nr_begun; r->nr_begun--) disk_model_end(r->device);
     r->nr = 0;
     r->begun.first = r->turn.waiting.first = NULL;
+    if (r->core) cores = &r->device->turns->round;
+    for (u32 i = 0; cores && i < cores->nr_disks; i++) {
+        struct disk_row *chosen = &cores->disk[i]->waiting;
+
+        if (chosen->first && chosen->first->turn == &r->turn) chosen->first = NULL;
+    }
+    ram_unlock(r);
+}
+
+bool disk_ram_set_core(struct disk_ram *r, struct disk_core *core, u64 remote_ns) {
+    struct disk_turns *t = r->device->turns;
+    struct disk_row waiting = r->turn.waiting;
+    bool done;
+
+    driver_lock(&t->lock);
+    core->round.most = MAX(core->round.most, r->round->most);
+    done = disk_round_add(&core->round, &r->turn);
+    if (done) {
+        r->turn.waiting = waiting;
+        if (r->round != &core->round) disk_round_remove(r->round, &r->turn);
+        r->round = &core->round;
+        r->core = core;
+        r->remote_ns = remote_ns;
+    }
+    driver_unlock(&t->lock);
+    return done;
+}
+
+void disk_ram_leave(struct disk_ram *r) {
+    driver_lock(&r->device->turns->lock);
+    disk_round_remove(r->round, &r->turn);
+    driver_unlock(&r->device->turns->lock);
 }
 
 u64 disk_ram_bytes(const char *options) {
     return ALIGN_DOWN(option_bytes(options, "size", DISK_RAM_SIZE), (u64)VIRTIO_BLK_SECTOR);
 }
 
-void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device, u8 *data) {
+/* Returns how many pages so many bytes take. The sum of `bytes` and a page could overflow. */
+static u64 pages_of(u64 bytes) { return bytes / PAGE_SIZE + (bytes % PAGE_SIZE != 0); }
+
+u64 disk_ram_pages(const char *options) {
+    u64 n = pages_of(disk_ram_bytes(options));
+
+    return n + 1 + pages_of(n * sizeof(u8 *));
+}
+
+void disk_ram_data_init(struct disk_ram_data *data, const char *options, u8 *memory) {
+    u64 n = pages_of(disk_ram_bytes(options));
+
+    data->spare = memory + n * PAGE_SIZE;
+    data->page = (u8 **)(void *)(data->spare + PAGE_SIZE);
+    for (u64 i = 0; i < n; i++) data->page[i] = memory + i * PAGE_SIZE;
+}
+
+void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device,
+                   struct disk_ram_data *data) {
     static const struct disk_ops ops = { ram_room, ram_begin, ram_ended, ram_due, ram_stop };
     u64 depth = MAX(option_number(options, "depth", DISK_RAM_DEPTH), 1ull);
 
@@ -131,10 +252,14 @@ void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *d
                                       .discards = true,
                                       .id = "takt-ram" },
                             .data = data };
-    d->model = (struct disk_model){ .bandwidth = option_number(options, "bw", 0),
+    d->model = (struct disk_model){ .load.bandwidth = option_number(options, "bw", 0),
                                     .latency = option_ns(options, "lat", 0) };
     d->device = device;
     if (!device) d->device = &d->model;
     d->turn.share = (u32)MAX(MIN(option_number(options, "share", 1), 1000ull), 1ull);
-    if (d->device->turns) disk_turns_add(d->device->turns, &d->turn);
+    if (!d->device->turns) return;
+    d->round = &d->device->turns->round;
+    driver_lock(&d->device->turns->lock);
+    disk_round_add(d->round, &d->turn);
+    driver_unlock(&d->device->turns->lock);
 }

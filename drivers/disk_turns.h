@@ -3,44 +3,83 @@
  * without this serves whoever comes first.
  *
  * Requests wait in a buffer for each disk, and begin on the device's model as far as its queue has
- * room. A request needs that room until the time when the model says that it ends. */
+ * room. A request needs that room until the time when the model says that it ends.
+ *
+ * With I/O cores (docs/collab.md) there are two levels. The device chooses an I/O core by the
+ * weights of the cores, and the core chooses one of its disks by their shares. A core keeps the
+ * request that it has chosen until it is the core's turn. */
 #ifndef DRIVERS_DISK_TURNS_H
 #define DRIVERS_DISK_TURNS_H
 
 #include "drivers/collab/drr.h"
 #include "drivers/disk.h"
 #include "drivers/disk_model.h"
+#include "drivers/lock.h"
 
-#define DISK_TURNS_DISKS 32u /* disks on a device, at most */
+#define DISK_TURNS_DISKS 32u    /* disks or I/O cores that take turns, at most */
+#define DISK_TURNS_SHARE 65536u /* the largest share */
 
-/* What the device knows of a disk. */
+struct disk_round;
+
+/* One that takes turns with others: a disk, or an I/O core with its disks. */
 struct disk_turn {
-    u32 share; /* against those of the other disks, 1 or more; set by the disk's owner */
+    u32 share; /* against those of the others, 1 to DISK_TURNS_SHARE; set by the owner */
     struct drr drr;
     struct disk_row waiting; /* requests that have not begun */
-    u64 bytes;               /* of requests that have begun */
+    struct disk_round *from; /* of an I/O core: its disks, whose requests it takes; else NULL */
+    u64 bytes;               /* of requests that were chosen */
+};
+
+/* Those that take turns. */
+struct disk_round {
+    struct disk_turn *disk[DISK_TURNS_DISKS];
+    u32 nr_disks;
+    u32 at;       /* the disk that is being visited */
+    bool visited; /* it has got the quantum of this visit */
+    u64 most;     /* bytes of the largest request so far */
+};
+
+/* An I/O core's place at a device. */
+struct disk_core {
+    struct disk_turn turn;
+    struct disk_round round;
+    u64 ended, latency_ns; /* requests that have ended, and the time that they took altogether */
 };
 
 struct disk_turns {
+    /* With I/O cores, it guards all that follows, the model, and what its disks have here. */
+    struct driver_lock lock;
     struct disk_model *model;
-    struct disk_turn *disk[DISK_TURNS_DISKS];
-    u32 nr_disks;
-    u32 at;                   /* the disk that is being visited */
-    bool visited;             /* it has got the quantum of this visit */
-    u64 most;                 /* bytes of the largest request so far */
-    u64 end[DISK_MODEL_MOST]; /* when those that have begun end: a ring, from end[first] on */
+    struct disk_round round;
+    u64 end
+        [DISK_MODEL_MOST]; /* when those that have begun end: a ring, ordered from end[first] on */
     u32 first, nr_under_way;
 };
 
-void disk_turns_init(struct disk_turns *t, struct disk_model *model);
-/* The disk is on the device from now on; may be repeated. What it had waiting is forgotten. Without
- * a place for it, which there are DISK_TURNS_DISKS of, this returns false. */
-bool disk_turns_add(struct disk_turns *t, struct disk_turn *d);
+/* ---- a round ---- */
+
+void disk_round_init(struct disk_round *r);
+/* The disk takes turns from now on; may be repeated. What it had waiting is forgotten. Without a
+ * place for it, which there are DISK_TURNS_DISKS of, this returns false. */
+bool disk_round_add(struct disk_round *r, struct disk_turn *d);
+/* The disk takes no turns any more. */
+void disk_round_remove(struct disk_round *r, const struct disk_turn *d);
+/* To be called when shares have changed. */
+void disk_round_shares(struct disk_round *r);
 /* A request of that disk waits for its turn. */
-void disk_turns_wait(struct disk_turns *t, struct disk_turn *d, struct disk_request *q);
-/* Returns the request that begins at `now`, which never goes back: q->due is when it ends, and *d
- * the disk that it is of. NULL: none waits, or the queue is full. */
-struct disk_request *disk_turns_next(struct disk_turns *t, u64 now, struct disk_turn **d);
+void disk_round_wait(struct disk_round *r, struct disk_turn *d, struct disk_request *q);
+/* Returns the request whose turn it is, which waits no longer. NULL: none waits. */
+struct disk_request *disk_round_next(struct disk_round *r);
+
+/* ---- a device ---- */
+
+void disk_turns_init(struct disk_turns *t, struct disk_model *model);
+/* Makes *c an I/O core of the device, with the largest share. Returns false if there is no place
+ * for it. */
+bool disk_turns_add_core(struct disk_turns *t, struct disk_core *c);
+/* Returns the request that begins at `now`: q->due is when it ends, and q->turn is whose it is.
+ * NULL: none waits, or the queue is full. */
+struct disk_request *disk_turns_next(struct disk_turns *t, u64 now);
 /* Returns when there will be room for another request, ns. There was none at the last call of
  * disk_turns_next(). */
 static inline u64 disk_turns_room_at(const struct disk_turns *t) { return t->end[t->first]; }

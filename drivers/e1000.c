@@ -1,5 +1,6 @@
-/* The driver of Intel's 8254x network cards. e1000.h says which manual the numbers of sections
- * belong to. */
+/* The driver of Intel's 8254x network cards, as QEMU and Bochs emulate one. It sets the card up and
+ * handles its interrupts; frames go through two rings (drivers/nic_ring.h). e1000.h has the
+ * contracts, and says which manual the numbers of sections belong to. */
 #include "drivers/e1000.h"
 
 #include <takt/errno.h>
@@ -102,6 +103,9 @@ static bool e1000_reset(struct e1000 *n) {
     return true;
 }
 
+/* Every register that matters is written, because a reset leaves some of them as the firmware or
+ * the last VM has set them. The receiver stays off until e1000_start(), so that no frame comes
+ * before the caller is ready. */
 int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
     static const struct nic_ring_kind legacy = { .advanced = false, .report = 1 };
 
@@ -137,6 +141,7 @@ void e1000_stop(struct e1000 *n) {
 
 /* ---- interrupts ---- */
 
+/* The limit is an interval between two interrupts. All other causes are masked. */
 void e1000_interrupts(struct e1000 *n, u32 causes, u32 a_second) {
     u64 interval = 0; /* in units of 256 ns: 13.4.18 */
 

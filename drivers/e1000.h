@@ -30,7 +30,6 @@ struct e1000 {
 int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *p));
 /* Switches the receiver on, for all frames, or for frames to this address and broadcasts. */
 void e1000_start(struct e1000 *n, bool all);
-/* The device does not receive, send or interrupt any more. */
 /* Stops the device: it does not receive, send or interrupt any more. */
 void e1000_stop(struct e1000 *n);
 

@@ -1,5 +1,8 @@
-/* The driver of the physical function of Intel's 82576 card. igb.h explains it, and says which
- * manual the numbers of sections belong to. */
+/* The driver of the physical function of Intel's 82576 network card. The card's queues are divided
+ * into pools: one for each virtual function, which may be given to a VM, and the last one for the
+ * physical function itself, which the driver domain has. A *filter* is an address, and the pools
+ * that get frames for it. igb.h has the contracts, and says which manual the numbers of sections
+ * belong to. */
 #include "drivers/igb.h"
 
 #include <takt/errno.h>
@@ -33,8 +36,10 @@
  * a reset, and a read takes about a microsecond. */
 #define PATIENCE 20000u
 
+/* Returns where a register of our own receive queue is: the queue with the number of our pool. */
 static u32 rxq(u32 reg) { return IGB_RXQ + 0x40 * IGB_OWN + reg; }
 
+/* Returns where a register of our own send queue is. */
 static u32 txq(u32 reg) { return IGB_TXQ + 0x40 * IGB_OWN + reg; }
 
 /* ---- set-up ---- */
@@ -69,6 +74,8 @@ static bool igb_read_mac(struct igb *n) {
     return high & IGB_RAH_AV && !(low & 1) && (low || high & 0xffff);
 }
 
+/* Tells the PHY (the part of the card that drives the cable) to negotiate speed and duplex with the
+ * other end. The link is up only some time later, so this does not wait for it. */
 static void negotiate(struct igb *n) {
     igb_write(n, IGB_MDIC, (u32)MDIC_WRITE | PHY_NEGOTIATE);
     for (u32 i = 0; i < PATIENCE && !(igb_read(n, IGB_MDIC) & MDIC_READY);) i++;
@@ -93,6 +100,8 @@ static void set_filters(struct igb *n) {
     igb_write(n, IGB_QDE, 0xffff);
 }
 
+/* The rings are set up while the receiver is off, and their buffers are given to the card last. So
+ * the card never sees a ring that is half made. */
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
     static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
 

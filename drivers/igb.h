@@ -40,7 +40,6 @@ static inline void igb_write(struct igb *n, u32 reg, u32 v) { mmio_write32(n->re
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *p));
 /* Switches the receiver on, for all frames that no other pool gets. */
 void igb_start(struct igb *n);
-/* The device does not receive, send or interrupt any more. */
 /* Stops the device: it does not receive, send or interrupt any more. */
 void igb_stop(struct igb *n);
 

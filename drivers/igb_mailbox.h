@@ -1,8 +1,10 @@
-/* The mailbox between the physical function of an 82576 and a virtual one: data sheet (2.63)
- * 7.10.2.9 and 8.14. The messages are those of Intel's drivers, because a VM may have one of these.
+/* The mailbox between the physical function of an 82576 network card and one of its virtual
+ * functions: data sheet (2.63) 7.10.2.9 and 8.14. By it the driver of a virtual function, in a VM,
+ * asks the driver of the physical function, in the driver domain, for its address and its filters.
+ * The messages are those of Intel's drivers, because a VM may have one of these.
  *
- * There is one buffer of 16 words for both directions. A driver takes it with its "in use" bit
- * before it uses it, and releases it with any write to the register without that bit. */
+ * There is one buffer of 16 words for both directions. A driver takes it with its "in use" bit (VFU
+ * or PFU) before it uses it, and releases it with any write to the register without that bit. */
 #ifndef DRIVERS_IGB_MAILBOX_H
 #define DRIVERS_IGB_MAILBOX_H
 

@@ -1,5 +1,9 @@
-/* Registers of the 82576 that more than one file knows. Intel 82576 Gigabit Ethernet Controller
- * data sheet (2.63), chapter 8; those of a virtual function 8.26. */
+/* Registers of Intel's 82576 network card that more than one file knows. Numbers of sections are
+ * those of the "Intel 82576 Gigabit Ethernet Controller" data sheet (2.63); chapter 8 has all
+ * registers, 8.26 those of a virtual function. The card has one *physical function*, which controls
+ * it, and *virtual functions*, which can be given to VMs. A register that a virtual function has as
+ * well, at the same offset, is marked VF. A *pool* is the set of queues that belongs to one
+ * function. */
 #ifndef DRIVERS_IGB_REGS_H
 #define DRIVERS_IGB_REGS_H
 

@@ -1,5 +1,9 @@
-/* The side of the physical function for the virtual functions of an 82576 card. igb_vfs.h explains
- * it. */
+/* What the physical function of an 82576 card does for the card's virtual functions. Each virtual
+ * function belongs to a VM, and asks by its *mailbox*, 16 words of memory on the card, for an
+ * address, VLANs and multicasts. The VM may write anything there, so each request is copied,
+ * checked and limited. "We" and "our" mean the physical function, whose pool of queues is IGB_OWN;
+ * addresses "behind us" are those of VMs on the driver domain's bridge. igb_vfs.h has the
+ * contracts. */
 #include "drivers/igb_vfs.h"
 
 #include "drivers/igb_mailbox.h"
@@ -42,6 +46,7 @@ static void set_bit(struct igb_vfs *v, u32 reg, u32 bit, bool on) {
     igb_write(v->nic, reg, value);
 }
 
+/* Returns whether two Ethernet addresses are the same. */
 static bool same_mac(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
 
 /* ---- filters ---- */
@@ -70,8 +75,9 @@ void igb_vfs_mac(const struct igb_vfs *v, u32 n, u8 mac[6]) {
     mac[3] ^= (u8)(0x80 | n << 4);
 }
 
-/* Returns the index of the VLAN's entry in the table, or of an entry that is unused. There always
- * is one, because each virtual function has at most IGB_VF_VLANS. */
+/* The card has one table of VLANs for all its functions (VLVF); an entry names a VLAN and the pools
+ * that get its frames. Returns the index of this VLAN's entry, or of an entry that is unused. There
+ * always is one, because each virtual function has at most IGB_VF_VLANS. */
 static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     u32 unused = VLVF_NR - 1;
 
@@ -170,6 +176,8 @@ static void vf_begin(struct igb_vfs *v, u32 n, u32 *word) {
 
 /* ---- what virtual functions ask for: true if they get it ---- */
 
+/* Virtual function n wants to use the address in the message. It gets only the address that was
+ * given to it: with another one it could receive frames for another VM. */
 static bool ask_mac(struct igb_vfs *v, u32 n, const u32 *word) {
     u8 mac[6];
 
@@ -410,6 +418,8 @@ bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
     return false;
 }
 
+/* The card has one bit for each queue that has sent from a wrong address or VLAN, and a function
+ * has two queues. */
 void igb_vfs_count(struct igb_vfs *v) {
     u32 wrong;
 

@@ -1,4 +1,8 @@
-/* The driver of a virtual function of Intel's 82576 card. igbvf.h explains it. */
+/* The driver of a virtual function of Intel's 82576 network card, for the VM that was given the
+ * function. The function has rings of its own, but its address and its filters come from the driver
+ * of the physical function, which runs in another VM (drivers/igb_vfs.c). Both talk through a
+ * *mailbox*: 16 words of memory on the card, and a register with bits that say which of them has
+ * the mailbox and whether there is a message. igbvf.h has the contracts. */
 #include "drivers/igbvf.h"
 
 #include <takt/errno.h>
@@ -13,6 +17,8 @@ static u32 vf_get(const struct igbvf *n, u32 reg) { return mmio_read32(n->regs +
 
 static void vf_set(struct igbvf *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
 
+/* Notes for the operator what is wrong, and returns `error`, so that a caller can do both in one
+ * line. */
 static int igbvf_broken(struct igbvf *n, int error, const char *why) {
     n->why = why;
     return error;
@@ -87,6 +93,8 @@ static int pf_request(struct igbvf *n, u32 *word, u32 nr) {
 
 /* ---- set-up ---- */
 
+/* Stores the address that the answer gives us. Returns false if it is a group address or consists
+ * of zeros; with such an address nobody could answer us. */
 static bool mac_given(struct igbvf *n, const u32 *word) {
     for (u32 i = 0; i < 6; i++) n->mac[i] = (u8)(word[1 + i / 4] >> i % 4 * 8);
     return !(n->mac[0] & 1) && (word[1] || word[2] & 0xffff);
@@ -112,7 +120,9 @@ static int greet(struct igbvf *n) {
     return error;
 }
 
-/* Tells the function where its rings are, and switches on its two queues. */
+/* Tells the card where the rings of this virtual function are, and switches on its two queues, one
+ * to receive and one to send. The card reports sent frames only once for a quarter of the ring,
+ * because each report is a write to memory. */
 static void queues(struct igbvf *n, void *memory) {
     static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
 
@@ -146,6 +156,7 @@ void igbvf_stop(struct igbvf *n) {
     vf_get(n, IGB_STATUS); /* a read returns only after the writes before it have arrived */
 }
 
+/* Sends the interrupts of both rings to vector 0, because the driver has only one handler. */
 void igbvf_interrupts(struct igbvf *n, u32 a_second) {
     vf_set(n, IGB_EITR, igb_interval(a_second));
     vf_set(n, IGB_IVAR, IGB_IVAR_VALID | IGB_IVAR_VALID << 8); /* of queue 0, both ways */
@@ -154,7 +165,9 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second) {
 }
 
 /* Both directions share one vector, so the interrupt does not say what it is for. The rings are
- * looked at instead. */
+ * looked at instead: whether a frame has come, and whether nic_send_buffer() finds frames that were
+ * sent. `cleaned` is the number of rings in which interrupts have found work; igbvf_busy() makes a
+ * rate of it. */
 void igbvf_interrupted(struct igbvf *n) {
     u64 sent = n->ring.sent;
     const void *frame;
@@ -210,12 +223,14 @@ bool igbvf_check(struct igbvf *n) {
 
 bool igbvf_link(struct igbvf *n) { return vf_get(n, IGB_STATUS) & IGB_STATUS_LU; }
 
+/* Frames of a VLAN that was not asked for are dropped by the card. */
 int igbvf_vlan(struct igbvf *n, u32 vlan, bool on) {
     u32 word[2] = { IGB_MSG_VLAN | (u32)on << IGB_MSG_INFO, vlan };
 
     return pf_request(n, word, ARRAY_SIZE(word));
 }
 
+/* The physical function has one switch for all multicasts, so no addresses are sent. */
 int igbvf_multicasts(struct igbvf *n, bool on) {
     u32 word[2] = { IGB_MSG_MULTICAST | (u32)on << IGB_MSG_INFO, 0 };
 

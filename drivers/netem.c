@@ -1,12 +1,17 @@
-/* One direction of an emulated link. netem.h explains it. */
+/* One direction of an emulated link: a wire that sends one frame after the other at a given rate,
+ * and then a delay. The link does not hold frames itself. It only says when each one arrives; the
+ * bridge keeps the frame until then. netem.h has the contracts. */
 #include "drivers/netem.h"
 
+/* The state of the random numbers must never be 0, because xorshift would then give zeros only. */
 void netem_init(struct netem *n, const struct netem_params *p) {
     *n = (struct netem){ .p = *p, .rng = (p->seed + 1) * 0x9e3779b97f4a7c15ull | 1 };
     n->p.jitter = MIN(p->jitter, p->delay);
     n->p.queue = MAX(p->queue, 1u);
 }
 
+/* Returns the next random number, by xorshift64*. The same seed always gives the same numbers, so
+ * that a run with losses can be repeated. */
 static u32 random32(struct netem *n) { /* xorshift64* */
     n->rng ^= n->rng >> 12;
     n->rng ^= n->rng << 25;
@@ -31,4 +36,5 @@ u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     return n->last_due;
 }
 
+/* A frame has left the link, so that its place in the queue is free again. */
 void netem_arrived(struct netem *n) { n->held--; }

@@ -1,4 +1,7 @@
-/* The rings of Intel's network cards. nic_ring.h explains them, and names the manuals. */
+/* The rings of Intel's network cards. A ring is an array of descriptors in memory, each of which
+ * names a buffer. The driver fills descriptors and moves the *tail* register behind them; the card
+ * works from the *head* up to the tail, and writes back to each descriptor that it is done.
+ * nic_ring.h has the contracts, and names the manuals. */
 #include "drivers/nic_ring.h"
 #include <takt/io.h>
 
@@ -30,6 +33,7 @@ struct nic_desc {
     u32 low, high;
 };
 
+/* Returns the index of the descriptor after `i`; after the last one comes the first. */
 static u32 desc_after(u32 i) { return (i + 1) % NIC_RING; }
 
 /* Descriptors and buffers have to be written before the device is told of them, and may be read
@@ -38,6 +42,7 @@ static void ring_order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 /* ---- set-up ---- */
 
+/* Tells the card where one ring is. With head and tail equal the ring is empty. */
 static void set_ring(volatile u8 *regs, u64 addr) {
     mmio_write32(regs + BASE_LOW, (u32)addr);
     mmio_write32(regs + BASE_HIGH, (u32)(addr >> 32));
@@ -119,6 +124,8 @@ void nic_send_kick(struct nic_ring *r) {
 
 /* ---- receiving ---- */
 
+/* The caller has finished with the frame at rx_at: its descriptor is made ready for another frame.
+ * The card gets it by the next nic_receive_refill(). */
 static void rx_release(struct nic_ring *r) {
     rx_prepare(r, r->rx_at);
     r->rx_at = desc_after(r->rx_at);
@@ -156,6 +163,7 @@ u32 nic_receive(struct nic_ring *r, const void **frame) {
     }
 }
 
+/* Counts the frame, and moves on to the next one. */
 void nic_receive_next(struct nic_ring *r) {
     r->received++;
     rx_release(r);

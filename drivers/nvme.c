@@ -1,5 +1,9 @@
-/* The driver of the disk behind an NVM Express controller. nvme.h explains it, and says which
- * specification the numbers of sections belong to. */
+/* The driver of the disk behind an NVM Express controller. Commands go to the controller through a
+ * *submission queue* in memory, and it answers in a *completion queue*; a *doorbell* is the
+ * register by which one side's index is told to the controller. The *admin* pair of queues sets the
+ * controller up, the *I/O* pair reads and writes. What the controller writes is checked, because a
+ * broken one could otherwise end a command that is still under way. nvme.h has the contracts, and
+ * says which specification the numbers of sections belong to. */
 #include "drivers/nvme.h"
 
 #include <takt/errno.h>
@@ -60,6 +64,7 @@ static void nvme_set64(struct nvme *n, u32 reg, u64 v) {
  * order. */
 static void nvme_order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
+/* Notes for the operator why the controller cannot be used, and returns the error for that. */
 static int nvme_refuse(struct nvme *n, const char *why) {
     n->why = why;
     return -ENODEV;
@@ -80,6 +85,7 @@ static void set_queue(struct nvme *n, struct nvme_queue *q, u32 id, void *entrie
                               .phase = 1 };
 }
 
+/* Writes a command to the end of the queue. The controller sees it after queue_tell(). */
 static void queue_put(struct nvme_queue *q, const struct nvme_entry *e) {
     q->entry[q->tail] = *e;
     q->tail = (q->tail + 1) % q->size;
@@ -93,7 +99,9 @@ static void queue_tell(struct nvme_queue *q) {
     mmio_write32(q->doorbell, q->tail);
 }
 
-/* Copies the next completion to *c. Returns false if there is none. */
+/* Copies the next completion to *c. Returns false if there is none. The controller inverts the
+ * *phase* bit each time that it goes round the queue, so a completion whose phase is the expected
+ * one is new. */
 static bool queue_take(struct nvme_queue *q, struct nvme_completion *c) {
     volatile struct nvme_completion *e = &q->completion[q->head];
 
@@ -265,8 +273,9 @@ static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, 
     return error;
 }
 
-/* If the set-up fails, the controller is switched off, so that it does not write to its queues
- * later. */
+/* If the set-up fails, the controller is told to switch itself off, so that it does not write to
+ * its queues later. A broken one may not obey; so the header says that the memory stays the
+ * controller's even then. */
 int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
               const struct device_env *env) {
     int error;
@@ -296,8 +305,9 @@ static bool command_is_valid(const struct nvme *n, const struct nvme_command *c)
     return false;
 }
 
-/* Tells the command where its buffer is (4.3): one page, or two, or one and a list of the others.
- */
+/* Tells the command where its buffer is (4.3). A command has room for two addresses of pages
+ * (PRPs). A buffer of more than two pages has a list of the further addresses in the slot's part of
+ * n->list, and the second PRP points to that list. */
 static void set_pages(struct nvme *n, struct nvme_entry *e, u32 slot, const u8 *buffer, u32 bytes) {
     u32 more = (u32)((bytes - 1) / PAGE_SIZE);
 
@@ -400,6 +410,7 @@ static bool reap(struct nvme *n) {
     return some;
 }
 
+/* Returns whether any command has been under way for longer than NVME_PATIENCE. */
 static bool too_late(const struct nvme *n, u64 now) {
     for (u32 i = 0; i < n->depth; i++)
         if (n->slot[i].c && now - n->slot[i].began >= NVME_PATIENCE) return true;
@@ -424,6 +435,8 @@ bool nvme_run(struct nvme *n, u64 now) {
     return some || n->why;
 }
 
+/* While commands are under way we look once in CHECK_NS, even if the controller does not interrupt.
+ * Otherwise a controller that has died would never be noticed. */
 u64 nvme_due(const struct nvme *n) {
     if (!n->under_way || n->why) return ~0ull;
     return n->check;

@@ -1,8 +1,10 @@
-/* Reads the options of back ends. options.h has the contracts. */
+/* Reads the options of a back end: the words KEY=VALUE that follow its name in the VM file, such as
+ * `rate=20M delay=5ms`. The hypervisor hands them to the driver domain unchanged, so they are read
+ * here. options.h has the contracts. */
 #include "drivers/options.h"
 
 /* If the text at `p` begins with `prefix`, returns what follows, else NULL. */
-static const char *after(const char *p, const char *prefix) {
+static const char *option_after(const char *p, const char *prefix) {
     for (; *prefix; p++, prefix++)
         if (*p != *prefix) return NULL;
     return p;
@@ -14,7 +16,7 @@ static const char *find_option(const char *p, const char *key) {
         const char *rest;
 
         while (*p == ' ') p++;
-        rest = after(p, key);
+        rest = option_after(p, key);
         if (rest && *rest == '=') return rest + 1;
         while (*p && *p != ' ') p++;
     }
@@ -23,7 +25,7 @@ static const char *find_option(const char *p, const char *key) {
 
 /* Returns whether the next word at `p` is `word`. */
 static bool word_is(const char *p, const char *word) {
-    const char *rest = after(p, word);
+    const char *rest = option_after(p, word);
 
     return rest && (!*rest || *rest == ' ');
 }
@@ -105,7 +107,8 @@ static bool mac_of(const char *p, u8 mac[6]) {
     return !*p || *p == ' ';
 }
 
-static u64 value_of(const char *options, const char *key, const struct unit *units, u64 otherwise) {
+static u64 option_value_of(const char *options, const char *key, const struct unit *units,
+                           u64 otherwise) {
     const char *p = find_option(options, key);
     u64 v;
 
@@ -114,15 +117,15 @@ static u64 value_of(const char *options, const char *key, const struct unit *uni
 }
 
 u64 option_number(const char *options, const char *key, u64 otherwise) {
-    return value_of(options, key, thousands, otherwise);
+    return option_value_of(options, key, thousands, otherwise);
 }
 
 u64 option_bytes(const char *options, const char *key, u64 otherwise) {
-    return value_of(options, key, bytes, otherwise);
+    return option_value_of(options, key, bytes, otherwise);
 }
 
 u64 option_ns(const char *options, const char *key, u64 otherwise) {
-    return value_of(options, key, times, otherwise);
+    return option_value_of(options, key, times, otherwise);
 }
 
 u32 option_share(const char *options, const char *key, u32 otherwise) {
@@ -141,7 +144,8 @@ bool option_mac(const char *options, const char *key, u8 mac[6]) {
 
 bool option_has(const char *options, const char *key) { return find_option(options, key); }
 
-/* The value ends at the next blank, as all options do. */
+/* The value ends at the next blank, as the values of all options do. A value that is too long for
+ * the buffer is cut off. */
 bool option_word(const char *options, const char *key, char *buf, size_t size) {
     const char *p = find_option(options, key);
     size_t n = 0;
@@ -175,7 +179,8 @@ static bool makes_sense(const char *p, const struct option_kind *k) {
     return false;
 }
 
-/* An option counts as known only if its value makes sense as well. */
+/* An option counts as known only if its value makes sense as well. So one call finds a misspelt key
+ * and a value such as `rate=fast`, and the driver domain can name it to the operator. */
 const char *option_unknown(const char *options, const struct option_kind *known) {
     for (const char *p = options;;) {
         const struct option_kind *k;
@@ -183,7 +188,7 @@ const char *option_unknown(const char *options, const struct option_kind *known)
         while (*p == ' ') p++;
         if (!*p) return NULL;
         for (k = known; k->key; k++) {
-            const char *rest = after(p, k->key);
+            const char *rest = option_after(p, k->key);
 
             if (rest && *rest == '=' && makes_sense(rest + 1, k)) break;
         }

@@ -1,4 +1,7 @@
-/* A network card as a port of the bridge. port_nic.h explains it. */
+/* A network card as a port of the bridge. Each kind of card has an entry in `kinds`, a table of
+ * functions, so that the rest of the driver domain does not know which card it is. The 82576
+ * (`igb`) can also show virtual functions to other VMs; then its driver here has to answer their
+ * requests. port_nic.h has the contracts. */
 #include "drivers/port_nic.h"
 #include <takt/errno.h>
 

@@ -1,4 +1,7 @@
-/* The driver of a 16550 serial port. Source: PC16550D data sheet, section 8. */
+/* The driver of a 16550 serial port. The hypervisor uses it for its console, and guests on a bare
+ * machine do. A FIFO of 16 bytes buffers each direction. No function waits without a bound, because
+ * a port whose other end is stuck must not stop the machine. Source: PC16550D data sheet, section
+ * 8. */
 #include "drivers/uart.h"
 
 #include <takt/io.h>

@@ -30,7 +30,6 @@ bool uart_there(const struct uart *u); /* Returns whether uart_open() has found 
  * silent. Until uart_interrupted() there is also one as soon as the port has nothing to send: it
  * shows whether interrupts of the port arrive at all. */
 void uart_listen(struct uart *u);
-/* For the handler of its interrupts, which then reads all bytes that there are. */
 /* Call this in the handler of the port's interrupts, which then reads all bytes that there are. */
 void uart_interrupted(struct uart *u);
 /* Gives the transmitter as many of `n` bytes as it takes now, at most one FIFO. Returns how many it

@@ -46,6 +46,12 @@ static inline bool vring_need_event(u16 event, u16 now, u16 old) {
     return (u16)(now - event - 1) < (u16)(now - old);
 }
 
+/* Returns an event index that asks for nothing, when `next` is the next entry to take. It is as far
+ * away as an index can be, in both directions. The other side may be late: it shows entries, is
+ * interrupted, and compares with the event index only when we have taken them. With an event index
+ * of `next` - 1 it would find that it has just passed it. */
+static inline u16 vring_no_event(u16 next) { return (u16)(next + 0x8000); }
+
 /* ---- network (5.1) ---- */
 
 #define VIRTIO_NET_F_CSUM       BIT(0) /* the device completes checksums of what is sent */
@@ -75,6 +81,7 @@ struct virtio_net_hdr {
 #define VIRTIO_BLK_F_SEG_MAX BIT(2)
 #define VIRTIO_BLK_F_RO      BIT(5)
 #define VIRTIO_BLK_F_FLUSH   BIT(9)
+#define VIRTIO_BLK_F_MQ      BIT(12) /* several queues */
 #define VIRTIO_BLK_F_DISCARD BIT(13)
 #define VIRTIO_BLK_SECTOR    512u
 #define VIRTIO_BLK_ID_BYTES  20u

@@ -1,4 +1,7 @@
-/* The driver of a virtio block device. virtio_blk.h explains it. */
+/* The driver of a virtio block device, for a guest. A request is a chain of buffers in the ring: a
+ * header, the data, and a byte into which the device writes the status. A device with several
+ * queues has a `struct virtio_blk` for each. The device is served by another VM. virtio_blk.h has
+ * the contracts. */
 #include "drivers/virtio_blk.h"
 #include <takt/errno.h>
 
@@ -8,44 +11,81 @@
 
 /* The configuration is read after the features are negotiated, because the features say which of
  * its fields are valid. */
-int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
+static void read_config(struct virtio_blk *b) {
+    u64 features = b->dev->features;
     struct virtio_blk_config c;
-    int error;
 
-    *b = (struct virtio_blk){ .dev = dev };
-    error = virtio_begin(dev, FEATURES);
-    if (error) return error;
-    virtio_config(dev, 0, &c, sizeof(c));
+    virtio_config(b->dev, 0, &c, sizeof(c));
     b->capacity = c.capacity;
     b->max_parts = VIRTIO_BLK_PARTS;
-    if (dev->features & VIRTIO_BLK_F_SEG_MAX) b->max_parts = MAX(MIN(b->max_parts, c.seg_max), 1u);
-    b->read_only = dev->features & VIRTIO_BLK_F_RO;
-    b->can_flush = dev->features & VIRTIO_BLK_F_FLUSH;
-    b->can_discard = dev->features & VIRTIO_BLK_F_DISCARD;
+    if (features & VIRTIO_BLK_F_SEG_MAX) b->max_parts = MAX(MIN(b->max_parts, c.seg_max), 1u);
+    b->read_only = features & VIRTIO_BLK_F_RO;
+    b->can_flush = features & VIRTIO_BLK_F_FLUSH;
+    b->can_discard = features & VIRTIO_BLK_F_DISCARD;
     if (b->can_discard) b->max_discard = c.max_discard_sectors;
-    error = virtio_queue(dev, 0, &b->ring, size);
-    if (error) {
-        virtio_reset(dev);
-        return error;
+}
+
+/* Returns how many queues the device has (5.2.4). */
+static u32 queues_of(struct virtio_dev *dev) {
+    u16 n = 1;
+
+    if (dev->features & VIRTIO_BLK_F_MQ)
+        virtio_config(dev, offsetof(struct virtio_blk_config, num_queues), &n, sizeof(n));
+    return MAX(n, 1u);
+}
+
+/* Queues share the device's registers and configuration, and each has a ring of its own. If one of
+ * them cannot be made, the device is reset before the memory of the others is freed, because it
+ * could still write there. */
+int virtio_blk_start_queues(struct virtio_blk *b, u32 most, struct virtio_dev *dev, u32 size) {
+    u64 features = FEATURES;
+    u32 nr, made = 0;
+    int error;
+
+    if (most > 1) features |= VIRTIO_BLK_F_MQ;
+    *b = (struct virtio_blk){ .dev = dev };
+    error = virtio_begin(dev, features);
+    if (error) return error;
+    read_config(b);
+    nr = MIN(queues_of(dev), most);
+    for (; !error && made < nr; made++) {
+        if (made) b[made] = b[0];
+        b[made].queue = made;
+        error = virtio_queue(dev, made, &b[made].ring, size);
     }
-    virtio_go(dev);
-    return 0;
+    if (!error) {
+        virtio_go(dev);
+        return (int)nr;
+    }
+    if (virtio_reset(dev)) return error;
+    while (--made) vring_front_fini(&b[made - 1].ring); /* the last one was not made */
+    return error;
+}
+
+int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
+    int nr = virtio_blk_start_queues(b, 1, dev, size);
+
+    return MIN(nr, 0);
 }
 
 /* The requests can only end after the reset, because until then the device may still write to their
  * memory. */
-int virtio_blk_stop(struct virtio_blk *b) {
+int virtio_blk_stop_queues(struct virtio_blk *b, u32 nr) {
     struct virtio_blk_request *q;
     int error = virtio_reset(b->dev);
 
     if (error) return error;
-    while ((q = vring_front_drain(&b->ring))) q->done(q, -EIO);
-    b->in_flight = 0;
-    vring_front_fini(&b->ring);
+    for (u32 i = 0; i < nr; i++) {
+        while ((q = vring_front_drain(&b[i].ring))) q->done(q, -EIO);
+        b[i].in_flight = 0;
+        vring_front_fini(&b[i].ring);
+    }
     return 0;
 }
 
-/* Returns whether the disk has requests of that type. */
+int virtio_blk_stop(struct virtio_blk *b) { return virtio_blk_stop_queues(b, 1); }
+
+/* Returns whether the disk has requests of that type: some are optional features of the device. */
 static bool has_type(const struct virtio_blk *b, enum virtio_blk_type type) {
     switch (type) {
     case VIRTIO_BLK_IN:
@@ -108,12 +148,13 @@ int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
 }
 
 bool virtio_blk_flush_ring(struct virtio_blk *b) {
-    bool wanted = virtio_kick(b->dev, 0, &b->ring);
+    bool wanted = virtio_kick(b->dev, b->queue, &b->ring);
 
     if (wanted) b->kicks++;
     return wanted;
 }
 
+/* Returns the errno that stands for the status of a request. */
 static int error_of_status(u8 status) {
     switch (status) {
     case VIRTIO_BLK_OK: return 0;

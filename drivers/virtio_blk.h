@@ -19,8 +19,6 @@ struct virtio_blk_request {
         u32 len;
     } part[VIRTIO_BLK_PARTS];
     u32 sectors; /* of a DISCARD */
-    /* Called from virtio_blk_poll() with 0, -EIO, or -ENOSYS if the device does not know the
-     * type. */
     /* Called from virtio_blk_poll() with 0, with -EIO, or with -ENOSYS if the device does not know
      * the type. */
     void (*done)(struct virtio_blk_request *q, int error);
@@ -34,6 +32,7 @@ struct virtio_blk_request {
 struct virtio_blk {
     /* set at start, then constant */
     struct virtio_dev *dev;
+    u32 queue;    /* whose ring `ring` is */
     u64 capacity; /* sectors */
     u32 max_parts, max_discard;
     bool read_only, can_flush, can_discard;
@@ -46,9 +45,15 @@ struct virtio_blk {
 /* Brings the device up, with a ring of `size` descriptors. Returns 0, or an error of virtio_begin()
  * or virtio_queue(). */
 int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size);
+/* The same with several queues, as many as the device has, but at most `most` (1 or more): b[0],
+ * b[1] and so on become one each. Each of them may have a caller of its own. Returns how many there
+ * are, or an error. */
+int virtio_blk_start_queues(struct virtio_blk *b, u32 most, struct virtio_dev *dev, u32 size);
 /* Resets the device; requests that are under way end with -EIO. Returns 0, or -ETIMEDOUT if the
  * back end does not release the memory: nothing was freed then. */
 int virtio_blk_stop(struct virtio_blk *b);
+/* The same for the `nr` queues of a device. Nobody may call one of them meanwhile. */
+int virtio_blk_stop_queues(struct virtio_blk *b, u32 nr);
 
 /* Submits a request. Returns 0, or
  *   -ENOSPC  the ring is full

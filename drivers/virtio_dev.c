@@ -1,13 +1,19 @@
-/* What drivers of all virtio devices have in common. virtio_dev.h has the contracts. */
+/* What the drivers of all virtio devices have in common: the handshake in which the driver sets
+ * bits of the Status register and both sides agree on features, and the making of queues. How
+ * registers are reached is up to a table of functions (struct virtio_ops). virtio_dev.h has the
+ * contracts. */
 #include "drivers/virtio_dev.h"
 #include <takt/errno.h>
 
 #define RESET_TRIES 100000 /* the back end may have to wait until it gets a CPU */
 
+/* Sets one more bit of Status. The bits that are set already have to stay (virtio 1.2, 2.1). */
 static void add_status(struct virtio_dev *d, u32 bit) {
     d->ops->set_status(d, d->ops->status(d) | bit);
 }
 
+/* Writing 0 to Status asks for a reset. If another VM serves the device, Status reads 0 only after
+ * that VM has released the rings, so this waits. */
 int virtio_reset(struct virtio_dev *d) {
     d->ops->set_status(d, 0);
     for (u32 i = 0; i < RESET_TRIES; i++) {

@@ -1,4 +1,5 @@
-/* The transport of virtio devices whose registers are in memory. */
+/* The transport of virtio devices whose registers are in memory: the functions of struct
+ * virtio_ops, by which drivers/virtio_dev.c reaches a device. takt/device.h has the registers. */
 #include "drivers/virtio_mmio.h"
 #include <takt/io.h>
 
@@ -56,12 +57,12 @@ static u32 generation(struct virtio_dev *d) { return reg_get(d, VIRTIO_CONFIG_GE
 
 /* Reads 1, 2 or 4 bytes of the device's configuration, with one access of that size. */
 static u32 config(struct virtio_dev *d, u32 offset, u32 bytes) {
-    volatile u8 *p = d->regs + VIRTIO_CONFIG + offset;
+    const volatile u8 *p = d->regs + VIRTIO_CONFIG + offset;
 
     switch (bytes) {
-    case 1: return *p;
-    case 2: return *(volatile u16 *)p;
-    default: return *(volatile u32 *)p;
+    case 1: return mmio_read8(p);
+    case 2: return mmio_read16(p);
+    default: return mmio_read32(p);
     }
 }
 

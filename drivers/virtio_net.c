@@ -1,4 +1,7 @@
-/* The driver of a virtio network device. virtio_net.h explains it. */
+/* The driver of a virtio network device, for a guest. It has two rings: rx, to which it gives empty
+ * buffers and from which it takes received frames, and tx, for frames to be sent. A *token* is the
+ * caller's name for a frame that is being sent. The device is served by another VM, which may write
+ * anything; lengths and offsets are checked. virtio_net.h has the contracts. */
 #include "drivers/virtio_net.h"
 #include <takt/errno.h>
 
@@ -9,9 +12,12 @@
 #define RX_MIN   8
 #define SIZE_MIN 64
 
+/* Returns how many pages hold so many bytes. */
 static u32 pages_of(u64 bytes) { return (u32)((bytes + PAGE_SIZE - 1) / PAGE_SIZE); }
 
-static u32 power_of_two(u32 at_least) {
+/* Returns the smallest power of two that is at least `at_least`; the size of a ring has to be one.
+ */
+static u32 virtio_net_power_of_two(u32 at_least) {
     u32 n = 1;
 
     while (n < at_least) n *= 2;
@@ -45,7 +51,7 @@ static void release_memory(struct virtio_net *n) {
  * If it fails, the caller frees what was allocated before that. */
 static int net_make_queues(struct virtio_net *n) {
     const struct driver_env *env = n->dev->env;
-    int error = virtio_queue(n->dev, VIRTIO_NET_RX, &n->rx, power_of_two(n->nr_buffers));
+    int error = virtio_queue(n->dev, VIRTIO_NET_RX, &n->rx, virtio_net_power_of_two(n->nr_buffers));
 
     if (!error) error = virtio_queue(n->dev, VIRTIO_NET_TX, &n->tx, TX_SIZE);
     if (error) return error;
@@ -118,6 +124,7 @@ static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
     return true;
 }
 
+/* Gives the buffers of a frame that broke the rules back to the device, and counts the frame. */
 static void drop_frame(struct virtio_net *n, const struct virtio_net_frame *f) {
     for (u32 i = 0; i < f->nr; i++) virtio_net_recycle(n, f->part[i].buffer);
     n->rx_bad++;
@@ -162,7 +169,9 @@ static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
     return !f->partial || (u32)f->csum_start + f->csum_offset + 2 <= f->len;
 }
 
-/* Frames that break the rules are dropped, and the next one is tried. */
+/* A frame may lie in several buffers, and the other VM may have written nonsense into its header.
+ * Such a frame is dropped and counted, its buffers go back to the device, and the next frame is
+ * tried. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     for (;;) {
         *f = (struct virtio_net_frame){ .nr = 1 };
@@ -204,6 +213,7 @@ full:
     return -ENOSPC;
 }
 
+/* The slot of the frame is free again after this. */
 bool virtio_net_sent(struct virtio_net *n, void **token) {
     u32 len;
     struct virtio_net_slot *s = vring_front_take(&n->tx, &len);
@@ -215,12 +225,15 @@ bool virtio_net_sent(struct virtio_net *n, void **token) {
     return true;
 }
 
+/* An interrupt for half of the frames lets the sender fill the ring again before it runs empty, and
+ * costs fewer interrupts than one for each frame. */
 bool virtio_net_listen_sent(struct virtio_net *n) {
     u32 out = vring_front_outstanding(&n->tx);
 
     return out == 0 || vring_front_listen(&n->tx, (u16)MAX(out / 2, 1u));
 }
 
+/* Both rings are shown in one go: the recycled receive buffers, and the frames to be sent. */
 bool virtio_net_flush(struct virtio_net *n) {
     bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx),
          tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);

@@ -1,22 +1,32 @@
-/* The device's side of a split ring. vring_back.h explains it. */
+/* The device's side of a virtio split ring, whose driver (the front end) is in another VM. The ring
+ * has three parts in that VM's memory: *descriptors*, each of which names a buffer; the *available*
+ * ring, in which the driver names the chains of descriptors that it gives us; and the *used* ring,
+ * in which we name those that we are done with. The front end may write anything into them at any
+ * time. So each value is read once, copied, and checked before it is used. vring_back.h has the
+ * contracts. */
 #include "drivers/vring_back.h"
 #include <takt/abi.h>
 #include <takt/errno.h>
+#include <takt/io.h>
 
 static u16 load16(const u16 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 
 static void store16(u16 *p, u16 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 
-static u16 used_event(struct vring_back *r) { return load16(&r->avail->ring[r->size]); }
+/* Returns after which used chain the front end wants an interrupt (the event index). */
+static u16 back_used_event(struct vring_back *r) { return load16(&r->avail->ring[r->size]); }
 
-static u16 *avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
+/* Returns where we say after which available chain we want to be notified (our event index). */
+static u16 *back_avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
 
+/* The window has a hole, as the VM's RAM has: [0, low) and [TAKT_HIGH_RAM, TAKT_HIGH_RAM + high).
+ * Sums are avoided where they could overflow, because gpa and len come from the other VM. */
 void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
     u64 end = w->low; /* the end of the part of the window in which gpa is */
 
     if (gpa >= TAKT_HIGH_RAM) end = TAKT_HIGH_RAM + w->high;
     if (gpa > end || len > end - gpa) return NULL;
-    return (void *)(w->base + gpa);
+    return pa_to_ptr(w->base + gpa);
 }
 
 /* The ring counts as broken until all is checked, so that nobody uses a ring whose set-up has
@@ -93,6 +103,7 @@ static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     }
 }
 
+/* The front end has broken the rules: nothing more is taken from this ring. */
 static int vring_break(struct vring_back *r) {
     r->broken = true;
     return -EINVAL;
@@ -110,8 +121,9 @@ static int available(struct vring_back *r) {
     return (u16)(r->avail_seen - r->avail_next);
 }
 
-/* `size` is a power of two, so `&` finds the place in the ring even when the 16-bit index wraps
- * around. */
+/* The front end may show us a chain at any moment; `avail_seen` is how far it had filled the ring
+ * when we last looked. `size` is a power of two, so `&` finds the place in the ring even when the
+ * 16-bit index wraps around. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c) {
     int n = available(r);
 
@@ -135,6 +147,8 @@ void vring_back_put(struct vring_back *r, u16 head, u32 len) {
     e->len = len;
 }
 
+/* The index is stored after the entries that it shows (RELEASE), so that the driver never sees an
+ * entry that is half written. */
 bool vring_back_flush(struct vring_back *r) {
     u16 old = r->used_shown, now = r->used_next;
 
@@ -145,7 +159,7 @@ bool vring_back_flush(struct vring_back *r) {
      * way round. With a fence on both sides at least one of us sees what the other one has
      * written. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (r->event_idx) return vring_need_event(used_event(r), now, old);
+    if (r->event_idx) return vring_need_event(back_used_event(r), now, old);
     return !(load16(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
 }
 
@@ -154,7 +168,7 @@ bool vring_back_flush(struct vring_back *r) {
 bool vring_back_listen(struct vring_back *r) {
     if (r->broken) return false;
     if (r->event_idx)
-        store16(avail_event(r), r->avail_next);
+        store16(back_avail_event(r), r->avail_next);
     else
         store16(&r->used->flags, 0);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -164,7 +178,7 @@ bool vring_back_listen(struct vring_back *r) {
 void vring_back_ignore(struct vring_back *r) {
     if (r->broken) return;
     if (r->event_idx)
-        store16(avail_event(r), (u16)(r->avail_next - 1));
+        store16(back_avail_event(r), vring_no_event(r->avail_next));
     else
         store16(&r->used->flags, VRING_USED_NO_NOTIFY);
 }

@@ -1,10 +1,16 @@
-/* The driver's side of a split ring. vring_front.h explains it. */
+/* The driver's side of a virtio split ring, which has three parts in memory. Each *descriptor*
+ * names a buffer, and a *chain* of them is one request. In the *available* ring the driver names
+ * the chains that it gives to the device; in the *used* ring the device names those that it is done
+ * with. An index in each of them says how far it is filled. The device is another VM's program and
+ * may write anything, so what it writes is checked. vring_front.h has the contracts. */
 #include "drivers/vring_front.h"
 #include <takt/errno.h>
 
-static u16 *used_event(struct vring_front *r) { return &r->avail->ring[r->size]; }
+/* Returns where the driver says after which used chain it wants an interrupt (the event index). */
+static u16 *front_used_event(struct vring_front *r) { return &r->avail->ring[r->size]; }
 
-static u16 avail_event(struct vring_front *r) {
+/* Returns after which available chain the device wants to be notified (its event index). */
+static u16 front_avail_event(struct vring_front *r) {
     return __atomic_load_n((u16 *)&r->used->ring[r->size], __ATOMIC_RELAXED);
 }
 
@@ -51,6 +57,8 @@ static struct vring_desc desc_of(const struct vring_sg *sg, bool write, u16 next
     return d;
 }
 
+/* Writes the chain of `n` buffers into the table of its own that belongs to slot `head`, and makes
+ * the one descriptor in the ring point to that table. */
 static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg *sg, u32 nr_out,
                          u32 n) {
     struct vring_desc *t = r->table + head * VRING_INDIRECT;
@@ -86,6 +94,8 @@ int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out
     return 0;
 }
 
+/* The index is stored after the chains that it shows (RELEASE), so that the device never sees a
+ * chain that is half written. */
 bool vring_front_publish(struct vring_front *r) {
     u16 old = r->avail_shown, now = r->avail_next;
 
@@ -96,7 +106,7 @@ bool vring_front_publish(struct vring_front *r) {
      * way round. With a fence on both sides at least one of us sees what the other one has
      * written. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (r->event_idx) return vring_need_event(avail_event(r), now, old);
+    if (r->event_idx) return vring_need_event(front_avail_event(r), now, old);
     return !(__atomic_load_n(&r->used->flags, __ATOMIC_RELAXED) & VRING_USED_NO_NOTIFY);
 }
 
@@ -136,20 +146,23 @@ void *vring_front_take(struct vring_front *r, u32 *len) {
  * other order, a chain that is done between the two steps would raise no interrupt. */
 bool vring_front_listen(struct vring_front *r, u16 after) {
     if (r->event_idx)
-        __atomic_store_n(used_event(r), (u16)(r->used_next + after - 1), __ATOMIC_RELAXED);
+        __atomic_store_n(front_used_event(r), (u16)(r->used_next + after - 1), __ATOMIC_RELAXED);
     else
         __atomic_store_n(&r->avail->flags, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return (u16)(__atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE) - r->used_next) >= after;
 }
 
+/* With an event index, an index is named that has just passed, so it is reached only after all
+ * 65,536 others. */
 void vring_front_ignore(struct vring_front *r) {
     if (r->event_idx)
-        __atomic_store_n(used_event(r), (u16)(r->used_next - 1), __ATOMIC_RELAXED);
+        __atomic_store_n(front_used_event(r), vring_no_event(r->used_next), __ATOMIC_RELAXED);
     else
         __atomic_store_n(&r->avail->flags, VRING_AVAIL_NO_IRQ, __ATOMIC_RELAXED);
 }
 
+/* Tokens are given back in the order of slots, not in the order in which they were added. */
 void *vring_front_drain(struct vring_front *r) {
     for (u32 i = 0; i < r->size; i++)
         if (r->slot[i].token) return free_chain(r, i);

@@ -1,5 +1,8 @@
-/* A guest's side of IOrchestra: guest/collab.h. One thread of vCPU 0 writes and reads the keys.
- * Others only wake it: the page cache, and the watch of io/. */
+/* A guest's side of the tuning of disk I/O that the paper IOrchestra describes (docs/collab.md):
+ * the guest publishes in the store how many dirty pages it has and whether its queue is full, and
+ * does what the *manager*, in the driver domain, asks for. A *key* is a node in the store. One
+ * thread of vCPU 0 writes and reads the keys; others only wake it: the page cache, and the watches
+ * of the manager's keys. guest/collab.h has the contracts. */
 #include <guest/collab.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -8,50 +11,57 @@
 #include <guest/thread.h>
 
 #define LOOK_NS (100 * NS_PER_MS) /* while pages are dirty: how often their number is looked at */
+#define DISKS   "io/disk"         /* the node of all disks of this guest */
 #define NOTHING (~0ull)           /* as `nr`: nothing is published */
 
-/* What the watch of io/ has seen. */
-enum { FLUSH_NOW = 1, RELEASE_REQUEST = 2, RIGHTS = 4, DEVICE_IDLE = 8 };
+/* The manager's keys. Each has a watch of its own, because a watch of all of io/ would also fire
+ * for what this guest writes there itself. */
+enum { MANAGER = 1, FLUSH_NOW = 2, RELEASE_REQUEST = 4, DEVICE_IDLE = 8 };
+static struct key {
+    const char *name;
+    u32 bit;
+} keys[] = { { "flush_now", FLUSH_NOW },
+             { "release_request", RELEASE_REQUEST },
+             { "device_idle", DEVICE_IDLE } },
+  manager_key = { "manager", MANAGER };
 
 static struct collab {
     struct disk *disk;
     struct semaphore news; /* the thread has something to do */
-    u32 changed;           /* atomic: FLUSH_NOW ... */
+    u32 changed;           /* atomic: a bit for each of the manager's keys */
+    u64 manager;           /* the VM in which the manager is; 0: there is none */
     u64 nr;                /* as published, or NOTHING */
     bool congested;        /* as published */
     bool idle;             /* the manager says that the device is idle */
     struct collab_stats stats;
+    void (*on_manager)(bool there); /* NULL: nobody wants to know */
     char home[16];
+    u32 home_len;
 } collab;
 
+/* Returns the path of a key of this guest's disk. */
 static const char *key(const char *name) {
-    static char path[32]; /* one thread uses it */
+    static char path[40]; /* one thread uses it */
 
-    snprintf(path, sizeof(path), "%s/%s", collab.home, name);
+    memcpy(path, collab.home, collab.home_len);
+    path[collab.home_len] = '/';
+    memcpy(path + collab.home_len + 1, name, strlen(name) + 1);
     return path;
 }
 
-static bool ends_with(const char *path, const char *name) {
-    size_t len = strlen(path), part = strlen(name);
+/* Called in an interrupt handler when the manager has changed a key: notes which one, and wakes the
+ * thread. */
+static void collab_on_change(void *ctx, const char *path) {
+    const struct key *k = ctx;
 
-    return len > part && strcmp(path + len - part, name) == 0;
-}
-
-/* In the interrupt handler. The keys that this guest writes itself wake nobody. */
-static void on_change(void *ctx, const char *path) {
-    u32 what = 0;
-
-    if (ends_with(path, "/flush_now")) what = FLUSH_NOW;
-    if (ends_with(path, "/release_request")) what = RELEASE_REQUEST;
-    if (ends_with(path, "/device_idle")) what = DEVICE_IDLE;
-    if (strcmp(path, "io") == 0) what = RIGHTS | FLUSH_NOW | RELEASE_REQUEST | DEVICE_IDLE;
-    if (!what) return;
-    __atomic_fetch_or(&collab.changed, what, __ATOMIC_ACQ_REL);
+    __atomic_fetch_or(&collab.changed, k->bit, __ATOMIC_ACQ_REL);
     sem_up(&collab.news);
 }
 
+/* Wakes the thread. Called by the page cache, in any context. */
 static void wake(void *arg) { sem_up(&collab.news); }
 
+/* Returns whether the key is 1. */
 static bool is_set(const char *name) {
     u64 value;
 
@@ -60,24 +70,28 @@ static bool is_set(const char *name) {
 
 /* ---- flush ---- */
 
-/* `nr` is published when it becomes 0 or is no longer 0, and when it has doubled or halved. */
-static void publish_dirty(void) {
+/* `nr` is published when it becomes 0 or is no longer 0, and when it has doubled or halved. With
+ * `always` it is published in any case. */
+static void publish_dirty(bool always) {
     u64 nr = pagecache_dirty(&collab.disk->cache);
     bool edge = collab.nr == NOTHING || (nr != 0) != (collab.nr != 0);
 
-    if (!edge && nr < 2 * collab.nr && 2 * nr > collab.nr) return;
-    if (!edge && nr == collab.nr) return;
+    if (!always && !edge && nr < 2 * collab.nr && 2 * nr > collab.nr) return;
+    if (!always && !edge && nr == collab.nr) return;
     if (store_write_u64(0, key("nr"), nr) < 0) return;
     if (edge && store_write_u64(0, key("has_dirty_pages"), nr != 0) < 0) return;
     collab.nr = nr;
 }
 
-static void flush(void) {
+/* The manager asks this guest to write its dirty pages. Clears the key when all are on the disk, by
+ * which the manager sees that another guest may be asked. The manager looks for that when `nr` is
+ * written, so `nr` is written after it, even if it is the same number. */
+static void collab_flush(void) {
     if (!is_set("flush_now")) return;
     collab.stats.flushes++;
     pagecache_sync(&collab.disk->cache);
-    publish_dirty();
     store_write_u64(0, key("flush_now"), 0);
+    publish_dirty(true);
 }
 
 /* The baseline DIF: this guest knows that the device is idle, and not what others do with it. Has
@@ -103,7 +117,7 @@ static void publish_congested(void) {
 
 /* First `congested`, then release_request, then the queue goes on. In another order the manager
  * could answer the same question twice, or the next question not at all. */
-static void release(void) {
+static void collab_release(void) {
     if (!is_set("release_request")) return;
     if (store_write_u64(0, key("congested"), 0) < 0) return;
     collab.congested = false;
@@ -114,45 +128,77 @@ static void release(void) {
 
 /* ---- the thread ---- */
 
-/* A driver domain that is new has the right to keys made from now on, as they get the rights of
- * io/. So those of before go, and are published again. */
-static void renew(void) {
-    store_rm(0, collab.home);
-    collab.nr = NOTHING;
-    collab.congested = false;
+static const char *manager_path(void) {
+    static char path[32]; /* one thread uses it */
+
+    snprintf(path, sizeof(path), "io/manager-%u", collab.disk->index);
+    return path;
 }
 
-static void work(void *arg) {
-    struct pagecache *c = &collab.disk->cache;
+/* Looks whether there is a manager. A node gets the rights of the node above it when it is made, so
+ * what was made for the manager of another driver domain goes: the keys, and also the node above
+ * them, which would pass the old rights on. */
+static void look_for_manager(void) {
+    u64 manager;
 
-    if (store_watch("io", on_change, NULL) < 0) {
+    if (store_read_u64(0, manager_path(), &manager)) manager = 0;
+    if (manager == collab.manager) return;
+    if (collab.on_manager && collab.manager) collab.on_manager(false);
+    if (collab.manager) store_rm(0, DISKS);
+    collab.manager = manager;
+    collab.nr = NOTHING;
+    collab.congested = collab.idle = false;
+    if (collab.on_manager && manager) collab.on_manager(true);
+}
+
+/* Has the store tell of changes of the manager's keys. */
+static i64 watch_all(void) {
+    i64 error = store_watch(manager_path(), collab_on_change, &manager_key);
+
+    for (u32 i = 0; i < ARRAY_SIZE(keys) && error >= 0; i++)
+        error = store_watch(key(keys[i].name), collab_on_change, &keys[i]);
+    return error;
+}
+
+/* Waits until there is something to do. Without a manager nobody wants to know how many pages are
+ * dirty. Returns false if it is time to look how many there still are. */
+static bool wait_for_news(void) {
+    u64 until = FOREVER, tell_at = 1;
+    bool news;
+
+    if (collab.nr && collab.nr != NOTHING) {
+        until = time_ns() + LOOK_NS;
+        tell_at = 2 * collab.nr;
+    }
+    if (collab.manager) pagecache_tell_at(&collab.disk->cache, (u32)tell_at, wake, NULL);
+    news = sem_down_until(&collab.news, until);
+    while (sem_try(&collab.news)) { /* one look is enough for all that happened until now */
+    }
+    return news;
+}
+
+/* The thread. It answers a release first, because the guest's queue stands still until then. */
+static void collab_work(void *arg) {
+    if (watch_all() < 0) {
         printf("collab: io/ cannot be watched\n");
         return;
     }
     for (;;) {
-        bool dirty = collab.nr && collab.nr != NOTHING, looks;
-        u64 until = FOREVER, tell_at = 1;
-        u32 changed;
+        bool looks = !wait_for_news();
+        u32 changed = __atomic_exchange_n(&collab.changed, 0, __ATOMIC_ACQ_REL);
 
-        if (dirty) {
-            until = time_ns() + LOOK_NS;
-            tell_at = 2 * collab.nr;
-        }
-        pagecache_tell_at(c, (u32)tell_at, wake, NULL);
-        looks = !sem_down_until(&collab.news, until);
-        while (sem_try(&collab.news)) { /* one look is enough for all that happened until now */
-        }
-        changed = __atomic_exchange_n(&collab.changed, 0, __ATOMIC_ACQ_REL);
-        if (changed & RIGHTS) renew();
-        if (changed & RELEASE_REQUEST) release();
+        if (changed & MANAGER) look_for_manager();
+        if (!collab.manager) continue;
+        if (changed & RELEASE_REQUEST) collab_release();
         publish_congested();
-        if (changed & FLUSH_NOW) flush();
+        if (changed & FLUSH_NOW) collab_flush();
         if (changed & DEVICE_IDLE) collab.idle = is_set("device_idle");
         if (looks || changed & DEVICE_IDLE) flush_by_itself();
-        publish_dirty();
+        publish_dirty(false);
     }
 }
 
+/* If there is no manager, the thread only waits for one to come. */
 int collab_start(struct disk *d) {
     int error = store_start();
 
@@ -160,10 +206,12 @@ int collab_start(struct disk *d) {
     collab.disk = d;
     collab.nr = NOTHING;
     sem_init(&collab.news, 0);
-    snprintf(collab.home, sizeof(collab.home), "io/disk/%u", d->index);
+    collab.home_len = (u32)snprintf(collab.home, sizeof(collab.home), DISKS "/%u", d->index);
     pagecache_on_congestion(&d->cache, wake, NULL);
-    if (!thread_start(0, "collab", work, NULL)) return -ENOMEM;
+    if (!thread_start(0, "collab", collab_work, NULL)) return -ENOMEM;
     return 0;
 }
+
+void collab_on_manager(void (*fn)(bool there)) { collab.on_manager = fn; }
 
 const struct collab_stats *collab_stats(void) { return &collab.stats; }

@@ -1,5 +1,6 @@
-/* The console of a guest: the hypervisor's, or on a bare machine the debug console of an emulator
- * or the UART. */
+/* The console of a guest. On Takt, text goes to the hypervisor by a hypercall, and waits there in a
+ * ring of the VM. On a bare machine it goes to the debug console of an emulator, or to the serial
+ * port. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/sync.h>
@@ -16,11 +17,15 @@
 static bool have_debugcon, have_uart;
 static struct spinlock lock;
 
+/* Finds out which devices a bare machine has: an emulator's debug console answers with its own port
+ * number, and where no UART is, all bits of its register read as 1. */
 void console_init(void) {
     have_debugcon = inb(TAKT_DEBUGCON_PORT) == TAKT_DEBUGCON_PORT;
     have_uart = inb(UART_LSR) != 0xff;
 }
 
+/* If the ring of the VM is full (-EAGAIN), other VMs get the CPU, so that one of them may empty the
+ * ring. After RETRIES the rest is dropped. */
 static void write_takt(const char *s, size_t len) {
     unsigned tries = 0;
 
@@ -39,6 +44,8 @@ static void write_takt(const char *s, size_t len) {
     }
 }
 
+/* Writes to the debug console, which takes every byte at once, or to the UART, which may be busy.
+ */
 static void write_ports(const char *s, size_t len) {
     for (; len; len--, s++) {
         if (have_debugcon) {
@@ -50,6 +57,7 @@ static void write_ports(const char *s, size_t len) {
     }
 }
 
+/* The lock keeps the lines of two vCPUs apart. */
 void console_write(const char *s, size_t len) {
     u64 f = spin_lock_irqsave(&lock);
 
@@ -60,6 +68,7 @@ void console_write(const char *s, size_t len) {
     spin_unlock_irqrestore(&lock, f);
 }
 
+/* Returns at once with what is there; 0 if nothing was typed. */
 size_t console_read(char *s, size_t max) {
     size_t n = 0;
 

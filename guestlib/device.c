@@ -1,4 +1,6 @@
-/* How a guest finds its virtio and PCI devices. device.h has the contracts. */
+/* How a guest finds its virtio devices, which another VM serves, and the PCI devices that it was
+ * given. A virtio device is there only when its back end in that other VM has *offered* it.
+ * device.h has the contracts. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -9,6 +11,8 @@
 
 #define RELAX_NS (50 * NS_PER_US) /* how long a driver sleeps when it has to wait for its device */
 
+/* For drivers: pages full of zeros, because a device may read a ring before the driver has written
+ * all of it. */
 static void *pages(size_t n) {
     void *p = page_alloc(n);
 
@@ -16,12 +20,12 @@ static void *pages(size_t n) {
     return p;
 }
 
-static u64 dma_addr(const void *p) { return (u64)p; }
+static u64 device_dma_addr(const void *p) { return ptr_to_pa(p); }
 
 /* Lets other VMs run, because the back end may be on the same pCPU. */
 static void relax(void) { nap_until(time_ns() + RELAX_NS); }
 
-const struct driver_env guest_env = { pages, page_free, dma_addr, relax };
+const struct driver_env guest_env = { pages, page_free, device_dma_addr, relax };
 
 static volatile u8 *regs_of(u32 number) {
     return (volatile u8 *)(TAKT_VIRTIO_GPA + number * PAGE_SIZE);
@@ -31,7 +35,9 @@ static u32 config_port(volatile u8 *regs) { return mmio_read32(regs + TAKT_VIRTI
 
 static void on_offer(u32 port, void *arg) { sem_up(arg); }
 
-/* Waits until the device is offered. Returns its type, or 0 if it was not offered in time. */
+/* Waits until the device is offered: until then its type reads 0. Returns the type, or 0 if the
+ * device was not offered by the deadline. The handler is set before the first look, so that an
+ * offer in between is not missed. */
 static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     struct semaphore offered = SEMAPHORE(0);
     u32 port = config_port(regs), type;
@@ -43,6 +49,8 @@ static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     return type;
 }
 
+/* Device `index` of a type is found by counting. So each device before it must have been offered
+ * too; until then its type is not known. */
 int device_open(struct virtio_dev *d, u32 type, u32 index, u64 timeout_ns) {
     u64 deadline = time_ns() + timeout_ns;
 
@@ -68,6 +76,7 @@ int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg
     return event_set_handler(config_port(d->regs), vcpu, fn, arg);
 }
 
+/* The window has the same hole below TAKT_HIGH_RAM as the VM's RAM that it shows. */
 int window_map(const struct takt_window *w) {
     int error = mem_map(w->base, w->base + w->low);
 

@@ -1,4 +1,6 @@
-/* The way of a guest from its entry to main(), its command line, hypercalls, and its end. */
+/* The way of a guest from its entry to main(): it notes its command line, finds out whether it runs
+ * on Takt or on a bare machine, sets up memory, vCPU 0 and the first thread, and calls main() in
+ * that thread. Also hypercalls, and the guest's end. guest.h has the contracts. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -45,6 +47,8 @@ i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
     return hypercall_vmcall(number, a, b, c, d);
 }
 
+/* Finds out whether the hypervisor is Takt, and which of the two hypercall instructions the CPU has
+ * (VMCALL on Intel, VMMCALL on AMD). The wrong one would raise #UD. */
 static void detect(void) {
     struct cpuid c = cpuid(TAKT_CPUID_BASE, 0);
 
@@ -69,6 +73,8 @@ static const char *find_word(const char *key) {
 
 bool cmdline_has(const char *key) { return find_word(key) != NULL; }
 
+/* A word without `=` has an empty value, so it counts as not there for the callers that want one.
+ */
 size_t cmdline_str(const char *key, char *buf, size_t size) {
     const char *p = find_word(key);
     size_t n = 0;
@@ -89,6 +95,8 @@ static unsigned digit_value(char c) {
     return 16;
 }
 
+/* A value that is not a number, such as `times=many`, counts as missing, so that the default is
+ * used. */
 u64 cmdline_u64(const char *key, u64 otherwise) {
     char buf[24], *p = buf;
     unsigned base = 10;
@@ -108,6 +116,9 @@ u64 cmdline_u64(const char *key, u64 otherwise) {
     return v;
 }
 
+/* Reads the words that say how a workload divides its time between computing and sleeping. duty.h
+ * explains them. A misspelt `loop` ends the guest, because a measurement would otherwise silently
+ * be of the other kind. */
 struct duty cmdline_duty(u64 percent) {
     struct duty d = { .period = MAX(cmdline_u64("period_us", 10000), 1ull) * NS_PER_US,
                       .percent = cmdline_u64("percent", percent),
@@ -126,6 +137,8 @@ u64 cmdline_phase(u32 vcpu, u64 span) {
     return phase_of(takt_seed(), vcpu, span);
 }
 
+/* Off Takt the hypercall fails, and the port of QEMU's exit device ends the machine. If there is no
+ * such device either, the CPU halts. */
 void guest_exit(int code) {
     hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_POWEROFF, (u32)code);
     outl(TAKT_DEBUG_EXIT_PORT, code);
@@ -135,6 +148,8 @@ void guest_exit(int code) {
 
 #define PANIC_TEXT 256
 
+/* Ends the VM as crashed, with `why` on its console. `where` is the address that the hypervisor's
+ * report names. Off Takt the exit code 127 stands for a crash. */
 static __attribute__((noreturn)) void give_up(u64 where, const char *why) {
     irq_disable();
     if (guest_panic_hook) guest_panic_hook(why);
@@ -155,6 +170,8 @@ void guest_panic(const char *fmt, ...) {
     give_up((u64)__builtin_return_address(0) - 1, why);
 }
 
+/* Like guest_panic(), for a caller that knows a better address than its own, such as that of an
+ * instruction that faulted. */
 void guest_panic_at(u64 where, const char *fmt, ...) {
     char why[PANIC_TEXT];
     va_list ap;
@@ -167,9 +184,12 @@ void guest_panic_at(u64 where, const char *fmt, ...) {
 
 static void run_main(void *arg) { guest_exit(main()); }
 
+/* Called by start.asm with what the loader tells. The order matters: traps come first, so that a
+ * mistake in anything below is reported; threads need memory and a timer. It never returns: it
+ * becomes the idle thread of vCPU 0. */
 void guest_start(const struct hvm_start_info *si) {
     if (si->magic == HVM_START_MAGIC && si->cmdline_paddr) {
-        const char *s = (const char *)si->cmdline_paddr;
+        const char *s = pa_to_ptr(si->cmdline_paddr);
         size_t n = MIN(strlen(s), sizeof(line) - 1);
 
         memcpy(line, s, n);

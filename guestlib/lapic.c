@@ -1,4 +1,6 @@
-/* The local APIC. lapic.h has the contracts. */
+/* The local APIC (LAPIC), by which a vCPU sends and receives interrupts. It has two modes: in xAPIC
+ * mode its registers are in memory, in x2APIC mode they are MSRs, which is faster in a VM. lapic.h
+ * has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/thread.h>
@@ -42,6 +44,8 @@ u32 lapic_id(void) {
 
 void lapic_eoi(void) { lapic_write(LAPIC_EOI, 0); }
 
+/* In xAPIC mode the command is two registers, and writing the low one sends the interrupt. An
+ * interrupt handler in between that sends one, too, would change the high one. */
 void lapic_icr(u32 id, u32 command) {
     if (lapic_is_x2()) {
         wrmsr(X2_MSR(LAPIC_ICR), (u64)id << 32 | command);
@@ -57,6 +61,8 @@ void lapic_ipi(u32 id, u8 vector) { lapic_icr(id, ICR_FIXED | ICR_ASSERT | vecto
 
 void lapic_self_ipi(u8 vector) { lapic_icr(0, ICR_SELF | ICR_ASSERT | vector); }
 
+/* Gives the registers their values after the LAPIC was switched on: interrupts of any priority are
+ * accepted, and the two pins for old interrupt controllers are off. */
 static void set_up(void) {
     lapic_write(LAPIC_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
     lapic_write(LAPIC_TPR, 0);
@@ -66,6 +72,7 @@ static void set_up(void) {
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* divide by 1 */
 }
 
+/* The LAPIC can only be switched from x2APIC to xAPIC mode through "off" (SDM 3A 11.12.5). */
 void lapic_set_mode(bool want_x2) {
     u64 base = rdmsr(MSR_APIC_BASE) & ~(BASE_ENABLE | BASE_X2);
 
@@ -76,6 +83,8 @@ void lapic_set_mode(bool want_x2) {
     set_up();
 }
 
+/* x2APIC mode is used where the CPU has it, unless the command line says `xapic`. If the firmware
+ * has switched it on already, it stays on. */
 void lapic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE);
 

@@ -1,9 +1,13 @@
-/* Memory of a guest: the allocators, and the page tables. mem.h has the contracts. */
+/* Memory of a guest. Free pages are kept as *runs* (free pages in a row), in the order of their
+ * addresses. malloc() takes blocks from pages, whose sizes are powers of two. All RAM is mapped one
+ * to one, so an address is also the physical one; the page tables can be changed page by page, for
+ * the guard pages of stacks and for registers of devices. mem.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/sync.h>
 #include <guest/x86.h>
+#include <takt/io.h>
 #include <takt/start_info.h>
 
 #define MAX_RANGES 32
@@ -43,11 +47,11 @@ u64 mem_ram(void) {
     return sum;
 }
 
-u64 mem_image_end(void) { return (u64)image_end; }
+u64 mem_image_end(void) { return ptr_to_pa(image_end); }
 
 size_t page_count_free(void) { return free_pages; }
 
-static struct run *after(struct run *r, size_t n) {
+static struct run *mem_after(struct run *r, size_t n) {
     return (struct run *)((char *)r + n * PAGE_SIZE);
 }
 
@@ -63,7 +67,7 @@ void *page_alloc(size_t n) {
     }
     if (r) {
         if (r->n > n) {
-            struct run *rest = after(r, n);
+            struct run *rest = mem_after(r, n);
 
             *rest = (struct run){ r->next, r->n - n };
             *link = rest;
@@ -77,16 +81,19 @@ void *page_alloc(size_t n) {
     return r;
 }
 
+/* Puts the pages into the list of runs where they belong by their address, and joins them with the
+ * run before and the run after if they touch. Otherwise memory would fall into ever smaller pieces.
+ */
 void page_free(void *p, size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     struct run *r = p, *before = NULL, *next = runs;
 
     for (; next && next < r; next = next->next) before = next;
     *r = (struct run){ next, n };
-    if (next && after(r, n) == next) *r = (struct run){ next->next, n + next->n };
+    if (next && mem_after(r, n) == next) *r = (struct run){ next->next, n + next->n };
     if (!before)
         runs = r;
-    else if (after(before, before->n) == r)
+    else if (mem_after(before, before->n) == r)
         *before = (struct run){ r->next, before->n + r->n };
     else
         before->next = r;
@@ -121,6 +128,8 @@ static void refill(unsigned shift) {
     }
 }
 
+/* Small blocks come from the list of their size. What is too large for a block gets whole pages,
+ * whose number is noted in the block's head. */
 void *malloc(size_t size) {
     unsigned shift = MIN_SHIFT;
     struct block *b;
@@ -148,6 +157,7 @@ void *malloc(size_t size) {
     return (char *)b + HEAD;
 }
 
+/* A product that overflows would give a block that is too small, so it is refused. */
 void *calloc(size_t n, size_t size) {
     size_t bytes;
     void *p;
@@ -158,6 +168,7 @@ void *calloc(size_t n, size_t size) {
     return p;
 }
 
+/* The head of the block says which list it belongs to, or how many pages it has. */
 void free(void *p) {
     struct block *b = (struct block *)((char *)p - HEAD);
     u64 f;
@@ -194,6 +205,8 @@ static u64 *below(u64 *entry, u64 page_size) {
     return table;
 }
 
+/* Goes down the four levels of page tables. A large page on the way is replaced by a table with the
+ * same mappings. */
 int page_map(u64 va, u64 pa, u64 flags) {
     u64 *t = boot_pml4, f = spin_lock_irqsave(&map_lock);
 
@@ -208,6 +221,7 @@ int page_map(u64 va, u64 pa, u64 flags) {
     return 0;
 }
 
+/* Maps in pages of 2 MiB, which need few tables. */
 int mem_map(u64 start, u64 end) {
     for (u64 pa = ALIGN_DOWN(start, 0x200000); pa < end; pa += 0x200000) {
         u64 *t = below(&boot_pml4[pa >> 39 & 511], 1ull << 30);
@@ -221,6 +235,8 @@ int mem_map(u64 start, u64 end) {
 
 /* ---- start ---- */
 
+/* Notes that [start, end) can be freed later, without the part that the guest's image and start-up
+ * data occupy. */
 static void add_pool(u64 start, u64 end) {
     start = ALIGN_UP(MAX(start, MAX(LOW, mem_image_end())), PAGE_SIZE);
     end = ALIGN_DOWN(end, PAGE_SIZE);
@@ -232,12 +248,13 @@ static void add_pool(u64 start, u64 end) {
 static void open_pool(void) {
     for (unsigned i = 0; i < nr_pool; i++)
         if (pool[i].end > pool[i].start)
-            page_free((void *)pool[i].start, (pool[i].end - pool[i].start) / PAGE_SIZE);
+            page_free(pa_to_ptr(pool[i].start), (pool[i].end - pool[i].start) / PAGE_SIZE);
     nr_pool = 0;
 }
 
-/* Cuts [start, end) out of the pool. */
-static void reserve(u64 start, u64 end) {
+/* Cuts [start, end) out of the pool, because something lies there that the guest still needs: a
+ * module of the loader. */
+static void mem_reserve(u64 start, u64 end) {
     unsigned n = nr_pool;
 
     for (unsigned i = 0; i < n; i++) {
@@ -250,9 +267,12 @@ static void reserve(u64 start, u64 end) {
     }
 }
 
+/* Reads the loader's map of memory. Only addresses below MAPPED are mapped at this moment, so only
+ * RAM below it can be used at first: the pages for further page tables come from there. Then the
+ * RAM above is mapped and added. */
 void mem_init(const struct hvm_start_info *si) {
-    const struct hvm_memmap_entry *m = (const void *)si->memmap_paddr;
-    const struct hvm_modlist_entry *mod = (const void *)si->modlist_paddr;
+    const struct hvm_memmap_entry *m = pa_to_ptr(si->memmap_paddr);
+    const struct hvm_modlist_entry *mod = pa_to_ptr(si->modlist_paddr);
 
     if (si->magic != HVM_START_MAGIC || si->version < 1 || !si->memmap_entries)
         guest_panic("the loader gave no memory map");
@@ -260,7 +280,7 @@ void mem_init(const struct hvm_start_info *si) {
         ranges[nr_ranges++] = (struct mem_range){ m[i].addr, m[i].addr + m[i].size, m[i].type };
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1) add_pool(ranges[i].start, MIN(ranges[i].end, MAPPED));
-    for (u32 i = 0; i < si->nr_modules; i++) reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
+    for (u32 i = 0; i < si->nr_modules; i++) mem_reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
     open_pool();
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {

@@ -1,4 +1,5 @@
-/* printf() for guests. The formatting itself is in common/format.c. */
+/* printf() and its like for guests. The formatting itself is in common/format.c, which the
+ * hypervisor uses as well; here it is joined with the guest's console. */
 #include <guest/printf.h>
 #include "common/format.h"
 
@@ -6,6 +7,7 @@ int vsnprintf(char *buf, size_t size, const char *fmt, va_list args) {
     return format_text(buf, size, fmt, args);
 }
 
+/* Returns how long the text would have been without the limit. */
 int snprintf(char *buf, size_t size, const char *fmt, ...) {
     va_list ap;
     int n;
@@ -16,6 +18,7 @@ int snprintf(char *buf, size_t size, const char *fmt, ...) {
     return n;
 }
 
+/* Text of more than 511 characters is cut off. */
 int vprintf(const char *fmt, va_list ap) {
     char buf[512];
     int n = vsnprintf(buf, sizeof(buf), fmt, ap);
@@ -24,6 +27,8 @@ int vprintf(const char *fmt, va_list ap) {
     return n;
 }
 
+/* Prints one piece of text at a time, so that lines of two vCPUs do not mix, and cuts off what is
+ * longer than vprintf()'s buffer. Returns how long the text would have been. */
 int printf(const char *fmt, ...) {
     va_list ap;
     int n;

@@ -1,3 +1,5 @@
+/* Sorts the samples of a measurement, in place. Shell's sort needs no further memory and no
+ * recursion, and is fast enough for some thousands of numbers. */
 #include <guest/sort.h>
 
 /* Shell's sort with halved gaps, for numbers of either size: `at` reads number i, and `put` writes

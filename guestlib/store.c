@@ -1,14 +1,17 @@
-/* The client of the store. store.h has the contracts; takt/store_wire.h has the format of packets.
- */
+/* A guest's client of the store, a tree of named values that VMs and the hypervisor share
+ * (docs/store.md). Requests and answers are packets that go through two rings in a page, which the
+ * guest has handed to the hypervisor. A *watch* is a function that is called when a node changes.
+ * store.h has the contracts; takt/store_wire.h has the format of packets. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
-#include <guest/printf.h>
 #include <guest/store.h>
 #include <guest/string.h>
 #include <guest/thread.h>
 
 #define HEAD ((u32)sizeof(struct xs_header))
+/* The token of a watch is a number of two letters, from A on. */
+#define TOKEN_LETTERS 16u
 
 static struct mutex one = MUTEX;              /* held during a request: there is one at a time */
 static struct semaphore moved = SEMAPHORE(0); /* raised when the store has taken or given bytes */
@@ -42,6 +45,7 @@ static struct {
     u32 size;
 } call;
 
+/* XS_ERROR names an error by a word. Returns the negative errno, -EIO for an unknown word. */
 static i64 error_of(const char *name) {
     static const struct {
         const char *name;
@@ -59,17 +63,18 @@ static i64 error_of(const char *name) {
 
 /* ---- packets that arrive; called with the lock held ---- */
 
-/* Called when a watch has fired. The packet has the path and then the token, which is one letter:
- * 'A' + index. */
+/* Called when a watch has fired. The packet has the path and then the token, which is two letters
+ * for the number of the watch: ask_watch(). */
 static void on_watch_event(void) {
     const char *token = in.data + strlen(in.data) + 1;
     u32 i;
 
-    if (token >= in.data + in.head.len) return;
-    i = (u32)(token[0] - 'A');
+    if (token + 2 >= in.data + in.head.len) return;
+    i = (u32)(token[0] - 'A') * TOKEN_LETTERS + (u32)(token[1] - 'A');
     if (i < STORE_WATCHES && watches[i].path) watches[i].fn(watches[i].ctx, in.data);
 }
 
+/* Stores the answer of the request that waits, and lets its thread go on. */
 static void on_answer(void) {
     /* This answers a request that was given up because it took too long. */
     if (in.head.req_id != call.id || call.answered) return;
@@ -84,6 +89,7 @@ static void on_answer(void) {
     call.answered = true;
 }
 
+/* A whole packet has arrived. The text in it is ended by a zero, which the store does not send. */
 static void on_packet(void) {
     in.data[in.head.len] = 0;
     if (in.head.type == XS_WATCH_EVENT)
@@ -92,7 +98,8 @@ static void on_packet(void) {
         on_answer();
 }
 
-/* Takes all bytes that the store has sent. */
+/* Takes all bytes that the store has sent. A packet may arrive in pieces, because the ring is
+ * smaller than the longest packet; `have` says how much of it is there. */
 static void receive_packets(void) {
     u64 flags = spin_lock_irqsave(&lock);
 
@@ -114,7 +121,8 @@ static void receive_packets(void) {
     spin_unlock_irqrestore(&lock, flags);
 }
 
-static void on_event(u32 p, void *arg) {
+/* The store has taken or given bytes. */
+static void store_on_event(u32 p, void *arg) {
     receive_packets();
     sem_up(&moved);
 }
@@ -136,7 +144,8 @@ static i64 store_notify(u64 deadline) {
     return 0;
 }
 
-/* Sends `n` bytes of a request. */
+/* Sends `n` bytes of a request, in as many pieces as the ring demands. While the ring is full,
+ * waits. Returns 0 or an error of store_notify(). */
 static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
     const char *from = bytes;
 
@@ -160,8 +169,8 @@ static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
 
 /* Sends a request that consists of the parts `a` and `b`, and waits for its answer, which is stored
  * at `buf`. Returns the length of the answer, or a negative errno. */
-static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb, char *buf,
-               u32 size) {
+static i64 store_ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb,
+                     char *buf, u32 size) {
     u64 deadline = time_ns() + STORE_TIMEOUT;
     struct xs_header head = { type, ++call.id, tx, na + nb };
     i64 error;
@@ -180,15 +189,18 @@ static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, 
     return call.result;
 }
 
+/* Sets (XS_WATCH) or removes (XS_UNWATCH) watch i. Its token, by which its events will be
+ * recognised, is one letter. */
 static i64 ask_watch(enum xs_type type, u32 i) {
-    char token[2] = { (char)('A' + i), 0 }, ok[8];
+    char token[3] = { (char)('A' + i / TOKEN_LETTERS), (char)('A' + i % TOKEN_LETTERS), 0 }, ok[8];
 
-    return ask(type, 0, watches[i].path, (u32)strlen(watches[i].path) + 1, token, sizeof(token), ok,
-               sizeof(ok));
+    return store_ask(type, 0, watches[i].path, (u32)strlen(watches[i].path) + 1, token,
+                     sizeof(token), ok, sizeof(ok));
 }
 
-/* Connects, and sets all watches again. Returns 0 or a negative errno. */
-static i64 connect(void) {
+/* Connects, and sets all watches again, because the store forgets them when a connection ends.
+ * Returns 0 or a negative errno. */
+static i64 store_connect(void) {
     i64 p, error = 0;
 
     have = 0;
@@ -198,7 +210,7 @@ static i64 connect(void) {
         thread_yield();
     }
     if (p < 0) return p;
-    if (!port) error = event_set_handler((u32)p, thread_self()->vcpu, on_event, NULL);
+    if (!port) error = event_set_handler((u32)p, thread_self()->vcpu, store_on_event, NULL);
     port = (u32)p;
     for (u32 i = 0; i < STORE_WATCHES && error >= 0; i++)
         if (watches[i].path) error = ask_watch(XS_WATCH, i);
@@ -213,21 +225,22 @@ static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u
 
     if (!page) return -ENODEV;
     mutex_lock(&one);
-    r = ask(type, tx, path, (u32)strlen(path) + 1, b, nb, buf, size);
-    if (r == -EIO && connect() == 0 && !tx && type != XS_TRANSACTION_START)
-        r = ask(type, tx, path, (u32)strlen(path) + 1, b, nb, buf, size);
+    r = store_ask(type, tx, path, (u32)strlen(path) + 1, b, nb, buf, size);
+    if (r == -EIO && store_connect() == 0 && !tx && type != XS_TRANSACTION_START)
+        r = store_ask(type, tx, path, (u32)strlen(path) + 1, b, nb, buf, size);
     mutex_unlock(&one);
     return r;
 }
 
 /* A request whose answer is "OK". */
-static i64 command(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb) {
+static i64 store_command(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb) {
     char ok[8];
     i64 r = request(type, tx, path, b, nb, ok, sizeof(ok));
 
     return MIN(r, 0);
 }
 
+/* May be called more than once: then it makes a new connection with the same page. */
 int store_start(void) {
     i64 error = -ENOMEM;
 
@@ -237,7 +250,7 @@ int store_start(void) {
         page = page_alloc(1);
         if (page) memset(page, 0, PAGE_SIZE);
     }
-    if (page) error = connect();
+    if (page) error = store_connect();
     mutex_unlock(&one);
     return (int)error;
 }
@@ -251,17 +264,18 @@ i64 store_list(u32 tx, const char *path, char *buf, u32 size) {
 }
 
 i64 store_write(u32 tx, const char *path, const void *value, u32 len) {
-    return command(XS_WRITE, tx, path, value, len);
+    return store_command(XS_WRITE, tx, path, value, len);
 }
 
-i64 store_mkdir(u32 tx, const char *path) { return command(XS_MKDIR, tx, path, NULL, 0); }
+i64 store_mkdir(u32 tx, const char *path) { return store_command(XS_MKDIR, tx, path, NULL, 0); }
 
-i64 store_rm(u32 tx, const char *path) { return command(XS_RM, tx, path, NULL, 0); }
+i64 store_rm(u32 tx, const char *path) { return store_command(XS_RM, tx, path, NULL, 0); }
 
 i64 store_set_perms(u32 tx, const char *path, const char *perms, u32 len) {
-    return command(XS_SET_PERMS, tx, path, perms, len);
+    return store_command(XS_SET_PERMS, tx, path, perms, len);
 }
 
+/* Reads a decimal number of at most `len` digits. Returns 0, or -EINVAL for anything else. */
 static i64 number(const char *s, i64 len, u64 *value) {
     *value = 0;
     for (i64 i = 0; i < len && s[i]; i++) {
@@ -281,9 +295,13 @@ i64 store_read_u64(u32 tx, const char *path, u64 *value) {
 }
 
 i64 store_write_u64(u32 tx, const char *path, u64 value) {
-    char digits[24];
+    char digits[20], *end = digits + sizeof(digits), *first = end;
 
-    return store_write(tx, path, digits, (u32)snprintf(digits, sizeof(digits), "%lu", value));
+    do {
+        *--first = (char)('0' + value % 10);
+        value /= 10;
+    } while (value);
+    return store_write(tx, path, first, (u32)(end - first));
 }
 
 /* The request has an empty path. The answer is the number of the transaction, in decimal. */
@@ -301,9 +319,11 @@ i64 store_end(u32 tx, bool commit) {
     const char *how = "F";
 
     if (commit) how = "T";
-    return command(XS_TRANSACTION_END, tx, how, NULL, 0);
+    return store_command(XS_TRANSACTION_END, tx, how, NULL, 0);
 }
 
+/* The entry is filled in before the request is sent, because the first event may come before the
+ * answer. */
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
     u32 i = 0;
     i64 r = -ENOSPC;
@@ -328,6 +348,7 @@ i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void 
     return MIN(r, 0);
 }
 
+/* The entry is freed even if the store refuses, so that the function is not called any more. */
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
     i64 r = -ENOENT;
 

@@ -1,10 +1,12 @@
-/* Results of guest tests. test.h explains them. */
+/* How a guest test reports its result: one last line `RESULT: ...` on its console, and an exit
+ * code, by which tests/guest/runner.py judges it. test.h explains the four results. */
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/test.h>
 
 static unsigned failures;
 
+/* Prints the last line of the test. Returns the exit code that belongs to the result. */
 static int result(enum test_result r, const char *reason) {
     static const char *const names[] = { "SUCCESS", "SKIP", "ERROR", "FAILURE" };
 
@@ -12,6 +14,8 @@ static int result(enum test_result r, const char *reason) {
     return r;
 }
 
+/* A guest that gives up has failed its test; without this, its run would look like a crash that the
+ * test wanted. */
 static void on_panic(const char *why) { guest_exit(result(TEST_FAILURE, why)); }
 
 void test_begin(void) { guest_panic_hook = on_panic; }
@@ -40,6 +44,7 @@ void test_skip(const char *reason) { guest_exit(result(TEST_SKIP, reason)); }
 
 void test_error(const char *reason) { guest_exit(result(TEST_ERROR, reason)); }
 
+/* For a failure after which it makes no sense to go on. */
 void test_fatal(const char *fmt, ...) {
     char buf[256];
     va_list ap;

@@ -13,6 +13,8 @@
 
 void thread_switch(u64 *save_rsp, u64 new_rsp);
 
+/* Interrupts are off meanwhile: otherwise the thread could be switched between the two reads. It
+ * stays on its vCPU, but another thread could be current. */
 struct thread *thread_self(void) {
     struct vcpu *v;
     struct thread *t;
@@ -24,6 +26,8 @@ struct thread *thread_self(void) {
     return t;
 }
 
+/* Puts a thread at the end of its vCPU's list of ready threads. Called with the lock of the vCPU
+ * held. */
 static void thread_enqueue(struct vcpu *v, struct thread *t) {
     t->state = THREAD_READY;
     t->next = NULL;
@@ -34,6 +38,7 @@ static void thread_enqueue(struct vcpu *v, struct thread *t) {
     v->ready_last = t;
 }
 
+/* Takes the first ready thread. If there is none, returns the idle thread of the vCPU. */
 static struct thread *thread_dequeue(struct vcpu *v) {
     struct thread *t = v->ready_first;
 
@@ -48,6 +53,21 @@ static void arm_quantum(struct vcpu *v) {
     if (v->ready_first && v->current != v->idle &&
         (!v->timer_armed || v->timer_armed > v->quantum_end))
         time_arm(v->quantum_end);
+}
+
+static void thread_wake(struct thread *t);
+
+/* Ends a switch of threads, in the thread that runs now: releases the lock, which the thread before
+ * has taken on this vCPU. This thread may have been on another vCPU when it called schedule(). If
+ * the thread before goes to another vCPU (thread_move()), that vCPU may have it now, as its
+ * registers are saved. */
+static void thread_switched(void) {
+    struct vcpu *v = this_vcpu();
+    struct thread *moving = v->moving;
+
+    v->moving = NULL;
+    spin_unlock(&v->lock);
+    if (moving) thread_wake(moving);
 }
 
 /* Switches to the next thread. Call it with interrupts off. It returns when it is the caller's turn
@@ -66,9 +86,11 @@ static void schedule(void) {
     v->quantum_end = time_ns() + THREAD_QUANTUM;
     arm_quantum(v);
     if (next != prev) thread_switch(&prev->rsp, next->rsp);
-    spin_unlock(&v->lock); /* the thread that ran before us has taken this lock */
+    thread_switched();
 }
 
+/* Makes a blocked thread ready. If it belongs to another vCPU, that vCPU is interrupted so that it
+ * looks. */
 static void thread_wake(struct thread *t) {
     struct vcpu *v = vcpu_get(t->vcpu);
     u64 f = spin_lock_irqsave(&v->lock);
@@ -79,11 +101,14 @@ static void thread_wake(struct thread *t) {
         thread_enqueue(v, t);
         v->need_resched = true;
     }
-    if (!remote) arm_quantum(v);
+    /* After an interrupt, thread_preempt() switches to the thread or arms the timer. */
+    if (!remote && !v->in_interrupt) arm_quantum(v);
     spin_unlock_irqrestore(&v->lock, f);
     if (remote) lapic_ipi(t->vcpu, VECTOR_RESCHED);
 }
 
+/* Called at the end of each timer interrupt. If other threads wait and the quantum is over, the
+ * current thread has to give way. */
 void thread_timer(u64 now) {
     struct vcpu *v = this_vcpu();
 
@@ -94,10 +119,25 @@ void thread_timer(u64 now) {
     time_arm(quantum_end);
 }
 
+/* Arms the timer for a thread that goes on although another one has to run. The quantum may be over
+ * already. A timer for a time that has passed would interrupt again before the thread has executed
+ * one instruction, and so for ever. */
+static void arm_later(struct vcpu *v) {
+    u64 end = MAX(v->quantum_end, time_ns() + NS_PER_MS);
+
+    if (!v->timer_armed || v->timer_armed > end) time_arm(end);
+}
+
+/* Called at the end of each interrupt. A thread that has disabled preemption, or that runs code at
+ * privilege level 3 (user_run()), goes on. */
 void thread_preempt(void) {
     struct vcpu *v = this_vcpu();
 
-    if (v->need_resched && !v->preempt_off && !v->user_sp) schedule();
+    if (!v->need_resched) return;
+    if (v->preempt_off || v->user_sp)
+        arm_later(v);
+    else
+        schedule();
 }
 
 void preempt_disable(void) {
@@ -129,10 +169,9 @@ static void on_resched(void *arg) {}
 
 /* A new thread begins here, when schedule() switches to it for the first time. */
 static void thread_main(void) {
-    struct vcpu *v = this_vcpu();
-    struct thread *t = v->current;
+    struct thread *t = this_vcpu()->current;
 
-    spin_unlock(&v->lock);
+    thread_switched();
     /* Another vCPU may have unmapped the guard page, and the TLB of this vCPU may still have the
      * old mapping. */
     invlpg((u64)t->stack - PAGE_SIZE);
@@ -140,13 +179,15 @@ static void thread_main(void) {
     t->fn(t->arg);
     irq_disable();
     sem_up(&t->done);
-    spin_lock(&v->lock);
+    spin_lock(&this_vcpu()->lock);
     t->state = THREAD_DONE;
-    spin_unlock(&v->lock);
+    spin_unlock(&this_vcpu()->lock);
     schedule();
     __builtin_unreachable();
 }
 
+/* The page below the stack is unmapped (a guard page), so that a stack that is used up raises a
+ * fault and does not overwrite other memory. */
 void *stack_alloc(void) {
     char *p = page_alloc(1 + THREAD_STACK / PAGE_SIZE);
 
@@ -166,6 +207,8 @@ void stack_free(void *stack) {
     page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
 }
 
+/* If `address` lies in the guard page of the current thread's stack, ends the VM with a sentence
+ * that names the thread. Otherwise the operator would see only a double fault. */
 void stack_check(u64 rip, u64 address) {
     const struct thread *t = this_vcpu()->current;
     u64 stack;
@@ -177,6 +220,8 @@ void stack_check(u64 rip, u64 address) {
                        t->name, THREAD_STACK);
 }
 
+/* The new thread's stack looks as if the thread had been switched away from just before
+ * thread_main(). */
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {
     struct thread *t = calloc(1, sizeof(*t));
     u64 *sp;
@@ -205,11 +250,37 @@ fail:
     return NULL;
 }
 
+/* The thread counts as blocked until its registers are saved; then thread_switched() wakes it on
+ * its new vCPU. The TLB of that vCPU may still have an old mapping of the guard page. */
+int thread_move(u32 vcpu) {
+    struct thread *t;
+    struct vcpu *v;
+    u64 f;
+
+    if (!vcpu_get(vcpu)) return -EINVAL;
+    f = irq_save();
+    v = this_vcpu();
+    t = v->current;
+    if (vcpu != t->vcpu) {
+        spin_lock(&v->lock);
+        t->state = THREAD_BLOCKED;
+        t->vcpu = vcpu;
+        v->moving = t;
+        spin_unlock(&v->lock);
+        schedule();
+        invlpg((u64)t->stack - PAGE_SIZE);
+    }
+    irq_restore(f);
+    return 0;
+}
+
+/* Waits until the thread has ended, and frees it. */
 void thread_join(struct thread *t) {
-    struct vcpu *v = vcpu_get(t->vcpu);
     bool done = false;
+    struct vcpu *v;
 
     sem_down(&t->done);
+    v = vcpu_get(t->vcpu); /* it may have moved until now */
     /* The thread uses its stack until its vCPU has switched to another thread. So we must not free
      * the stack before. */
     while (!done) {
@@ -222,6 +293,7 @@ void thread_join(struct thread *t) {
     free(t);
 }
 
+/* The code that runs on this vCPU now becomes its idle thread. */
 void thread_init_cpu(void *stack) {
     struct vcpu *v = this_vcpu();
     struct thread *t = calloc(1, sizeof(*t));
@@ -235,6 +307,9 @@ void thread_init_cpu(void *stack) {
     irq_set_handler(VECTOR_RESCHED, on_resched, NULL);
 }
 
+/* The idle thread halts until an interrupt makes another thread ready. Interrupts are off between
+ * the look and the halt; otherwise a thread that becomes ready in between would wait for the next
+ * interrupt. */
 void thread_idle(void) {
     struct vcpu *v = this_vcpu();
 
@@ -251,6 +326,7 @@ void thread_idle(void) {
 
 void sem_init(struct semaphore *s, u32 count) { *s = (struct semaphore)SEMAPHORE(count); }
 
+/* If a thread waits, it gets the unit directly, so that no other thread can take it in between. */
 void sem_up(struct semaphore *s) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t = s->first;
@@ -266,6 +342,7 @@ void sem_up(struct semaphore *s) {
     irq_restore(f);
 }
 
+/* Takes a unit if there is one. Never waits. */
 bool sem_try(struct semaphore *s) {
     u64 f = spin_lock_irqsave(&s->lock);
     bool ok = s->count;
@@ -298,6 +375,9 @@ static void on_timeout(struct timer *timer) {
     if (mine) thread_wake(t);
 }
 
+/* Puts the thread at the end of the list of those that wait. Both locks are held when its state
+ * changes, so that a wake on another vCPU comes either before, and the count is seen, or after, and
+ * the thread is found in the list. */
 bool sem_down_until(struct semaphore *s, u64 deadline_ns) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t;
@@ -346,6 +426,8 @@ void mutex_lock(struct mutex *m) {
     m->owner = thread_self();
 }
 
+/* Only the owner may unlock. A mistake here would let two threads into the same data, so it ends
+ * the VM. */
 void mutex_unlock(struct mutex *m) {
     if (m->owner != thread_self()) {
         const char *owner = "none";

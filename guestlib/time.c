@@ -1,4 +1,7 @@
-/* Time from the TSC, and timers from the LAPIC's timer. time.h has the contracts. */
+/* Time and timers of a guest. Time is counted by the TSC, from the start of the guest. Each vCPU
+ * has a list of timers, in the order of their deadlines, and one hardware timer, that of its local
+ * APIC, which is *armed* for the first of them. In deadline mode that timer takes a value of the
+ * TSC; otherwise it counts down at a rate of its own. time.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/thread.h>
@@ -16,6 +19,7 @@ static u64 khz, tsc_start;
 static u64 ns_per_tsc, tsc_per_ns, lapic_per_ns;
 static bool deadline_mode;
 
+/* Multiplies by a factor in parts of 2^32. The product needs 128 bits. */
 static u64 scale(u64 v, u64 factor) { return (unsigned __int128)v * factor >> 32; }
 
 u64 tsc_khz(void) { return khz; }
@@ -51,6 +55,8 @@ static void calibrate(void) {
     lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
+/* The handler of the timer's interrupt: calls the functions of the timers that are due. Each may
+ * set timers again. At the end thread_timer() arms the hardware timer for whatever comes next. */
 static void on_timer(void *arg) {
     struct vcpu *v = this_vcpu();
     u64 now = time_ns();
@@ -69,6 +75,9 @@ static void on_timer(void *arg) {
     thread_timer(now);
 }
 
+/* Takt tells the rates of the TSC and of the LAPIC's timer by CPUID; on a bare machine they are
+ * measured. A rate of 0 would make every division below fail later, so the guest ends here with a
+ * sentence. */
 void time_init(void) {
     if (on_takt()) {
         struct cpuid c = cpuid(TAKT_CPUID_TIME, 0);
@@ -88,6 +97,7 @@ void time_init(void) {
     irq_set_handler(VECTOR_TIMER, on_timer, NULL);
 }
 
+/* Sets up the timer of the vCPU that calls. */
 void time_init_cpu(void) {
     u64 f = irq_save();
     u32 lvt = VECTOR_TIMER;
@@ -100,6 +110,9 @@ void time_init_cpu(void) {
     irq_restore(f);
 }
 
+/* Arms the hardware timer of this vCPU for its first timer, or for `not_after` if that comes first
+ * (0: no such limit). If the timer is armed for that time already, nothing is written, because each
+ * write may cost an exit. */
 void time_arm(u64 not_after) {
     struct vcpu *v = this_vcpu();
     u64 deadline = not_after, now, ticks = 1;
@@ -125,6 +138,7 @@ void time_arm(u64 not_after) {
     lapic_write(LAPIC_TIMER_INITIAL, MIN(ticks, 0xffffffffull));
 }
 
+/* Puts the timer into the list of this vCPU, behind those with the same deadline. */
 static void insert(struct timer *t) {
     struct timer **at = &this_vcpu()->timers;
 
@@ -134,6 +148,7 @@ static void insert(struct timer *t) {
     t->active = true;
 }
 
+/* The hardware timer is armed anew only if this timer comes before all others. */
 void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*fn)(struct timer *t),
                           void *arg) {
     struct vcpu *v = this_vcpu();

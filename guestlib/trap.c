@@ -1,4 +1,7 @@
-/* Exceptions and interrupts. trap.h has the contracts. */
+/* Exceptions and interrupts of a guest. Every vector has an entry of 16 bytes in start.asm, which
+ * saves the registers in a `struct trap_frame` and calls trap(). For tests there are three ways to
+ * survive an exception: a *fixup* says where to go on after one instruction; try_run() returns from
+ * a function; user_run() returns from code at privilege level 3. trap.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/printf.h>
@@ -38,6 +41,8 @@ void trap(struct trap_frame *f);
 u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp);
 void try_enter(void (*fn)(void *), void *arg);
 
+/* Fills the vector's gate. A double fault gets a stack of its own (IST 1), because the usual stack
+ * may be what is broken. */
 void trap_set_entry(u8 vector, const void *entry) {
     struct gate *g = &idt[vector];
 
@@ -54,13 +59,14 @@ void trap_init(void) {
     for (unsigned v = 0; v < 256; v++) trap_set_entry(v, trap_entries + v * 16);
 }
 
+/* All vCPUs share one table of gates. */
 void trap_init_cpu(void) {
     struct {
         u16 limit;
         u64 base;
     } __attribute__((packed)) r = { sizeof(idt) - 1, (u64)idt };
 
-    __asm__ volatile("lidt %0" : : "m"(r));
+    load_idt(&r);
 }
 
 exception_hook exception_set_hook(u8 vector, exception_hook hook) {
@@ -70,6 +76,7 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook) {
     return old;
 }
 
+/* The function is stored last, because an interrupt may come while the entry changes. */
 static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw) {
     irqs[vector].fn = NULL;
     irqs[vector].arg = arg;
@@ -91,6 +98,8 @@ struct exception exception_get(void) {
     return this_vcpu()->exc;
 }
 
+/* If the instruction faults, FIXUP() lets execution go on after it, and the exception is noted for
+ * the vCPU. */
 u8 rdmsr_fault(u32 msr, u64 *value) {
     u32 lo = 0, hi = 0;
 
@@ -101,6 +110,7 @@ u8 rdmsr_fault(u32 msr, u64 *value) {
     return this_vcpu()->exc.vector;
 }
 
+/* As rdmsr_fault(): returns the vector of the exception that writing raised, or EXC_NONE. */
 u8 wrmsr_fault(u32 msr, u64 value) {
     exception_clear();
     __asm__ volatile(FIXUP("wrmsr")
@@ -116,6 +126,8 @@ struct exception try_run(void (*fn)(void *), void *arg) {
     return exception_get();
 }
 
+/* Runs code at privilege level 3, with 32-bit code if `compat`. It comes back by an exception, or
+ * by the interrupt VECTOR_RETURN. */
 struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
     static u8 stack[4096] __attribute__((aligned(16)));
     struct vcpu *v = this_vcpu();
@@ -133,6 +145,7 @@ struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
     return v->exc;
 }
 
+/* Returns the manual's short name of the exception. */
 const char *exception_name(u8 vector) {
     static const char *const names[] = { "#DE", "#DB", "NMI", "#BP", "#OF", "#BR", "#UD", "#NM",
                                          "#DF", "9",   "#TS", "#NP", "#SS", "#GP", "#PF", "15",
@@ -143,6 +156,7 @@ const char *exception_name(u8 vector) {
     return names[vector];
 }
 
+/* Prints the registers at the moment of the exception. */
 void trap_dump(const struct trap_frame *f) {
     printf("vCPU %u: exception %u (%s), code %lx at %04lx:%016lx, flags %lx, CR2 %016lx\n",
            this_vcpu()->id, (u32)f->vector, exception_name(f->vector), f->code, f->cs, f->rip,
@@ -154,6 +168,7 @@ void trap_dump(const struct trap_frame *f) {
     printf("cr0 %lx cr3 %lx cr4 %lx\n", read_cr0(), read_cr3(), read_cr4());
 }
 
+/* Keeps what exception_get() will return. */
 static void note(struct vcpu *v, const struct trap_frame *f) {
     v->exc.vector = f->vector;
     v->exc.code = f->code;
@@ -161,6 +176,8 @@ static void note(struct vcpu *v, const struct trap_frame *f) {
     v->exc.cr2 = read_cr2();
 }
 
+/* If the instruction that faulted is one of FIXUP(), lets execution go on where that says, and
+ * returns true. */
 static bool fixed_up(struct vcpu *v, struct trap_frame *f) {
     for (const struct fixup *x = fixup_first; x < fixup_last; x++)
         if (x->at == f->rip) {
@@ -180,6 +197,8 @@ static void go_back(struct trap_frame *f, const void *rip, u64 rsp) {
     f->rflags = 2;
 }
 
+/* Handles an exception: by a test's hook, by one of the ways to survive it, or else by a report and
+ * the end of the VM. */
 static void exception(struct vcpu *v, struct trap_frame *f) {
     if (hooks[f->vector] && hooks[f->vector](f)) return;
     if (f->cs & 3 && v->user_sp) {
@@ -200,18 +219,25 @@ static void exception(struct vcpu *v, struct trap_frame *f) {
     guest_panic_at(f->rip, "unexpected %s at %lx", exception_name(f->vector), f->rip);
 }
 
+/* The end of interrupt is signalled before the handler runs, because the handler may switch to
+ * another thread, and the vCPU would get no more interrupts meanwhile. Raw handlers are for vectors
+ * that Takt raises without expecting that signal. */
 static void interrupt(struct vcpu *v, u8 vector) {
     struct irq *i = &irqs[vector];
     irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
 
     if (vector != VECTOR_SPURIOUS && !i->raw) lapic_eoi();
+    v->in_interrupt = true;
     if (fn)
         fn(i->arg);
     else if (vector != VECTOR_SPURIOUS)
         __atomic_add_fetch(&unexpected, 1, __ATOMIC_RELAXED);
+    v->in_interrupt = false;
     thread_preempt();
 }
 
+/* Called by start.asm with the registers of what was interrupted; they are restored when it
+ * returns. */
 void trap(struct trap_frame *f) {
     struct vcpu *v = this_vcpu();
 

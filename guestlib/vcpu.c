@@ -1,4 +1,6 @@
-/* vCPUs of a guest: their descriptor tables, and how they are started. vcpu.h has the contracts. */
+/* vCPUs of a guest: their descriptor tables (GDT, TSS), how they are started, and calls from one to
+ * another. vCPU 0 runs from the start; it starts the others by the interrupts INIT and SIPI, as on
+ * a real machine, at code that start.asm has for them. vcpu.h has the contracts. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -32,6 +34,8 @@ struct vcpu *vcpu_get(unsigned id) {
     return vcpus[id];
 }
 
+/* On a bare machine QEMU's configuration device tells the number. A senseless answer means one
+ * vCPU. */
 unsigned vcpu_count(void) {
     unsigned n;
 
@@ -68,11 +72,13 @@ static void init_tables(struct vcpu *v) {
     v->tss.iomap = sizeof(v->tss);
     v->self = v;
     v->exc.vector = EXC_NONE;
-    __asm__ volatile("lgdt %0; ltr %w1" : : "m"(r), "r"(SEL_TSS));
+    load_gdt(&r, SEL_TSS);
     wrmsr(MSR_GS_BASE, (u64)v);
     trap_init_cpu();
 }
 
+/* The handler of VECTOR_CALL, on the vCPU that vcpu_call() names. That call waits until call_fn is
+ * NULL again. */
 static void on_call(void *arg) {
     struct vcpu *v = this_vcpu();
 
@@ -81,6 +87,8 @@ static void on_call(void *arg) {
     __atomic_store_n(&v->call_fn, NULL, __ATOMIC_RELEASE);
 }
 
+/* vCPU 0 runs on the stack of the image. The page below it is unmapped, so that a stack that is
+ * used up raises a fault instead of overwriting the image. */
 void vcpu_init_first(void) {
     vcpus[0] = &first;
     init_tables(&first);
@@ -93,6 +101,8 @@ void vcpu_init_first(void) {
     first.online = true;
 }
 
+/* A vCPU other than 0 comes here from start.asm. It becomes the idle thread of its vCPU and never
+ * returns. */
 void vcpu_main(struct vcpu *v) {
     init_tables(v);
     lapic_init_cpu();
@@ -103,6 +113,7 @@ void vcpu_main(struct vcpu *v) {
     thread_idle();
 }
 
+/* The vCPU begins in real mode at address page * 4096. */
 void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_INIT | ICR_ASSERT);
     if (!on_takt()) delay_ns(10 * NS_PER_MS); /* SDM 3A 9.4.4.1 */
@@ -137,15 +148,19 @@ static bool start_vcpu(unsigned id) {
     return true;
 }
 
+/* Returns how many vCPUs are online. One that does not come is left out. */
 unsigned vcpu_start_all(void) {
     unsigned n = 1;
 
-    memcpy((void *)AP_PAGE, ap_start, ap_end - ap_start);
+    memcpy(pa_to_ptr(AP_PAGE), ap_start, ap_end - ap_start);
     for (unsigned id = 1; id < vcpu_count(); id++)
         if (vcpu_get(id) || start_vcpu(id)) n++;
     return n;
 }
 
+/* There is one call at a time. The lock is taken without switching interrupts off, so that a vCPU
+ * that waits for it can be called meanwhile; otherwise two vCPUs that call each other would wait
+ * for ever. */
 void vcpu_call(unsigned id, void (*fn)(void *), void *arg) {
     struct vcpu *v = vcpu_get(id);
 
@@ -158,6 +173,8 @@ void vcpu_call(unsigned id, void (*fn)(void *), void *arg) {
     spin_unlock(&call_lock);
 }
 
+/* The page that Takt publishes has the times up to the last change of state, so the time in the
+ * present state is added. */
 struct vcpu_times vcpu_times(unsigned id) {
     struct vcpu_times t = { 0 };
     const volatile struct takt_vcpu_info *p;
@@ -165,7 +182,7 @@ struct vcpu_times vcpu_times(unsigned id) {
     u32 seq, state;
 
     if (!on_takt()) return t;
-    p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
+    p = pa_to_ptr(TAKT_INFO_GPA + id * PAGE_SIZE);
     /* Takt makes `seq` odd while it changes the page. So a copy is good if `seq` was even before it
      * and is the same after it. */
     do {

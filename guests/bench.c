@@ -38,6 +38,7 @@ static u32 median(u32 *a, u32 n) {
     return a[n / 2];
 }
 
+/* Prints the median of the samples, less the cost of measuring nothing. */
 static void report(const char *name, u32 n) {
     u32 m = median(sample, n);
 
@@ -52,6 +53,8 @@ static void report(const char *name, u32 n) {
         sample[i_] = rdtsc() - t_;                                                                 \
     }
 
+/* Measures a hypercall that does not exist, so that only the way to the hypervisor and back is
+ * counted. */
 static void bench_hypercall(void) {
     if (cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL) {
         MEASURE(__asm__ volatile("vmmcall" : : "a"(HC_UNKNOWN) : "memory"));
@@ -61,6 +64,8 @@ static void bench_hypercall(void) {
     report("hypercall_null", iterations);
 }
 
+/* Measures operations that cause an exit to the hypervisor, apart from `empty`, which causes none.
+ */
 static void bench_exits(void) {
     printf("BENCH empty %u\n", empty);
     MEASURE(cpuid(0, 0));
@@ -93,7 +98,8 @@ __asm__(".pushsection .text\n"
         ".popsection\n"
         ".pushsection .bss; .balign 8; woken: .quad 0; .popsection");
 
-/* In the two modes of the local APIC. */
+/* Measures reading a register of the local APIC in both of its modes, and an interrupt that a vCPU
+ * sends to itself. */
 static void bench_lapic(void) {
     u64 f;
 
@@ -150,6 +156,8 @@ static void bench_hlt(void) {
 static volatile u64 left; /* the time at which the other vCPU called yield */
 static volatile bool stop;
 
+/* The thread on the other vCPU: it notes when it calls yield, and the hypervisor then switches to
+ * vCPU 0. */
 static void yielder(void *arg) {
     irq_disable();
     while (!stop) {
@@ -159,6 +167,8 @@ static void yielder(void *arg) {
     irq_enable();
 }
 
+/* Measures from the moment when the other vCPU calls yield until this one runs again. A round in
+ * which the other vCPU did not run in between does not count. */
 static void bench_switch(void) {
     struct thread *t;
     u32 n = 0;
@@ -197,6 +207,8 @@ static void bench_touch(void) {
 
 /* ---- a device, and the guest that serves it ---- */
 
+/* The guest with `notify`: measures how long QueueNotify takes, by which a driver tells the back
+ * end of new buffers. Then it yields, so that the other VM can tell it something. */
 static int bench_notify(void) {
     struct vring_front ring;
     struct virtio_dev dev;
@@ -219,6 +231,8 @@ static int bench_notify(void) {
     return 0;
 }
 
+/* The guest with `serve`: offers the network device of the other VM, waits until that VM's driver
+ * is ready, and measures the hypercall by which a back end raises the driver's interrupt. */
 static int bench_irq(void) {
     static struct takt_back is;
     static struct takt_front front;
@@ -251,6 +265,8 @@ static int bench_irq(void) {
 
 static void on_event(u32 port, void *arg) {}
 
+/* The handler event_entry() above notes the time and does nothing else, so that only the way of the
+ * interrupt is measured. */
 static int bench_msi(void) {
     static struct takt_pci pci;
     volatile u8 *regs;
@@ -275,6 +291,7 @@ static int bench_msi(void) {
     }
 }
 
+/* `empty` is what the two RDTSC of a measurement cost by themselves. */
 int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);

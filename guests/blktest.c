@@ -23,6 +23,7 @@ static struct virtio_blk_request *requests[MAX_DEPTH];
 static u64 rng;
 static u32 depth, sectors, ended, bad, errors;
 
+/* Returns the next random number; the sequence follows from `rng`. */
 static u64 noise(void) {
     rng = rng * 6364136223846793005ull + 1442695040888963407ull;
     return rng >> 33;
@@ -56,7 +57,8 @@ static void blktest_done(struct virtio_blk_request *q, int error) {
 
 static void on_used(u32 port, void *arg) { sem_up(&work); }
 
-/* Waits until `n` or fewer requests are in flight. */
+/* Waits until `n` or fewer requests are in flight. It gives up if the device has been lost, because
+ * then no interrupt would come. */
 static void wait_for(u32 n) {
     while (blk.in_flight > n) {
         virtio_blk_flush_ring(&blk);
@@ -67,6 +69,7 @@ static void wait_for(u32 n) {
     }
 }
 
+/* Submits a request in a buffer that is free; waits for one if `depth` requests are in flight. */
 static void submit(enum virtio_blk_type type, u64 sector) {
     struct virtio_blk_request *q = NULL;
     int error;
@@ -117,6 +120,7 @@ static bool mark(bool write) {
     return *p == MARK;
 }
 
+/* The first run writes, marks the disk, and reads back; a later run on the same disk only reads. */
 int main(void) {
     u32 n = cmdline_u64("requests", 200);
     u64 seed = cmdline_u64("seed", 1), wrote = 0, flushed = 0, read;

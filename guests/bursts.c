@@ -4,56 +4,67 @@
  * Command line: kib=N (400) is the size of a burst, bursts=N (6) their number, pause_ms=T (200) the
  * pause between them. With `vary`, each pause is from half of that to one and a half times as long,
  * as the VM's seed says. With `gaps`, only every other page is written, so that each is a request
- * of its own. With `collab`, dirty pages are flushed when the driver domain says so
- * (docs/collab.md). guest/disk.h has more words. Bursts write two places in turn, because a burst
- * that only changes pages that are dirty already would not make new ones. The exit code is 0 if the
- * last burst is read back as it was written.
+ * of its own. Bursts write two places in turn, because a burst that only changes pages that are
+ * dirty already would not make new ones. guest/workload.h says what `collab` does and what is
+ * printed; guest/disk.h has more words. The exit code is 0 if the last burst is read back as it was
+ * written.
+ *
+ * The disk refuses everything while its back end is gone. The guest then does what a program does
+ * that must not lose its file: it tries to write a page until it is taken, and if the file cannot
+ * be made safe, it writes the last burst again, because it does not know what of it was lost.
  *
  * The latency of a page is the time from the beginning of its burst until the page is in the cache.
  * So a page that waits because the page before it waits is not left out. */
-#include <guest/collab.h>
-#include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
-#include <guest/thread.h>
-#include <guest/vcpu.h>
+#include <guest/workload.h>
 #include <takt/seed.h>
-#include "common/hist.h"
 
-#define WORDS (PAGE_SIZE / sizeof(u64))
+#define TRIES    300 /* to write a page, or to make the file safe, before the guest gives up */
+#define RETRY_NS (10 * NS_PER_MS)
 
-static struct disk disk;
-static u64 page[WORDS];
-static u32 wrong;
-static struct hist latency;
+static u8 page[PAGE_SIZE] __attribute__((aligned(8)));
+static u64 bursts, pages, stride; /* how many; pages of a burst; bytes from one page to the next */
 
-/* Where a burst is in the file, and what belongs at word `at` of it. */
-/* Where page `i` of a burst is on the disk. */
-static u64 place_of(u64 burst, u64 pages, u64 i) {
-    u64 stride = PAGE_SIZE;
+/* Returns where page `i` of a burst is on the disk, in bytes. Two places take turns. */
+static u64 place_of(u64 burst, u64 i) { return (burst % 2 * pages + i) * stride; }
 
-    if (cmdline_has("gaps")) stride = 2 * PAGE_SIZE;
-    return (burst % 2 * pages + i) * stride;
-}
+static void write_page(u64 burst, u64 i) {
+    u32 tries = 0;
 
-static u64 word_of(u64 burst, u64 at) { return burst << 48 ^ at * 0x9e3779b97f4a7c15ull; }
-
-/* `since`: when the burst began, ns. */
-static void write_burst(u64 burst, u64 pages, u64 since) {
-    for (u64 i = 0; i < pages; i++) {
-        for (u64 k = 0; k < WORDS; k++) page[k] = word_of(burst, i * WORDS + k);
-        if (pagecache_write(&disk.cache, place_of(burst, pages, i), page, PAGE_SIZE))
-            guest_panic("bursts: page %lu cannot be written", i);
-        hist_add(&latency, time_ns() - since);
+    workload_fill(page, burst, i * PAGE_SIZE, PAGE_SIZE);
+    while (pagecache_write(&workload_disk.cache, place_of(burst, i), page, PAGE_SIZE)) {
+        if (++tries == TRIES) guest_panic("bursts: page %lu cannot be written", i);
+        sleep_ns(RETRY_NS);
     }
 }
 
-static void check_burst(u64 burst, u64 pages) {
-    pagecache_drop(&disk.cache);
+/* Writes a burst, all pages of which are due now. */
+static void write_burst(u64 burst) {
+    struct workload_request r = { .due = time_ns() };
+
     for (u64 i = 0; i < pages; i++) {
-        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages, i), page, PAGE_SIZE))
+        write_page(burst, i);
+        workload_done(&r, WORKLOAD_WRITE, PAGE_SIZE);
+    }
+}
+
+/* Returns when the burst, which is the last one, is on the disk. */
+static void make_safe(u64 burst) {
+    for (u32 tries = 0; pagecache_sync(&workload_disk.cache); tries++) {
+        if (tries == TRIES) guest_panic("bursts: the file cannot be made safe");
+        sleep_ns(RETRY_NS);
+        for (u64 i = 0; i < pages; i++) write_page(burst, i);
+    }
+}
+
+/* Reads the burst back from the disk, and not from the cache. */
+static void check_burst(u64 burst) {
+    pagecache_drop(&workload_disk.cache);
+    for (u64 i = 0; i < pages; i++) {
+        if (pagecache_read(&workload_disk.cache, NULL, place_of(burst, i), page, PAGE_SIZE))
             guest_panic("bursts: page %lu cannot be read", i);
-        for (u64 k = 0; k < WORDS; k++) wrong += page[k] != word_of(burst, i * WORDS + k);
+        workload_wrong(workload_check(page, burst, i * PAGE_SIZE, PAGE_SIZE));
     }
 }
 
@@ -65,45 +76,29 @@ static u64 next_pause(u64 *rng) {
     return pause / 2 + seed_below(seed_next(rng), pause);
 }
 
-/* Runs as a thread of the vCPU that disk.h names. */
-static void worker(void *arg) {
-    u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE,
-        bursts = cmdline_u64("bursts", 6);
-    u64 rng = takt_seed(), began, writing = 0, took;
-    const struct pagecache_stats *c = &disk.cache.stats;
+/* The thread that writes. Prints how much of its time was not spent in pauses. */
+static void writer(void *number) {
+    u64 rng = takt_seed(), writing = 0;
 
-    began = time_ns();
     for (u64 i = 0; i < bursts; i++) {
         u64 since;
 
         if (i) sleep_ns(next_pause(&rng));
         since = time_ns();
-        write_burst(i, pages, since);
+        write_burst(i);
         writing += time_ns() - since;
     }
-    took = time_ns() - began;
-    if (pagecache_sync(&disk.cache)) guest_panic("bursts: the file cannot be made safe");
-    check_burst(bursts - 1, pages);
-    printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
-           "pages_written=%lu by_itself=%lu wrong=%u mean_us=%lu p999_us=%lu\n",
-           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_stats()->flushes,
-           c->pages_written, collab_stats()->by_itself, wrong, latency.sum / latency.count / 1000,
-           hist_percentile(&latency, 999) / 1000);
+    printf("bursts: writing_us=%lu\n", writing / 1000);
 }
 
-int main(void) {
-    struct thread *t;
-    int error;
-
-    vcpu_start_all();
-    error = disk_open(&disk, 0);
-    if (error) guest_panic("bursts: no disk: %d", error);
-    if (cmdline_has("collab")) {
-        error = collab_start(&disk);
-        if (error) guest_panic("bursts: no store: %d", error);
-    }
-    t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
-    if (!t) guest_panic("bursts: no memory");
-    thread_join(t);
-    return wrong != 0;
+static void serve(void) {
+    bursts = cmdline_u64("bursts", 6);
+    pages = cmdline_u64("kib", 400) * 1024 / PAGE_SIZE;
+    stride = PAGE_SIZE;
+    if (cmdline_has("gaps")) stride = 2 * PAGE_SIZE;
+    workload_threads(1, writer);
+    make_safe(bursts - 1);
+    check_burst(bursts - 1);
 }
+
+int main(void) { return workload_main("bursts", serve); }

@@ -1,6 +1,7 @@
 /* Computes for percent=P (40) of the time, in periods of period_us=T (10000), on every vCPU.
  * <guest/duty.h> explains how, and what loop=open and jitter_pct=J mean. The first period begins as
  * <guest/phase.h> says (phase_us=N). */
+#include <guest/compute.h>
 #include <guest/duty.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -16,16 +17,23 @@ static u64 worked(u32 id) {
     return time_ns();
 }
 
+/* Computes period by period. It works by the CPU time that the vCPU got, and not by the clock, so
+ * that a vCPU that was kept waiting makes up for it. */
 static void busy(void *arg) {
     u32 id = (u64)arg;
     u64 start = time_ns() + cmdline_phase(id, asked.period);
     struct duty d = asked;
+    u64 left;
 
     while (time_ns() < start) nap_until(start);
     duty_begin(&d, start, worked(id), seed_of(takt_seed(), id));
     for (;;) {
         duty_look(&d, time_ns(), worked(id));
-        if (!duty_left(&d, worked(id))) nap_until(d.next);
+        left = duty_left(&d, worked(id));
+        if (left)
+            compute_some(left);
+        else
+            nap_until(d.next);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <guest/guest.h>
 #include <guest/time.h>
 
+/* Sends each event when it is due by the hypervisor's clock, which the server knows as well. */
 int main(void) {
     u32 server = cmdline_u64("server", 1), port = cmdline_u64("port", 1);
     u64 seed = cmdline_u64("seed", arrivals_seed(takt_machine_seed(), server));

@@ -8,6 +8,7 @@
 #include <guest/thread.h>
 #include <guest/time.h>
 
+/* Computes up to just before the tick, and sleeps over it. */
 int main(void) {
     u64 tick = cmdline_u64("tick_us", 10000) * NS_PER_US;
     u64 lead = cmdline_u64("lead_us", 200) * NS_PER_US;

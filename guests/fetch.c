@@ -31,16 +31,19 @@ static u16 port;
 static u64 size, count;
 static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 
+/* Connects to the server. Waits until the server is there. */
 static void open(struct client *c) {
     c->s = net_connect(to, port, &options);
     c->have = c->at = 0;
 }
 
+/* Sends the text. Returns false if the server has ended the connection or takes nothing. */
 static bool say(struct client *c, const char *text) {
     return sock_send(c->s, text, strlen(text), time_ns() + PATIENCE) == (i64)strlen(text);
 }
 
-/* Returns the next byte that the server sends, or -1 if there is none. */
+/* Returns the next byte that the server sends, or -1 if there is none: the connection has ended, or
+ * nothing came for PATIENCE. */
 static int next(struct client *c) {
     i64 n;
 
@@ -87,6 +90,8 @@ static bool page(struct client *c, const char *request) {
     return right;
 }
 
+/* A client that keeps the rules: gets the page again and again over one connection, then asks for
+ * its head only, and sees the server close. */
 static void get_pages(void *arg) {
     struct client *c = arg;
     char request[128];
@@ -126,6 +131,10 @@ static bool refused(const char *text, u32 status) {
     return got != 0;
 }
 
+/* Breaks the rules in many ways. Returns how many of them did not get the answer that they deserve.
+ * Before that, one client asks for a large file and reads nothing, and another one ends its
+ * connection by a reset in the middle of a request. The server has to cope with both while it
+ * answers the others. */
 static u32 rude(void) {
     static struct client reads_nothing, half;
     static char long_one[4096];
@@ -160,6 +169,8 @@ static void goes_on(const char *who, const char *text, u64 pause) {
     sock_close(c.s);
 }
 
+/* Empty lines before a request are allowed, so a server that does not limit them could be kept busy
+ * for ever. */
 static void empty_lines(void) {
     static char many[2048 + 1];
 

@@ -1,6 +1,8 @@
 /* Does its worst for ever, in one way, so that a test can see that other VMs do not suffer. mode=M
- * is io, mmio, hypercall, console, babble, ipi, timer, yield, cli, msr, cpuid, selfwake, ports,
- * virtio, notify or flood. Every vCPU takes part; notify and flood are for one vCPU. */
+ * names the way: io, mmio, hypercall, console, babble, ipi, timer, yield, cli, msr, cpuid,
+ * selfwake, ports, virtio, notify or flood. Each is a function below that run() calls again and
+ * again. Every vCPU takes part; notify and flood are for one vCPU. The random numbers always follow
+ * from the same seed, so that a run can be repeated. */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -18,6 +20,7 @@
 
 static u64 seed = 1;
 
+/* Returns the next random number. */
 static u64 noise(void) {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
     return seed >> 16;
@@ -32,6 +35,7 @@ static void io(void) {
 
 static void mmio(void) { (void)mmio_read32((void *)(TAKT_LAPIC_GPA + (noise() % 0x40) * 16)); }
 
+/* Calls any hypercall with any arguments. */
 static void any_hypercall(void) {
     u32 number = (u32)(noise() % 128);
 
@@ -42,8 +46,8 @@ static void any_hypercall(void) {
 
 static void console(void) { printf("\033[2Jnoise %lx\n", noise()); }
 
-/* Floods the console with bytes that are no printable characters. Each of them becomes four
- * characters on a terminal. */
+/* Floods the console with bytes that are no printable characters. Takt shows each of them as four
+ * characters (\x01), so it has four times as much to print as this guest has sent. */
 static void babble(void) {
     static char line[160];
 
@@ -52,8 +56,10 @@ static void babble(void) {
     printf("%s", line);
 }
 
+/* Interrupts all vCPUs of this VM. */
 static void ipi(void) { lapic_icr(0, ICR_ASSERT | ICR_ALL | VECTOR_STORM); }
 
+/* Sets the timer of the local APIC to the shortest period. */
 static void timer(void) {
     lapic_write(LAPIC_LVT_TIMER, LVT_PERIODIC | VECTOR_STORM);
     lapic_write(LAPIC_TIMER_INITIAL, 1);
@@ -105,6 +111,8 @@ static void fill_ring(u8 *p) {
     p[0x203] = 0;
 }
 
+/* Sets a queue up with random garbage. Most values are plausible, because a device would refuse
+ * plain nonsense at once. */
 static void start_queue(u32 queue) {
     static u8 page[4][PAGE_SIZE] __attribute__((aligned(4096)));
     u64 at = (u64)page[queue];
@@ -121,6 +129,8 @@ static void start_queue(u32 queue) {
     put_reg(VIRTIO_QUEUE_READY, 1);
 }
 
+/* Goes through the handshake of a virtio driver as far as it must, gives the device rings full of
+ * garbage, and notifies it. */
 static void virtio(void) {
     regs = (volatile u8 *)(TAKT_VIRTIO_GPA + noise() % 2 * PAGE_SIZE);
     put_reg(VIRTIO_STATUS, 0);
@@ -144,6 +154,7 @@ static void virtio(void) {
 
 /* ---- a network device that works, used without manners ---- */
 
+/* Returns a network device that works; opens it at the first call. */
 static struct virtio_net *device(void) {
     static struct virtio_dev dev;
     static struct virtio_net net;
@@ -192,12 +203,14 @@ static const struct {
     { "flood", flood },
 };
 
+/* The thread of each vCPU: does its worst again and again. */
 static void run(void *arg) {
     void (*fn)(void) = arg;
 
     for (;;) fn();
 }
 
+/* If the mode is not known, ends with exit code 1, so that a misspelt test does not pass. */
 int main(void) {
     char mode[16] = "cli";
     unsigned n = vcpu_start_all();

@@ -99,7 +99,8 @@ static bool same(const char *p, u32 n, const char *word) {
     return true;
 }
 
-/* Returns whether `word` is in a list with commas. */
+/* Returns whether `word` is in a list of words with commas between them, as in the header
+ * Connection. */
 static bool listed(const char *p, u32 n, const char *word) {
     for (u32 from = 0, to; from < n; from = to + 1) {
         u32 a = from, b;
@@ -168,7 +169,8 @@ static bool parse_header(const char *p, u32 n, struct request *r, u32 *hosts) {
     return true;
 }
 
-/* Reads a whole head of `n` bytes. */
+/* Reads a whole head of `n` bytes: the first line, and the headers that matter. Returns what to
+ * answer; status 400 if anything breaks the rules. */
 static struct request parse(const char *p, u32 n) {
     struct request r = { 0 };
     u32 len = line(p, n), hosts = 0;
@@ -228,7 +230,8 @@ static bool send(struct worker *w, const void *p, u64 n) {
     return sent == (i64)n;
 }
 
-/* Answers a request. Returns false if the connection has to end. */
+/* Answers a request: sends the head, and the page if the method is GET. Returns false if the client
+ * does not take it in time; then the connection has to end. */
 static bool answer(struct worker *w, const struct request *r) {
     static const struct {
         int status;
@@ -285,6 +288,7 @@ static void end(struct worker *w) {
         sock_abort(w->s);
 }
 
+/* Serves one connection until the client or a rule ends it. */
 static void serve(struct worker *w) {
     struct request r;
 
@@ -296,6 +300,8 @@ static void serve(struct worker *w) {
     end(w);
 }
 
+/* A worker thread: accepts a connection and serves it, and so on. It ends when nobody has connected
+ * for `idle`. */
 static void work(void *arg) {
     struct worker *w = arg;
     u64 deadline;
@@ -313,6 +319,7 @@ static void work(void *arg) {
     }
 }
 
+/* Starts the workers, and prints what they have counted when all have ended. */
 int main(void) {
     u32 n = (u32)MIN(MAX(cmdline_u64("workers", 4), 1ull), (u64)MAX_WORKERS);
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };

@@ -3,7 +3,10 @@
  * rounds=N (16) times for 1 segment of 1,460 bytes, and as many times for 32. The other one sends
  * what it was asked for. Then the first one writes and reads its disk, in as many batches of 1 and
  * of 32 requests of 4 KiB. The beginning and the end of each round are stamps (guests/stamped/),
- * which are printed at the end. */
+ * which are printed at the end.
+ *
+ * With the word `disk` there is no network: the guest writes and reads its disk one request at a
+ * time, and does nothing else. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -26,6 +29,7 @@
 static u8 data[BATCH * SEGMENT];
 static u32 rounds;
 
+/* Receives exactly so many bytes. */
 static void receive(struct sock *s, void *to, u32 bytes) {
     for (u32 done = 0; done < bytes;) {
         i64 n = sock_recv(s, (u8 *)to + done, bytes - done, NET_FOREVER);
@@ -37,6 +41,7 @@ static void receive(struct sock *s, void *to, u32 bytes) {
 
 /* ---- the guest that sends ---- */
 
+/* The guest that sends: for each request it sends as many segments as the request says. */
 static int serve(void) {
     struct sock *listener, *s;
     u32 segments;
@@ -59,6 +64,8 @@ static void end(char kind) {
     stamp_at('w', vcpu_times(0).wake_tsc);
 }
 
+/* Measures rounds: asks for `segments` segments and waits until they have come. The first WARM
+ * rounds do not count, because caches and connections are still cold. */
 static void ask(struct sock *s, u32 segments, char kind) {
     for (u32 i = 0; i < WARM + rounds; i++) {
         u32 before = nr_stamps;
@@ -84,6 +91,7 @@ static void on_used(u32 port, void *arg) { sem_up(&used); }
 
 static void iobench_done(struct virtio_blk_request *q, int error) { failed += error != 0; }
 
+/* Measures rounds of `n` requests, all submitted at once. */
 static void transfer(enum virtio_blk_type type, u32 n, char kind) {
     for (u32 i = 0; i < rounds; i++) {
         sleep_ns(2 * NS_PER_MS);
@@ -101,7 +109,8 @@ static void transfer(enum virtio_blk_type type, u32 n, char kind) {
     }
 }
 
-static void disk(void) {
+/* Makes BATCH requests of one block each. */
+static void disk_begin(void) {
     int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, 5 * NS_PER_S);
 
     if (!error) error = virtio_blk_start(&blk, &dev, 4 * BATCH);
@@ -119,18 +128,35 @@ static void disk(void) {
         request[k] = q;
     }
     device_on_used(&dev, 0, on_used, NULL);
+}
+
+/* Measures writing and reading, one request at a time. */
+static void disk_single(void) {
     transfer(VIRTIO_BLK_OUT, 1, 'c');
-    transfer(VIRTIO_BLK_OUT, BATCH, 'd');
     transfer(VIRTIO_BLK_IN, 1, 'e');
-    transfer(VIRTIO_BLK_IN, BATCH, 'f');
     if (failed) guest_panic("%u requests failed", failed);
 }
 
+/* Measures writing and reading, one request at a time and BATCH at once. */
+static void disk(void) {
+    disk_begin();
+    transfer(VIRTIO_BLK_OUT, BATCH, 'd');
+    transfer(VIRTIO_BLK_IN, BATCH, 'f');
+    disk_single();
+}
+
+/* Also prints how much memory the network took. */
 int main(void) {
     u64 bufs = 4 * net_bufs_for(256 << 10), ring = 256, before = page_count_free(), taken;
     struct sock *s;
 
     rounds = (u32)cmdline_u64("rounds", 16);
+    if (cmdline_has("disk")) {
+        disk_begin();
+        disk_single();
+        stamps_print();
+        return 0;
+    }
     if (net_start((u32)bufs)) guest_panic("there is no network");
     /* Only the buffers for frames are subtracted. The heap of lwIP counts in full, with the 64
      * bytes for each of these buffers (NET_BUF_HEAP), because a guest cannot choose how large the

@@ -1,37 +1,35 @@
 /* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one
  * bridge; block devices are disks in this VM's memory, which outlive the VM that uses them, or
- * ranges of the disk behind an NVMe controller that was given to it. One loop on one vCPU; it
- * sleeps when there is nothing to do.
+ * ranges of the disk behind an NVMe controller that was given to it. One loop on vCPU 0; it sleeps
+ * when there is nothing to do.
  *
- * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none):
- * what each device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a
- * modelled device that disks with on=NAME share (drivers/disk_model.h has the words); collab:
- * manage them together with their guests (docs/collab.md, which has further words). */
+ * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what
+ * each device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a modelled
+ * device that disks with on=NAME share (drivers/disk_model.h has the words);
+ * NAME=of=A+B,stripe=64K: a set of such devices (drivers/disk_set.h); nvme=bw=200M,queue=32: what
+ * is known of the NVMe controller (guest/controller.h); collab: manage them together with their
+ * guests (docs/collab.md, which has further words); cores=N (none): vCPUs 1 to N are I/O cores,
+ * which poll the rings of disks on such devices; remote=T (0): a request that comes to an I/O core
+ * from another socket takes T longer; tune: the queues of links are keys in the store
+ * (guest/tunable.h). */
+#include <guest/controller.h>
+#include <guest/cores.h>
+#include <guest/coschedule.h>
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/manager.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
+#include <guest/served_disk.h>
 #include <guest/string.h>
 #include <guest/time.h>
-#include "drivers/back_blk.h"
+#include <guest/tunable.h>
 #include "drivers/back_net.h"
-#include "drivers/disk_nvme.h"
-#include "drivers/disk_ram.h"
 #include "drivers/port_nic.h"
 
 #define MAX_SERVED 64
-#define MAX_DISKS  16
 #define MAX_CARDS  4
-#define MAX_SHARED 4
-
-/* A modelled device under disks of several VMs. */
-struct shared_device {
-    char name[16]; /* empty: free */
-    struct disk_model model;
-    struct disk_turns turns; /* with sched=drr */
-};
 
 struct served {
     struct takt_back info;
@@ -41,18 +39,8 @@ struct served {
     u64 next;      /* when to look after it again; ~0: when it is notified */
     u64 sum, told; /* of what it has done, and what was reported of that */
     struct back_net net;
-    struct back_blk blk;
-    bool on_nvme;             /* its disk is a range of the NVMe disk */
-    struct shared_device *on; /* NULL: its disk is on none */
-};
-
-/* A disk in memory belongs to a device of a VM of that name, whoever that is. */
-struct ram_disk {
-    char name[32];
-    u32 number;
-    u64 bytes;
-    u8 *data;
-    struct disk_ram ram;
+    struct served_disk disk;
+    u64 notified; /* times that the driver notified us, although its rings are polled */
 };
 
 /* A network card. */
@@ -67,14 +55,11 @@ static struct served *served[MAX_SERVED];
 static struct card *cards[MAX_CARDS];
 static u32 nr_cards;
 static u64 dma_offset; /* the same for all of our RAM */
-static struct ram_disk ram_disks[MAX_DISKS];
-static struct shared_device shared_devices[MAX_SHARED];
-static struct nvme_store store;
-static struct takt_pci store_pci; /* id 0: there is no NVMe controller */
-static u32 store_index;           /* of TAKT_HC_PCI_* */
-static bool store_told;           /* that it is broken */
 static struct bridge bridge;
 static u32 back_port; /* of TAKT_HC_BACK_PORT: raised when devices come, go, or change */
+static bool looking;  /* atomic: what back_port was raised for is being dealt with */
+static bool managed;  /* there is a manager */
+static u32 nr_cores;  /* I/O cores; 0: this vCPU serves all disks */
 static u64 offset;    /* from time_ns() to the hypervisor's time */
 static u64 report_ns, next_report;
 
@@ -83,30 +68,23 @@ static void call_irq(u32 handle) { hypercall1(TAKT_HC_BACK_IRQ, handle); }
 static void call_broken(u32 handle) { hypercall1(TAKT_HC_BACK_BROKEN, handle); }
 
 /* The hypervisor raises our port before it takes anything of a front VM out of our windows, and
- * then knows the VM's devices no more. */
+ * then knows the VM's devices no more. I/O cores come here as well, while vCPU 0 may have taken the
+ * event already; but it has not dealt with it before the core has given up the VM's requests. */
 static bool call_gone(u32 handle) {
-    static struct takt_front f;
+    static struct takt_front ignored;
 
-    if (!event_is_pending(back_port)) return false;
-    for (u32 i = 0; i < MAX_SERVED; i++) {
-        const struct served *s = served[i];
-
-        if (s && s->info.handle == handle)
-            return hypercall3(TAKT_HC_BACK_STATE, handle, (u64)&f, s->resets) == -ENOENT;
-    }
-    return true;
+    if (!event_is_pending(back_port) && !__atomic_load_n(&looking, __ATOMIC_SEQ_CST)) return false;
+    /* No device was reset so often, so this call acknowledges no reset. */
+    return hypercall3(TAKT_HC_BACK_STATE, handle, (u64)&ignored, ~0u) == -ENOENT;
 }
 
 static const struct back_calls calls = { call_irq, call_broken, call_gone };
-
-#define BDF       "%02x:%02x.%x"
-#define BDF_OF(p) (p)->bdf >> 8, (p)->bdf >> 3 & 31, (p)->bdf & 7
 
 static bool is_net(const struct served *s) { return s->info.type == VIRTIO_ID_NET; }
 
 static struct back_dev *dev_of(struct served *s) {
     if (is_net(s)) return &s->net.dev;
-    return &s->blk.dev;
+    return served_disk_dev(&s->disk);
 }
 
 /* ---- reports ---- */
@@ -123,6 +101,8 @@ static void add_count(struct line *l, const char *name, u64 n) {
     if (n && room > 1) l->len += snprintf(l->text + l->len, (size_t)room, " %s=%lu", name, n);
 }
 
+/* Adds to a report's line what a port of the bridge has counted: frames of a VM, and why frames
+ * were lost. */
 static void add_port(struct line *l, const struct port_counts *c) {
     add_count(l, "in", c->in_frames);
     add_count(l, "in_bytes", c->in_bytes);
@@ -139,22 +119,26 @@ static void add_port(struct line *l, const struct port_counts *c) {
 }
 
 static void report(struct served *s) {
-    const struct back_blk *b = &s->blk;
+    u64 irqs = s->net.dev.irqs;
     struct line l = { .len = 0 };
 
     s->told = s->sum;
     if (is_net(s)) {
         add_port(&l, &s->net.port.counts);
     } else {
-        add_count(&l, "reads", b->reads);
-        add_count(&l, "writes", b->writes);
-        add_count(&l, "flushes", b->flushes);
-        add_count(&l, "discards", b->discards);
-        add_count(&l, "bytes", b->bytes);
-        add_count(&l, "errors", b->errors);
-        add_count(&l, "depth_most", b->nr_most);
+        struct back_blk b = served_disk_counts(&s->disk);
+
+        irqs = b.dev.irqs;
+        add_count(&l, "reads", b.reads);
+        add_count(&l, "writes", b.writes);
+        add_count(&l, "flushes", b.flushes);
+        add_count(&l, "discards", b.discards);
+        add_count(&l, "bytes", b.bytes);
+        add_count(&l, "errors", b.errors);
+        add_count(&l, "depth_most", b.nr_most);
     }
-    add_count(&l, "irqs", dev_of(s)->irqs);
+    add_count(&l, "irqs", irqs);
+    add_count(&l, "notified", s->notified);
     add_count(&l, "resets", s->resets);
     printf("iodom: %s.%u:%s\n", s->info.name, s->info.number, l.len ? l.text : " nothing");
 }
@@ -169,13 +153,20 @@ static void report_card(struct card *c) {
     printf("iodom: network card " BDF ":%s\n", BDF_OF(&c->pci), l.len ? l.text : " nothing");
 }
 
-/* What has not been told of must be, one day: a device that goes on doing something keeps the
- * timer, an idle one does not. */
+/* Returns whether a device has done something since the last report. I/O cores count what they do
+ * themselves. */
+static bool has_news(struct served *s) {
+    if (s->disk.nr_lanes) s->sum = served_disk_done(&s->disk);
+    return s->sum != s->told;
+}
+
+/* Prints what devices have done since the last report. Returns when the next report is due, ~0 if
+ * there is nothing to tell: an idle device must not keep the timer, so that the machine can sleep.
+ */
 static u64 report_due(u64 now) {
     bool news = false;
 
-    for (u32 i = 0; report_ns && i < MAX_SERVED; i++)
-        news |= served[i] && served[i]->sum != served[i]->told;
+    for (u32 i = 0; report_ns && i < MAX_SERVED; i++) news |= served[i] && has_news(served[i]);
     for (u32 i = 0; report_ns && i < nr_cards; i++) news |= cards[i]->sum != cards[i]->told;
     if (!news) return ~0ull;
     if (now < next_report) return next_report;
@@ -189,129 +180,52 @@ static u64 report_due(u64 now) {
 
 /* ---- devices that come and go ---- */
 
-static struct ram_disk *ram_disk_for(const struct takt_back *info) {
-    u64 bytes = disk_ram_bytes(info->options);
-    struct ram_disk *d, *unused = NULL;
-
-    for (d = ram_disks; d < ram_disks + MAX_DISKS; d++) {
-        if (!d->data)
-            unused = d;
-        else if (!strcmp(d->name, info->name) && d->number == info->number)
-            return d->bytes == bytes ? d : NULL;
-    }
-    if (!unused || !bytes) return NULL;
-    unused->data = guest_env.pages((bytes + PAGE_SIZE - 1) / PAGE_SIZE);
-    unused->bytes = bytes;
-    unused->number = info->number;
-    memcpy(unused->name, info->name, sizeof(info->name));
-    return unused->data ? unused : NULL;
-}
-
-/* Makes the device that our command line has by that name. NULL, told why: there is none. */
-static struct shared_device *make_shared(struct shared_device *d, const char *name) {
-    char words[128];
-
-    if (!cmdline_str(name, words, sizeof(words))) {
-        printf("iodom: on=%s: the command line has no device %s=bw=...\n", name, name);
-        return NULL;
-    }
-    for (char *p = words; *p; p++)
-        if (*p == ',') *p = ' ';
-    if (option_unknown(words, disk_model_options)) {
-        printf("iodom: device %s: what is \"%s\"?\n", name,
-               option_unknown(words, disk_model_options));
-        return NULL;
-    }
-    memcpy(d->name, name, sizeof(d->name));
-    disk_model_init(&d->model, words);
-    if (option_is(words, "sched", "drr")) disk_turns_init(&d->turns, &d->model);
-    return d;
-}
-
-/* The device that a disk with on=NAME is on; the first disk makes it, and it stays. */
-static struct shared_device *shared_device(const char *options) {
-    char name[sizeof(shared_devices[0].name)] = "";
-
-    option_word(options, "on", name, sizeof(name));
-    for (u32 i = 0; i < MAX_SHARED; i++) {
-        struct shared_device *d = &shared_devices[i];
-
-        if (!d->name[0]) return make_shared(d, name);
-        if (!strcmp(d->name, name)) return d;
-    }
-    printf("iodom: on=%s: there can be %d devices\n", name, MAX_SHARED);
-    return NULL;
-}
-
-static struct disk *ram_disk(struct served *s) {
-    bool on = option_has(s->info.options, "on");
-    struct ram_disk *d;
-
-    if (on) s->on = shared_device(s->info.options);
-    if (on && !s->on) return NULL;
-    d = ram_disk_for(&s->info);
-    if (!d) return NULL;
-    disk_ram_init(&d->ram, s->info.options, s->on ? &s->on->model : NULL, d->data);
-    return &d->ram.disk;
-}
-
-static bool is_nvme(const struct takt_back *info) {
-    return option_is(info->options, "dev", "nvme");
-}
-
-static struct disk *nvme_disk(struct served *s) {
-    struct disk *d = NULL;
-
-    if (!store_pci.id)
-        printf("iodom: %s.%u: no NVMe controller was given to this VM\n", s->info.name,
-               s->info.number);
-    else if (!(d = nvme_store_open(&store, &s->info)) && store.other)
-        printf("iodom: %s.%u: %s %s.%u\n", s->info.name, s->info.number, store.why,
-               store.other->name, store.other->number);
-    else if (!d)
-        printf("iodom: %s.%u: %s\n", s->info.name, s->info.number, store.why);
-    s->on_nvme = d;
-    return d;
-}
-
-static int make_disk(struct served *s, struct takt_offer *offer) {
-    bool in_ram = option_is(s->info.options, "dev", "ram") || !option_has(s->info.options, "dev");
-    struct disk *d = NULL;
-    int error = -ENODEV;
-
-    if (in_ram) {
-        error = -ENOMEM;
-        d = ram_disk(s);
-    } else if (is_nvme(&s->info)) {
-        d = nvme_disk(s);
-    }
-    if (d) error = back_blk_init(&s->blk, &guest_env, &calls, &s->info, d, offer);
-    if (error && s->on_nvme) nvme_store_close(d);
-    return error;
-}
-
 static int make(struct served *s, struct takt_offer *offer) {
     if (is_net(s)) return back_net_init(&s->net, &bridge, &calls, &s->info, offer);
     if (s->info.type != VIRTIO_ID_BLOCK) return -ENODEV;
-    return make_disk(s, offer);
+    return served_disk_init(&s->disk, &calls, &s->info, offer);
 }
 
 static void unmake(struct served *s) {
-    if (is_net(s)) {
+    if (is_net(s))
         back_net_fini(&s->net);
-        return;
-    }
-    back_blk_fini(&s->blk);
-    if (s->on_nvme) nvme_store_close(s->blk.disk);
+    else
+        served_disk_fini(&s->disk);
 }
 
 static const struct option_kind *options_of(const struct takt_back *info) {
     if (info->type == VIRTIO_ID_NET) return back_net_options;
-    if (is_nvme(info)) return disk_nvme_options;
-    if (option_has(info->options, "on")) return disk_ram_shared_options;
-    return disk_ram_options;
+    return served_disk_options(info);
 }
 
+/* ---- queue lengths that the store can change ---- */
+
+static const char *set_frames(void *arg, u64 frames) {
+    bridge.max_buffers = (u32)frames;
+    return NULL;
+}
+
+static const char *set_queue(void *arg, u64 frames) {
+    struct bridge_port *p = arg;
+
+    p->up.netem.p.queue = p->down.netem.p.queue = (u32)frames;
+    return NULL;
+}
+
+/* The queue of the link to a front end. A port without a link has none. */
+static void add_queue(struct served *s) {
+    struct bridge_port *p = &s->net.port;
+    struct tunable t = {
+        .least = 1, .most = 65536, .value = p->down.netem.p.queue, .set = set_queue, .arg = p
+    };
+
+    if (!netem_active(&p->down.netem)) return;
+    snprintf(t.name, sizeof(t.name), "queue/%u-%u", s->info.vm, s->info.number);
+    tunable_add(&t);
+}
+
+/* Makes the back end of a device that has come, and offers the device to its VM. If anything fails,
+ * the device stays without a back end, and the operator reads why. */
 static void add(struct served **slot, const struct takt_back *info) {
     struct served *s = calloc(1, sizeof(*s));
     struct takt_offer *offer =
@@ -337,28 +251,26 @@ static void add(struct served **slot, const struct takt_back *info) {
     }
     s->port = (u32)error;
     *slot = s;
-    if (s->on)
-        s->blk.monitor = manager_add(info->vm, info->number,
-                                     s->blk.disk->sectors * VIRTIO_BLK_SECTOR / PAGE_SIZE,
-                                     &s->on->model, s->on->name);
+    if (is_net(s))
+        add_queue(s);
+    else
+        served_disk_manage(&s->disk);
     printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
            is_net(s) ? "network" : "disk", info->options);
 }
 
-static void stop_disk(struct back_blk *b) {
-    monitor_give_up(b->monitor, b->nr, time_ns());
-    back_blk_stop(b);
-}
-
+/* The rings of the device are not used any more. Before this returns nothing touches the memory of
+ * its VM. */
 static void stop(struct served *s) {
     if (is_net(s))
         back_net_stop(&s->net);
     else
-        stop_disk(&s->blk);
+        served_disk_stop(&s->disk, s->started);
     s->started = false;
     s->next = ~0ull;
 }
 
+/* The driver in the front VM is ready: maps that VM's memory, and begins to serve the rings. */
 static void start(struct served *s, const struct takt_front *f) {
     struct back_dev *d = dev_of(s);
     i64 error = hypercall2(TAKT_HC_BACK_MAP, s->info.handle, (u64)&d->window);
@@ -370,11 +282,13 @@ static void start(struct served *s, const struct takt_front *f) {
         call_broken(s->info.handle);
         return;
     }
-    if (is_net(s))
-        back_net_start(&s->net, f);
-    else
-        back_blk_start(&s->blk, f);
     s->next = 0;
+    if (is_net(s)) {
+        back_net_start(&s->net, f);
+        return;
+    }
+    if (s->disk.nr_lanes) s->next = ~0ull;
+    served_disk_start(&s->disk, f);
 }
 
 /* The VM is gone. Nothing points into its window any more when the last of its devices is
@@ -385,15 +299,20 @@ static void forget(struct served **slot) {
 
     stop(s);
     report(s);
+    if (is_net(s))
+        tunable_remove(&s->net.port);
+    else
+        served_disk_unmanage(&s->disk);
     unmake(s);
     event_close(s->port);
-    if (s->on) manager_remove(s->info.vm, s->info.number);
     *slot = NULL;
     for (u32 i = 0; i < MAX_SERVED; i++) last &= !served[i] || served[i]->info.vm != s->info.vm;
     if (last) hypercall1(TAKT_HC_BACK_UNMAP, s->info.handle);
     free(s);
 }
 
+/* Asks the hypervisor for the state of a device. If the driver has reset it, the rings are given up
+ * first, and then the reset is acknowledged; the driver waits for that. */
 static i64 state_of(struct served *s, struct takt_front *f) {
     i64 error = hypercall3(TAKT_HC_BACK_STATE, s->info.handle, (u64)f, s->resets);
 
@@ -403,6 +322,7 @@ static i64 state_of(struct served *s, struct takt_front *f) {
     return hypercall3(TAKT_HC_BACK_STATE, s->info.handle, (u64)f, s->resets);
 }
 
+/* Follows what the front end has done: the driver is ready, or has stopped, or its VM is gone. */
 static void look_at(struct served **slot) {
     static struct takt_front f;
     struct served *s = *slot;
@@ -417,6 +337,7 @@ static void look_at(struct served **slot) {
         stop(s);
 }
 
+/* Serves the devices that have come since the last look. */
 static void look_for_new(void) {
     static struct takt_back info;
 
@@ -432,13 +353,18 @@ static void look_for_new(void) {
     }
 }
 
+/* Our port was raised: devices have come, gone, or changed their state. `looking` tells the I/O
+ * cores that this is going on (call_gone()). */
 static void look_around(void) {
+    __atomic_store_n(&looking, true, __ATOMIC_SEQ_CST);
+    event_take(back_port);
     for (u32 i = 0; i < MAX_SERVED; i++)
         if (served[i]) look_at(&served[i]);
     look_for_new();
+    __atomic_store_n(&looking, false, __ATOMIC_SEQ_CST);
 }
 
-/* ---- devices of the machine ---- */
+/* ---- network cards, and other devices of the machine ---- */
 
 static u64 card_dma_addr(const void *p) { return (u64)p + dma_offset; }
 
@@ -461,27 +387,6 @@ static void add_card(const struct takt_pci *pci, u32 index) {
     cards[nr_cards++] = c;
 }
 
-static void add_store(const struct takt_pci *pci, u32 index) {
-    const struct device_env env = { card_dma_addr, time_ns, guest_env.relax };
-    int error;
-
-    if (store_pci.id) {
-        printf("iodom: NVMe controller " BDF ": one is enough, this one is not used\n",
-               BDF_OF(pci));
-        return;
-    }
-    error = nvme_store_init(&store, (volatile void *)pci->bar[0].addr, pci->bar[0].size, &env,
-                            &guest_env);
-    if (error) {
-        printf("iodom: NVMe controller " BDF ": %s\n", BDF_OF(pci),
-               error == -ENOMEM ? "no memory for it" : store.nvme.why);
-        return;
-    }
-    store_pci = *pci;
-    store_index = index;
-    printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(pci), store.nvme.blocks / 2);
-}
-
 /* Goes over the PCI devices that were given to this VM: network cards become ports of the
  * bridge, and an NVMe controller holds disks. dma_offset is the same for all devices of a VM. */
 static void find_devices(void) {
@@ -490,10 +395,12 @@ static void find_devices(void) {
     for (u32 i = 0; pci_get(i, &pci) == 0; i++) {
         dma_offset = pci.dma_offset;
         if (port_nic_known(pci.id)) add_card(&pci, i);
-        if (pci.class_rev >> 8 == NVME_CLASS) add_store(&pci, i);
+        if (pci.class_rev >> 8 == NVME_CLASS) controller_add(&pci, i);
     }
 }
 
+/* Takes the card's interrupt, if there was one, and the frames that it has received. Returns when
+ * it wants its next turn. */
 static u64 serve_card(struct card *c, u64 now) {
     if (event_take(c->pci.port)) {
         if (port_nic_interrupt(&c->port, now))
@@ -505,38 +412,63 @@ static u64 serve_card(struct card *c, u64 now) {
     return port_nic_serve(&c->port, now);
 }
 
-/* What ended may be some disk's, or make room for it. The line falls when all that has ended was
- * taken. */
-static void serve_store(u64 now) {
-    bool interrupted = event_take(store_pci.port);
+static void serve_controller(u64 now) {
+    if (!controller_run(now)) return;
+    for (u32 i = 0; i < MAX_SERVED; i++) {
+        struct served *s = served[i];
 
-    if (nvme_store_run(&store, now))
-        for (u32 i = 0; i < MAX_SERVED; i++)
-            if (served[i] && served[i]->on_nvme && served[i]->started) served[i]->next = 0;
-    if (interrupted) hypercall1(TAKT_HC_PCI_EOI, store_index);
-    if (store.nvme.why && !store_told)
-        printf("iodom: NVMe controller " BDF ": %s; its disks give errors\n", BDF_OF(&store_pci),
-               store.nvme.why);
-    store_told = store.nvme.why;
+        if (s && s->disk.on_nvme && s->started) s->next = 0;
+    }
 }
 
 /* ---- the loop ---- */
 
+/* Gives a device a turn if it was notified, or if its time has come. */
 static void serve(struct served *s, u64 now) {
     if (event_take(s->port)) s->next = 0;
     if (s->next > now) return;
+    if (s->disk.nr_lanes) { /* it should not have notified us, and nothing is to be done */
+        s->notified++;
+        s->next = ~0ull;
+        return;
+    }
     s->sum++;
     if (is_net(s))
         s->next = back_net_serve(&s->net, now);
     else
-        s->next = back_blk_serve(&s->blk, now);
+        s->next = served_disk_serve(&s->disk, now);
 }
 
-/* One turn for everybody. When the next one is due: 0 at once. */
+static u64 run_manager(u64 now) {
+    shared_settle(now);
+    return manager_run(now);
+}
+
+/* Returns whether the manager or the report has nothing to do before the next request. */
+static bool waits_for_requests(u64 manager_due, u64 report) {
+    return (managed && manager_due == ~0ull) || (report_ns && report == ~0ull);
+}
+
+/* While nothing moves, the manager wants to be called again after the next request, and so does the
+ * report. With I/O cores this vCPU does not see that request, so the core has to tell. Returns when
+ * this vCPU has to be awake again at the latest. `next` is when it has other things to do. */
+static u64 watch_cores(u64 now, u64 next) {
+    u64 report = report_due(now);
+
+    if (!nr_cores || !waits_for_requests(manager_run(now), report)) return MIN(next, report);
+    cores_wake_me();
+    report = report_due(now);
+    next = MIN(next, manager_run(now));
+    return MIN(next, report);
+}
+
+/* Gives everybody a turn: devices, cards, links. What was sent and received in it is shown to all
+ * sides at its end, so that a turn raises one interrupt for each device. Returns when the next turn
+ * is due: 0 means at once, ~0 after an event. */
 static u64 turn(u64 now) {
     u64 next = ~0ull, due;
 
-    if (store_pci.id) serve_store(now);
+    if (controller_present()) serve_controller(now);
     for (u32 i = 0; i < MAX_SERVED; i++) {
         if (!served[i]) continue;
         serve(served[i], now);
@@ -551,13 +483,28 @@ static u64 turn(u64 now) {
         if (is_net(s))
             back_net_flush(&s->net);
         else
-            back_blk_flush(&s->blk);
+            served_disk_flush(&s->disk);
     }
     for (u32 i = 0; i < nr_cards; i++) port_nic_flush(&cards[i]->port);
-    due = MIN(due, manager_run(now));
-    if (!store_pci.id) return MIN(next, due);
-    nvme_kick(&store.nvme);
-    return MIN(MIN(next, due), nvme_due(&store.nvme));
+    due = MIN(due, run_manager(now));
+    next = MIN(next, due);
+    if (controller_present()) next = MIN(next, controller_kick());
+    return next;
+}
+
+static void start_cores(void) {
+    u32 n = (u32)cmdline_u64("cores", 0);
+    int error;
+
+    if (!n) return;
+    error = cores_start(n);
+    if (error) {
+        printf("iodom: cores=%u: error %d; %u I/O cores need %u vCPUs\n", n, error, n, n + 1);
+        return;
+    }
+    nr_cores = n;
+    served_disk_use_cores(n);
+    coschedule_init(n, option_ns(cmdline(), "remote", 0));
 }
 
 static void start_manager(void) {
@@ -565,11 +512,17 @@ static void start_manager(void) {
                                       .monitor_ns = cmdline_u64("monitor_ms", 1000) * NS_PER_MS,
                                       .on = { [MANAGER_FLUSH] = cmdline_u64("flush", 1),
                                               [MANAGER_CONGESTION] = cmdline_u64("congestion", 1),
-                                              [MANAGER_DIF] = cmdline_u64("dif", 0) },
+                                              [MANAGER_DIF] = cmdline_u64("dif", 0),
+                                              [MANAGER_COSCHEDULE] =
+                                                  cmdline_u64("coschedule", nr_cores != 0) },
+                                      .cores = nr_cores,
                                       .busy_pct = (u32)cmdline_u64("busy_pct", 0),
+                                      .slow_pct = (u32)cmdline_u64("slow_pct", 200),
                                       .seed = takt_seed() };
 
-    if (cmdline_has("collab") && manager_start(&c)) printf("iodom: no store, so no manager\n");
+    if (!cmdline_has("collab")) return;
+    managed = manager_start(&c) == 0;
+    if (!managed) printf("iodom: no store, so no manager\n");
 }
 
 int main(void) {
@@ -585,16 +538,20 @@ int main(void) {
     report_ns = cmdline_u64("report_s", 0) * NS_PER_S;
     next_report = time_ns() + report_ns;
     bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
+    tunable_add(
+        &(struct tunable){ "bridge/frames", 1, 65536, bridge.max_buffers, set_frames, NULL });
     find_devices();
+    start_cores();
     start_manager();
     look_around();
     for (;;) {
         u64 next, now;
 
-        if (event_take(back_port)) look_around();
+        if (event_is_pending(back_port)) look_around();
+        if (nr_cores) cores_awake();
         now = time_ns();
         next = turn(now);
-        if (next > now) next = MIN(next, report_due(now));
+        if (next > now) next = watch_cores(now, next);
         if (next > now) hypercall2(TAKT_HC_POLL, TAKT_PORT_ANY, next == ~0ull ? 0 : next + offset);
     }
 }

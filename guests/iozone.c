@@ -33,6 +33,7 @@ static u32 *latency; /* of each record, in ns */
 static u8 *written;  /* for each record, how many times it was written */
 static u32 wrong;
 
+/* Returns a random number below n. */
 static u64 noise(u64 n) {
     rng = rng * 6364136223846793005ull + 1442695040888963407ull;
     return (rng >> 33) % n;
@@ -97,7 +98,7 @@ static void verify(void) {
     printf("iozone: verified %lu KiB, %u wrong\n", size >> 10, wrong);
 }
 
-/* Prints the rate, and percentiles of the latencies. */
+/* Prints the rate, and percentiles of the latencies of records. Sorts the latencies. */
 static void report(const char *name, u64 ns) {
     u64 rate = ns ? size * 100000 / ns : 0; /* MB/s, in hundredths */
 
@@ -108,7 +109,8 @@ static void report(const char *name, u64 ns) {
            latency[(nr * 9 - 1) / 10], latency[(nr * 99 - 1) / 100], latency[nr - 1]);
 }
 
-/* Runs one test. `name` is for what it prints. */
+/* Runs one test: `nr` records, in order or at random. Comparing what was read does not count as
+ * time. `name` is for what it prints. */
 static void run(const char *name, bool writes, bool at_random, bool with_sync) {
     struct pagecache_stream s = pagecache_stream(base, size);
     u64 start = time_ns(), ns, checking = 0;
@@ -138,6 +140,8 @@ static void run(const char *name, bool writes, bool at_random, bool with_sync) {
     report(name, ns);
 }
 
+/* The thread that runs the tests, in the order of their letters, and then prints the counters of
+ * the cache and of the disk. */
 static void worker(void *arg) {
     const struct pagecache_stats *c = &disk.cache.stats;
     char tests[64];
@@ -169,11 +173,13 @@ static void worker(void *arg) {
         disk.interrupts);
 }
 
+/* A second thread that uses up the CPU, for `busy`. */
 static void compute(void *arg) {
     for (volatile u64 n = 0;; n++)
         ;
 }
 
+/* The tests run in a thread of the last vCPU, because vCPU 0 takes the interrupts of the disk. */
 int main(void) {
     struct thread *t;
     int error;

@@ -17,6 +17,7 @@
  *                          (sock_recv_in_place())
  *
  * netstack/start.h has more words. */
+#include <guest/compute.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -36,6 +37,7 @@ static bool check, in_place;
 static u64 idle, work, each;
 static u32 wrong;
 
+/* Prints the counters of the network stack, for the tools that compare set-ups. */
 static void print_counters(void) {
     const struct net_stats *n = net_stats();
     const struct net_device_stats *d = net_device_stats();
@@ -89,6 +91,8 @@ static void take(void *arg, const u8 *p, size_t n) {
     stream->bytes += n;
 }
 
+/* Receives one stream to its end and prints its rate. Time counts from the first to the last data,
+ * so that a client that connects early changes nothing. */
 static void serve_connection(struct sock *s, u8 *buffer) {
     struct stream stream = { 0 };
     u64 ns;
@@ -111,6 +115,7 @@ static void serve_connection(struct sock *s, u8 *buffer) {
     print_counters();
 }
 
+/* Serves one connection after the other. It ends when none has come for `idle`. */
 static void tcp_server(void *arg) {
     u8 *buffer = malloc(PIECE);
     struct sock *s, *c;
@@ -167,6 +172,7 @@ static void count(const struct iperf_head *h, u64 n, u64 now) {
     flow.last = now;
 }
 
+/* The last datagram of a flow has come: computes and prints the result. */
 static void end_flow(void) {
     u32 sent = flow.highest;
     struct iperf_report r = { .bytes = flow.bytes,
@@ -186,6 +192,8 @@ static void end_flow(void) {
     print_counters();
 }
 
+/* Counts a datagram if it belongs to the flow; answers the last one with the report, every time
+ * that it comes, because the client repeats it until it has the answer. */
 static void take_datagram(struct sock *s, const u8 *p, u64 n, u32 ip, u16 port) {
     struct iperf_head h = iperf_head(p);
     u64 now = time_ns();
@@ -201,6 +209,7 @@ static void take_datagram(struct sock *s, const u8 *p, u64 n, u32 ip, u16 port) 
     }
 }
 
+/* Datagrams that are too short to have a head are ignored. */
 static void udp_server(void *arg) {
     static u8 p[2048];
     struct sock *s;
@@ -214,11 +223,10 @@ static void udp_server(void *arg) {
         if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
 
-static void compute(void *arg) {
-    for (volatile u64 n = 0;; n++)
-        ;
-}
+/* A second thread that uses up the CPU, for `busy`. */
+static void compute(void *arg) { compute_for_ever(); }
 
+/* As a client it runs the tests of netstack/iperf.h; as a server it ends with the TCP server. */
 int main(void) {
     struct thread *t;
 

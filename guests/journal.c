@@ -21,6 +21,7 @@ static struct virtio_blk_request *requests[MOST];
 static volatile bool changed;
 static u32 errors;
 
+/* Returns what belongs at word `i` of a record. */
 static u64 word_of(u64 record, u32 i) { return (record << 9 | i) * 0x9e3779b97f4a7c15ull + 1; }
 
 static void fill(u64 *p, u64 record) {
@@ -37,11 +38,13 @@ static void journal_done(struct virtio_blk_request *q, int error) { errors += er
 
 static void on_used(u32 port, void *arg) { sem_up(&work); }
 
+/* The device may be gone: settle() looks. */
 static void on_config(u32 port, void *arg) {
     changed = true;
     sem_up(&work);
 }
 
+/* Waits for the device, practically for ever, and starts it. */
 static void connect(void) {
     int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, FOREVER / 2);
 
@@ -71,6 +74,7 @@ static bool settle(void) {
     return true;
 }
 
+/* Submits one request. The device must take it, because at most MOST are in flight. */
 static void submit(struct virtio_blk_request *q, enum virtio_blk_type type, u64 record) {
     int error;
 
@@ -90,6 +94,7 @@ static bool transfer(enum virtio_blk_type type, u64 first, u32 n) {
     return settle();
 }
 
+/* Makes safe what was written. Returns false if the device is gone. */
 static bool flush(void) {
     errors = 0;
     submit(requests[0], VIRTIO_BLK_FLUSH, 0);
@@ -125,6 +130,7 @@ static bool go_on(u64 at, u32 n, u64 pause) {
     return true;
 }
 
+/* When the device goes, everything begins again with what is found on the disk. */
 int main(void) {
     u32 n = (u32)MIN(MAX(cmdline_u64("flush", 8), 1ull), (u64)MOST);
     u64 pause = cmdline_u64("pause_ms", 0) * NS_PER_MS, found;

@@ -33,12 +33,15 @@ static struct {
     struct semaphore over;
 } echo;
 
+/* The bottom half calls this for each echo answer. It counts only once for each request. */
 static void on_reply(u32 ip, u16 id, u16 seq) {
     if (ip != to || seq >= echo.requests || !echo.sent[seq]) return;
     echo.rtt[echo.answers++] = time_ns() - echo.sent[seq];
     echo.sent[seq] = 0;
 }
 
+/* Sends the next echo request, runs the bottom half so that it goes out at once, and sets the timer
+ * for the one after it. */
 static void on_echo_timer(struct timer *t) {
     if (echo.requests == MOST || echo.next.next >= echo.end) {
         sem_up(&echo.over);
@@ -51,6 +54,8 @@ static void on_echo_timer(struct timer *t) {
     timer_start(t, echo.next.next, on_echo_timer, NULL);
 }
 
+/* Sends echo requests at random times for `ns` and prints the distribution of the round-trip times.
+ * Returns false if no answer came. Interrupts are off where it touches what the handlers use. */
 static bool ping(u64 ns, u64 rate) {
     u64 sum = 0, flags = irq_save();
 

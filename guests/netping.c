@@ -71,6 +71,7 @@ static u8 *buffer(void) {
     return free_buffers[--nr_free];
 }
 
+/* Queues a frame. If the ring is full the frame is lost, as on a real network. */
 static void send(u8 *p, u32 len) {
     struct virtio_net_seg seg = { p, len };
 
@@ -88,6 +89,7 @@ static u8 *begin(const u8 *to, u16 type) {
     return p;
 }
 
+/* Sends an ARP request (op 1, to everybody) or an answer (op 2). */
 static void send_arp(const u8 *mac, const u8 *ip, u8 op) {
     static const u8 all[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
     u8 *p = begin(op == 1 ? all : mac, TYPE_ARP);
@@ -123,6 +125,8 @@ static void send_icmp(u8 *p, const u8 *to, u8 type, u32 ident, u32 seq, u32 len)
     send(p, ICMP + ICMP_HEAD + len);
 }
 
+/* Sends the echo request number `seq`. Its data follow from the number, so that the answer can be
+ * checked. */
 static void send_request(u32 seq) {
     u8 *p = begin(peer_mac, TYPE_IP);
 
@@ -133,6 +137,7 @@ static void send_request(u32 seq) {
 
 /* ---- receiving ---- */
 
+/* Learns the peer's address, and answers if somebody asks for ours. */
 static void on_arp(const u8 *p, u32 len) {
     struct arp a;
 
@@ -145,6 +150,7 @@ static void on_arp(const u8 *p, u32 len) {
     if (a.op[1] == 1 && !memcmp(a.to_ip, own_ip, 4)) send_arp(a.from_mac, a.from_ip, 2);
 }
 
+/* Counts an echo answer if it belongs to the present batch and its data are right. */
 static void on_reply(const u8 *icmp, u32 len) {
     u32 seq = be16(icmp + 6);
     bool ok = be16(icmp + 4) == (u16)id && len == ICMP_HEAD + size;
@@ -158,6 +164,8 @@ static void on_reply(const u8 *icmp, u32 len) {
     }
 }
 
+/* Takes an echo request or answer for this VM. Every length is checked before the bytes behind it
+ * are read. */
 static void on_ip(const u8 *p, u32 len) {
     const u8 *ip = p + HEAD, *icmp = p + ICMP;
     u32 total;
@@ -198,6 +206,7 @@ static void on_config(u32 port, void *arg) {
 
 /* ---- the device, which may lose its back end and get another one ---- */
 
+/* Waits for the network device, practically for ever, and starts it. */
 static void connect(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
@@ -209,6 +218,7 @@ static void connect(void) {
            own_ip[3], net.mac[0], net.mac[1], net.mac[2], net.mac[3], net.mac[4], net.mac[5]);
 }
 
+/* Something happened to the device. If its back end is gone, waits for the next one. */
 static void reconnect(void) {
     changed = false;
     if (virtio_alive(&dev)) return;
@@ -237,6 +247,7 @@ static bool drain_more(u64 deadline) {
 
 /* ---- sending echo requests ---- */
 
+/* Asks for the peer's Ethernet address until it answers. */
 static void find_peer(void) {
     static const u8 nobody[6];
 
@@ -248,6 +259,8 @@ static void find_peer(void) {
     }
 }
 
+/* Sends the batches, and prints how long each took and how many answers were missing. Returns the
+ * exit code: 0 if all answers came and were right. */
 static int ping_all(void) {
     u32 batches = cmdline_u64("batches", 10), batch = MIN(cmdline_u64("batch", 32), 128ull),
         lost = 0;
@@ -285,6 +298,7 @@ static void put_ip(u8 *ip, u64 address) {
     put_be16(ip + 2, (u32)address & 0xffff);
 }
 
+/* Without `to` it only answers, for ever. */
 int main(void) {
     for (; nr_free < BUFFERS; nr_free++)
         if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE)))

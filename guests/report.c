@@ -21,12 +21,15 @@ static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 static struct sock *s; /* NULL: there is no connection */
 static u64 seconds;    /* since boot, when this report began */
 
+/* Sends text to the collector. If that fails, the connection is given up; the next report makes a
+ * new one. */
 static void say(const char *text, u32 len) {
     if (!s || sock_send(s, text, len, time_ns() + PATIENCE) == (i64)len) return;
     sock_abort(s);
     s = NULL;
 }
 
+/* Sends one line. One that is too long is left out, because a part of it would mislead. */
 static void line(const char *path, const char *value) {
     char text[512];
     int n = snprintf(text, sizeof(text), "%lu %s %s\n", seconds, path, value);
@@ -45,13 +48,14 @@ static bool value_of(const char *path, char *value, u32 size) {
     return true;
 }
 
+/* Sends the value of a node, unless it is empty. */
 static void node(const char *path) {
     char value[256];
 
     if (value_of(path, value, sizeof(value)) && value[0]) line(path, value);
 }
 
-/* Sends a node and all nodes below it. */
+/* Sends a node and all nodes below it, at most DEPTH levels deep. */
 static void tree(const char *path, u32 depth) {
     static char names[DEPTH][XS_PAYLOAD_MAX];
     char below[192];
@@ -65,6 +69,7 @@ static void tree(const char *path, u32 depth) {
             tree(below, depth + 1);
 }
 
+/* Sends what the hypervisor says of a VM, and what the VM itself has written below data/. */
 static void vm(const char *home) {
     static const char *const nodes[] = { "name", "cpu_ms", "sched/class", "sched/events_per_s",
                                          "sched/weight" };
@@ -78,6 +83,7 @@ static void vm(const char *home) {
     tree(path, 0);
 }
 
+/* Sends all VMs. */
 static void vms(void) {
     static char ids[XS_PAYLOAD_MAX];
     char home[64];
@@ -94,7 +100,7 @@ static void vms(void) {
     }
 }
 
-/* Sends each line of one piece of the log. */
+/* Sends each line of one piece of the log. Changes the text. */
 static void lines(char *text) {
     while (*text) {
         char *end = text;
@@ -126,6 +132,7 @@ static void log(void) {
     }
 }
 
+/* Each report begins `period` after the one before, however long sending took. */
 int main(void) {
     u32 to = net_cmdline_ip("to", 0);
     u16 port = (u16)cmdline_u64("port", 6514);

@@ -46,6 +46,8 @@ static bool receive(struct sock *s, void *p, u64 n) {
     return true;
 }
 
+/* Sends all `n` bytes. Returns false if the connection ends, or if the client does not take them in
+ * time. */
 static bool send(struct sock *s, const void *p, u64 n) {
     return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
 }
@@ -72,6 +74,8 @@ static bool answer(struct sock *s, u8 *buffer) {
     return send(s, buffer, h.answer);
 }
 
+/* A worker thread of the server: accepts a connection, answers its requests, closes it, and so on.
+ */
 static void work(void *buffer) {
     for (;;) {
         struct sock *s;
@@ -90,6 +94,7 @@ static void work(void *buffer) {
     }
 }
 
+/* Starts the workers. They never end. */
 static int serve(u32 workers) {
     static u8 buffers[MAX_WORKERS][MOST];
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };
@@ -110,6 +115,7 @@ static int serve(u32 workers) {
 
 static struct hist hist;
 
+/* Returns whether the answer is that to request `number`. */
 static bool right(const u8 *p, u32 number, u32 n) {
     bool same = !memcmp(p, &number, 4);
 
@@ -133,6 +139,8 @@ static void report(u64 ns, u32 wrong) {
     }
 }
 
+/* The client. With a rate, a request that goes out late because the one before took long counts
+ * from when it was due: otherwise slow answers would hide how long requests have to wait. */
 static int ask(u32 to) {
     static u8 out[MOST], in[MOST];
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };

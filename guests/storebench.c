@@ -23,10 +23,12 @@ static u32 median(void) {
     return sample[times / 2];
 }
 
+/* Ends the guest with a sentence if an operation of the store failed. */
 static void must(const char *what, i64 result) {
     if (result < 0) guest_panic("storebench: %s failed: error %ld", what, -result);
 }
 
+/* Measures reads and writes of this VM's own node. */
 static void alone(void) {
     char value[16] = "0123456789abcde";
     u64 start;
@@ -58,6 +60,8 @@ static void on_change(void *ctx, const char *path) {
     sem_up(&done);
 }
 
+/* The watcher: lets the writer's VM write to its node, and measures from the beginning of each
+ * write to the callback. */
 static void watch(u64 writer) {
     u64 began;
     char perms[32];
@@ -75,6 +79,8 @@ static void watch(u64 writer) {
     printf("BENCH store_watch %u\n", median());
 }
 
+/* The writer: writes the time to the watcher's node. A write that is refused, because the watcher
+ * is not ready yet, is tried again. */
 static void write(u64 watcher) {
     char path[48];
 

@@ -14,6 +14,7 @@ static struct semaphore changes = SEMAPHORE(0);
 
 static void on_change(void *ctx, const char *path) { sem_up(&changes); }
 
+/* Sets the watch and prints changes for ever. */
 int main(void) {
     char key[64], value[256];
     i64 n = store_start();

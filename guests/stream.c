@@ -28,6 +28,7 @@
 static u64 base, size, chunk, period; /* the first three in bytes; period: of a chunk, in ns */
 static u16 port;
 
+/* Returns what belongs at byte `at` of the file, which is a multiple of 8. */
 static u64 word_of(u64 at) { return (at + 1) * 0x9e3779b97f4a7c15ull; }
 
 /* ---- the server ---- */
@@ -35,6 +36,7 @@ static u64 word_of(u64 at) { return (at + 1) * 0x9e3779b97f4a7c15ull; }
 static struct disk disk;
 static bool copies;
 
+/* A thread that sends the file to one viewer at a time. */
 static struct sender {
     struct sock *s;
     bool busy; /* the thread that accepts sets it, the sender clears it */
@@ -42,6 +44,7 @@ static struct sender {
     u8 *buffer;
 } senders[MOST];
 
+/* Writes the file and drops it from the cache, so that the viewers' reads come from the disk. */
 static void write_file(void) {
     u64 *buffer = malloc(chunk);
 
@@ -56,7 +59,8 @@ static void write_file(void) {
     free(buffer);
 }
 
-/* Sends one chunk. Returns how many bytes were sent, or an error. */
+/* Sends one chunk, straight from the page cache or by a buffer (`copy`). Returns how many bytes
+ * were sent, or an error. */
 static i64 send_chunk(struct sender *me, struct pagecache_stream *at, u64 offset) {
     int error;
 
@@ -66,6 +70,7 @@ static i64 send_chunk(struct sender *me, struct pagecache_stream *at, u64 offset
     return sock_send(me->s, me->buffer, chunk, NET_FOREVER);
 }
 
+/* Sends the file to one viewer, each chunk when it is due, and counts those that are late. */
 static void send_file(struct sender *me) {
     struct pagecache_stream at = pagecache_stream(base, size);
     u64 start = time_ns(), sent = 0, latest = 0;
@@ -84,6 +89,7 @@ static void send_file(struct sender *me) {
     sock_close(me->s);
 }
 
+/* The thread of a sender: waits for a viewer and sends it the file. */
 static void sender(void *arg) {
     struct sender *me = arg;
 
@@ -100,7 +106,8 @@ static bool any_busy(u32 n) {
     return false;
 }
 
-/* Gives a viewer to a sender that is free, and waits until one is. */
+/* Gives a viewer to a sender that is free, and waits until one is. Only this thread sets `busy`, so
+ * nobody takes the sender in between. */
 static void hand_over(struct sock *s, u32 n) {
     for (u32 i = 0;; i = (i + 1) % n) {
         if (__atomic_load_n(&senders[i].busy, __ATOMIC_ACQUIRE)) {
@@ -114,6 +121,7 @@ static void hand_over(struct sock *s, u32 n) {
     }
 }
 
+/* Accepts viewers. Ends when none has come for `idle` and none is being served. */
 static void serve(u32 viewers) {
     struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
     u64 idle = cmdline_u64("idle_ms", 2000) * NS_PER_MS, deadline = NET_FOREVER;
@@ -140,6 +148,8 @@ static void server(void *arg) {
     serve(viewers);
 }
 
+/* Makes the senders, on vCPU 0 unless `regular` is given, and runs the server in a thread of the
+ * last vCPU. */
 static void run_server(u32 viewers) {
     u32 vcpu = 0;
     struct thread *t;
@@ -165,7 +175,7 @@ static void run_server(u32 viewers) {
 static u64 got;
 static u32 wrong;
 
-/* Compares `n` bytes with what the file has from `got` on. */
+/* Compares `n` bytes with what the file has from `got` on, and counts those that are wrong. */
 static void look_at(const u8 *p, u64 n) {
     for (u64 i = 0; i < n; i++) {
         u64 at = got + i;
@@ -175,6 +185,8 @@ static void look_at(const u8 *p, u64 n) {
     got += n;
 }
 
+/* Receives the stream and plays it: a chunk that is not there when it should be played is an
+ * underrun, and everything after it is played later by as much. */
 static void play(struct sock *s, u8 *buffer, u64 patience) {
     /* When the next chunk has to be there. */
     u64 first = 0, next = 0, played = 0, stalled = 0;
@@ -200,6 +212,7 @@ static void play(struct sock *s, u8 *buffer, u64 patience) {
            time_ns() - first, underruns, stalled / 1000, wrong, n);
 }
 
+/* Connects, plays, and prints the result. */
 static void run_viewer(u32 to) {
     struct sock_options options = { (u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN), 4096 };
     u8 *buffer = malloc(chunk);

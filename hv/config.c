@@ -1,6 +1,9 @@
-/* The configuration file: sections of `key = value` lines, every key checked by a table
- * (docs/config.md has the grammar). The command line goes through the same table. Nothing here
- * allocates; `struct config` holds copies of all text. */
+/* Reads the configuration file, which says which pools of CPUs and which VMs there are. It consists
+ * of sections, [hypervisor], [pool NAME] and [vm NAME], with lines `key = value` (docs/config.md
+ * has the grammar). Every key is checked by a table (config_keys.c). The boot loader's command line
+ * goes through the same table. Reading goes on after an error, so that the operator sees all errors
+ * at once, each with its line and column. Nothing here allocates; `struct config` holds copies of
+ * all text. */
 #include <takt/errno.h>
 #include "config_keys.h"
 #include "lib/choose.h"
@@ -54,6 +57,8 @@ static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity s
     return -EINVAL;
 }
 
+/* Reports that the value of a key is not what the key needs. `at` is the character that is
+ * wrong. */
 static int report_value(struct reader *r, const char *at, const struct config_key *k,
                         const char *value) {
     return report(r, at, ERROR, "%s: expected %s, not \"%s\"", k->name, config_expected(k), value);
@@ -108,6 +113,8 @@ static int add_device(struct reader *r, const struct config_key *k, const char *
     return 0;
 }
 
+/* Reads a list of CPUs into `field`. The section of a pool may also say how many CPUs it wants
+ * instead of which ones; these are chosen at boot, when it is known which CPUs there are. */
 static int set_cpus(struct reader *r, const struct config_key *k, const char *value,
                     struct cpumask *field) {
     struct cpumask cpus = { 0 };
@@ -123,6 +130,7 @@ static int set_cpus(struct reader *r, const struct config_key *k, const char *va
     return 0;
 }
 
+/* Reads the value of a key into the field that the table names, in the way that its kind needs. */
 static int set_value(struct reader *r, const struct config_key *k, const char *value) {
     void *field = (char *)r->object + k->offset;
     const char *bad = value;
@@ -147,6 +155,8 @@ static int set_value(struct reader *r, const struct config_key *k, const char *v
 
 /* ---- keys ---- */
 
+/* Errors that are found after reading point to this place, so that they look like those of
+ * reading. */
 struct config_place config_place_of(const struct config_head *h, const char *key) {
     struct config_place at = { 0 };
     const struct config_key *k = NULL;
@@ -173,6 +183,7 @@ static const char *next_param(const struct reader *r, enum config_section sectio
     return name;
 }
 
+/* Is there a scheduling parameter of this name that a section of this kind can set? */
 static bool is_param(const struct reader *r, enum config_section section, const char *name) {
     const char *known;
     u32 i = 0;
@@ -234,12 +245,15 @@ static int set_param(struct reader *r, const char *name, const char *value, cons
     return 0;
 }
 
+/* May a section give this key more than once? Only keys that add a device may. */
 static bool may_be_repeated(const struct config_key *k) {
     enum config_storage storage = config_storage_of(k);
 
     return storage == AS_PCI_DEVICE || storage == AS_VIRTIO_DEVICE;
 }
 
+/* Sets a key of the section, or a parameter of the scheduling policies, which have a table of their
+ * own. A key that is given twice in a file is an error, because one of the two is a mistake. */
 static int set_key(struct reader *r, const char *name, const char *value) {
     const struct config_key *k = config_find_key(r->section, name);
 
@@ -260,6 +274,7 @@ static int set_key(struct reader *r, const char *name, const char *value) {
 
 /* ---- sections ---- */
 
+/* Copies a name that is known to fit. */
 static void set_name(char *field, const char *name) { hv_snprintf(field, CONFIG_NAME, "%s", name); }
 
 void config_defaults(struct config *c) {
@@ -307,6 +322,7 @@ static void enter_section(struct reader *r, enum config_section section, void *o
     head->section = section;
 }
 
+/* Begins the section of a pool. Returns 0, or -EINVAL after an error was reported. */
 static int start_pool(struct reader *r, const char *at, const char *name) {
     struct config *c = r->c;
     struct config_pool *p = &c->pool[c->nr_pools];
@@ -327,6 +343,8 @@ static int start_pool(struct reader *r, const char *at, const char *name) {
     return 0;
 }
 
+/* Begins the section of a VM, which has the default values at first. Returns 0, or -EINVAL after an
+ * error was reported. */
 static int start_vm(struct reader *r, const char *at, const char *name) {
     struct config *c = r->c;
     struct config_vm *v = &c->vm[c->nr_vms];
@@ -374,6 +392,8 @@ static char *unquote(char *s) {
     return s + 1;
 }
 
+/* Reads a line `key = value`. A value in quotation marks may contain a '#', which otherwise begins
+ * a comment. Returns 0, or -EINVAL after an error was reported. */
 static int read_assignment(struct reader *r, char *key) {
     char *value = strchr(key, '='), *rest;
 
@@ -398,7 +418,9 @@ static int read_assignment(struct reader *r, char *key) {
     return set_key(r, key, value);
 }
 
-/* The keys of a section with a bad heading are skipped, not reported one by one. */
+/* Reads the heading of a section, such as [vm web], and begins the section. The keys of a section
+ * with a bad heading are skipped, not reported one by one. Returns 0, or -EINVAL after an error was
+ * reported. */
 static int read_heading(struct reader *r, char *s) {
     char *end = strchr(s, ']'), *text, *name;
     bool is_pool;
@@ -430,6 +452,8 @@ static int read_heading(struct reader *r, char *s) {
     return start_vm(r, s, name);
 }
 
+/* Reads a line of `n` characters, which is copied first, because it is cut into pieces. Returns 0,
+ * or -EINVAL after an error was reported. */
 static int read_line(struct reader *r, const char *text, size_t n) {
     char line[512], *s;
 
@@ -455,6 +479,8 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 
 /* ---- entry points ---- */
 
+/* After MAX_ERRORS errors the rest of the file is not read: most of them follow from the first
+ * ones. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len,
                  config_param_at param_at, config_report report_fn, void *ctx) {
     struct reader r = {
@@ -501,6 +527,7 @@ static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
     return set_param(r, "tslice_us", us, value);
 }
 
+/* `again` lets a word replace the value that the file gives. */
 int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at,
                    config_report report_fn, void *ctx) {
     struct reader r = { .c = c,

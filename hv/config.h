@@ -157,7 +157,7 @@ static inline const char *config_vm_image(const struct config_vm *v) {
 
 /* Fills in the values of a file that says nothing: Pool-0 alone, and no VM. */
 void config_defaults(struct config *c);
-/* The same for a VM, all but its image. `name` is copied. */
+/* Fills in what a VM has whose section says nothing, all but its image. `name` is copied. */
 void config_vm_defaults(struct config_vm *v, const char *name);
 /* The VM or pool of that name. NULL: there is none. */
 const struct config_vm *config_find_vm(const struct config *c, const char *name);
@@ -200,7 +200,8 @@ int config_complain(const struct config *c, struct config_place at, bool fatal,
  * Only config_parse() calls it. Returns as config_parse(). */
 int config_check(struct config *c, config_report report, void *ctx);
 /* Checks whether a machine with `nr_cpus` CPUs and `memory` bytes of RAM can have these pools and
- * VMs. Call it after the command line was read. Returns as config_parse(), but `c` stays usable. */
+ * VMs. Call it after the command line was read. Returns 0, or -EINVAL after at least one fatal
+ * report; `c` stays usable all the same. */
 int config_check_machine(const struct config *c, u32 nr_cpus, u64 memory, config_report report,
                          void *ctx);
 

@@ -1,9 +1,13 @@
-/* What only the whole configuration file can tell, and what the machine has to have for it. */
+/* Checks of the configuration that need more than one line of it: whether its sections go together,
+ * and whether this machine has the CPUs and the memory for it. A pool is a set of CPUs with a
+ * scheduling policy; Pool-0 has all CPUs that no other pool names. */
 #include <takt/errno.h>
 #include "config.h"
 #include "lib/printf.h"
 #include "common/string.h"
 
+/* All such sentences begin with a place, "file:line:column: ", as those of compilers do. Editors
+ * can then jump there. */
 int config_complain(const struct config *c, struct config_place at, bool fatal,
                     config_report report, void *ctx, const char *fmt, ...) {
     const bool on_command_line = !at.line && at.column;
@@ -42,6 +46,8 @@ struct check {
 #define WARNING(k, head, key, ...)                                                                 \
     config_complain((k)->c, config_place_of(head, key), false, (k)->report, (k)->ctx, __VA_ARGS__)
 
+/* Checks one pool, fills in its policy, and takes its CPUs from Pool-0. Pools are checked in their
+ * order, so a CPU that is missing in Pool-0 belongs to an earlier pool. */
 static void check_pool(struct check *k, struct config_pool *p) {
     struct cpumask *left = &k->c->pool[0].cpus, taken = cpumask_minus(&p->cpus, left);
     const struct config_pool *served = config_find_pool(k->c, p->turbo_of);
@@ -64,6 +70,7 @@ static void check_pool(struct check *k, struct config_pool *p) {
     *left = cpumask_minus(left, &p->cpus);
 }
 
+/* Has `pool` a turbo pool, that is, one with very short slices that serves it (vTurbo)? */
 static bool has_turbo_pool(const struct config *c, const char *pool) {
     for (const struct config_pool *p = c->pool; p < c->pool + c->nr_pools; p++)
         if (strcmp(p->turbo_of, pool) == 0) return true;
@@ -136,6 +143,8 @@ int config_check(struct config *c, config_report report, void *ctx) {
 
 /* ---- the machine ---- */
 
+/* Checks whether the machine has the CPUs that a pool names, and enough for a pool that only says
+ * how many it wants; `left` is how many are left for such pools. */
 static void check_pool_cpus(struct check *k, const struct config_pool *p,
                             const struct cpumask *there, u32 *left) {
     struct cpumask have = cpumask_and(&p->cpus, there), missing = cpumask_minus(&p->cpus, there);
@@ -156,6 +165,7 @@ static void check_pool_cpus(struct check *k, const struct config_pool *p,
                 p->head.name, cpumask_next(&missing, 0), nr - 1);
 }
 
+/* Checks whether the machine has a CPU on which the VM can run. `there` are the machine's CPUs. */
 static void check_vm_cpus(struct check *k, const struct config_vm *v, const struct cpumask *there) {
     struct cpumask missing = cpumask_minus(&v->cpus, there), cpus, have;
     u32 last = cpumask_weight(there) - 1;
@@ -172,6 +182,9 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
                 v->head.name, cpumask_next(&missing, 0), last);
 }
 
+/* First finds out which CPUs the machine has, then checks the pools, and then the VMs: their CPUs,
+ * and whether the memory is enough for all that start. VMs that the file only describes (start =
+ * no) need none yet. */
 int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, config_report report,
                          void *ctx) {
     struct check k = { (struct config *)config, report, ctx, 0 };

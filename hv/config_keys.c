@@ -1,4 +1,6 @@
-/* The tables of keys and of kinds of values, and the functions that read a value by them. */
+/* The table of all keys of the configuration, the table of the kinds of values that they have, and
+ * the functions that read a value of each kind. A new key is one line here and a field in `struct
+ * config`. */
 #include <takt/errno.h>
 #include "config_keys.h"
 #include "lib/parse.h"
@@ -180,6 +182,8 @@ static int read_physical_function(const char *s, u64 *request) {
     return 0;
 }
 
+/* A virtual function is a part of a card that a VM can have for itself (SR-IOV). The result packs
+ * the card, which of its functions, and the limit of interrupts into one number (config.h). */
 int config_vf(const char *s, u64 *request) {
     char text[32], *vf, *rate;
     u64 n;
@@ -205,6 +209,7 @@ int config_vf(const char *s, u64 *request) {
     return read_physical_function(text, request);
 }
 
+/* A number outside the limits of its kind is refused here, so that nobody has to check it later. */
 int config_read_number(const struct config_key *k, const char *value, u64 *v, const char **bad) {
     int error;
 
@@ -225,6 +230,7 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     return 0;
 }
 
+/* *bad becomes the character that is wrong, as far as that can be told. */
 int config_check_text(const struct config_key *k, const char *value, const char **bad) {
     struct console_spec console;
     int error;
@@ -252,6 +258,7 @@ int config_read_cpus(const char *value, struct cpumask *cpus, const char **bad) 
     return 0;
 }
 
+/* The limits of the kinds make sure that the number fits its field. */
 void config_store_number(const struct config_key *k, void *object, u64 v) {
     void *field = (char *)object + k->offset;
 
@@ -259,6 +266,6 @@ void config_store_number(const struct config_key *k, void *object, u64 v) {
     case sizeof(u8): *(u8 *)field = (u8)v; break;
     case sizeof(u32): *(u32 *)field = (u32)v; break;
     case sizeof(u64): *(u64 *)field = v; break;
-    default: ASSERT(!"a number's field has 1, 4 or 8 bytes");
+    default: panic("%s: its field has %u bytes instead of 1, 4 or 8", k->name, (u32)k->size);
     }
 }

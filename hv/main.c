@@ -1,4 +1,6 @@
-/* The boot, from top to bottom. */
+/* The boot, from top to bottom. hv_main() is called by boot.asm on the boot CPU; go() is what it
+ * does after the other CPUs have started. This is also the place where the rooms of the hypervisor
+ * are put together: what a VM is made of, and what is initialised in which order. */
 #include "boot/layout.h"
 #include "config.h"
 #include "devices/devices.h"
@@ -6,6 +8,7 @@
 #include "lib/version.h"
 #include "nodes/nodes.h"
 #include "passthrough/give.h"
+#include "passthrough/pcbus.h"
 #include "passthrough/quiesce.h"
 #include "pci/sriov.h"
 #include "passthrough/vtd.h"
@@ -16,6 +19,7 @@
 #include "platform/crashlog.h"
 #include "platform/hostmap.h"
 #include "platform/power.h"
+#include "platform/rtc.h"
 #include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
@@ -44,6 +48,9 @@ static volatile bool boot_done;
 
 void hv_main(u32 magic, u64 mbi);
 
+/* Reads what the boot loader tells, and takes out of boot.ram all memory that is used already: boot
+ * modules, the image, the place where the log survives a crash, and the first MiB. What is left is
+ * handed out to VMs later, so anything that is forgotten here would be overwritten. */
 static void read_boot_info(u32 magic, u64 mbi) {
     const char *why;
 
@@ -67,6 +74,7 @@ static void read_boot_info(u32 magic, u64 mbi) {
                   0x100000); /* the first MiB is the firmware's and the trampoline's */
 }
 
+/* Maps the RAM in [from, to), and gives it to the allocator. */
 static void add_ram(hpa_t from, hpa_t to) {
     for (u32 i = 0; i < boot.ram.nr; i++) {
         hpa_t start = MAX(boot.ram.range[i].start, from), end = MIN(boot.ram.range[i].end, to);
@@ -77,6 +85,7 @@ static void add_ram(hpa_t from, hpa_t to) {
     }
 }
 
+/* RAM below 4 GiB comes first, because the page tables that map the rest are allocated from it. */
 static void memory_init(void) {
     add_ram(0, BIT(32));
     hostmap_image();
@@ -110,6 +119,8 @@ static void read_firmware(void) {
                  acpi.repeated_tables);
 }
 
+/* Sets up the boot CPU's interrupt controller, clock, timers and stacks. The clock comes before the
+ * timers, which need its rate. */
 static void platform_init(void) {
     if (apic_init(&acpi) < 0)
         stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
@@ -120,12 +131,16 @@ static void platform_init(void) {
     nodes_init();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
+    rtc_init();
     timers_init_cpu();
     if (cpu_give_stacks(&boot_cpu) < 0)
         stop_machine("There is not enough memory for the stacks of a CPU.");
     cpu_load_tables(&boot_cpu);
 }
 
+/* Finds the PCI devices, enables virtual functions of cards that have them (SR-IOV), and switches
+ * the IOMMUs on. Firmware may have left devices that write to memory; pci_quiesce() stops these
+ * before a VM can get that memory. */
 static void devices_init(void) {
     const char *how = pci_space_init(&acpi, &all_ram);
 
@@ -143,6 +158,7 @@ static void devices_init(void) {
 
 /* ---- configuration ---- */
 
+/* Tells the operator of an error in the configuration. */
 static void report(void *ctx, bool fatal, const char *text) {
     if (fatal)
         log_err("%s", text);
@@ -150,7 +166,8 @@ static void report(void *ctx, bool fatal, const char *text) {
         log_warn("%s", text);
 }
 
-/* The first module is the configuration; the others are images, by name. */
+/* Reads the configuration, which is the first boot module, and after it the command line, which
+ * overrides it. The other modules are images of guests, by name. */
 static void read_boot_config(void) {
     const struct boot_module *m = &boot.module[0];
 
@@ -192,11 +209,13 @@ static const struct vm_part *const vm_parts[] = {
     &events_part,    /* hv/vcpu: event channels, and how they reach vCPUs */
     &board_part,     /* hv/vcpu: LAPIC page, UART, debug ports */
     &pc_part,        /* hv/vcpu: what a VM has for an operating system: IOAPIC, ACPI tables */
+    &pcbus_part,     /* hv/passthrough: its PCI bus, if it is a PC */
     &devices_part,   /* hv/devices: virtio devices that other VMs serve */
     &params_part,    /* hv/vm: scheduling parameters of the VM file */
     &nodes_part,     /* hv/nodes: its home in the store */
     &pci_part,       /* hv/passthrough: devices of the machine, with its RAM and its events */
     &image_part,     /* hv/vcpu: its image, and the registers of vCPU 0 */
+    &offers_part,    /* hv/devices: an operating system needs its devices when it starts */
     &run_part,       /* hv/vcpu */
     NULL,
 };
@@ -211,7 +230,7 @@ static void vms_init(void) {
 
 /* ---- what runs ---- */
 
-/* Ends here on a machine on which no guest can run. */
+/* Tells what this machine offers. The boot ends here if no guest can run on it. */
 static void check_machine(void) {
     const char *why = preflight(no_iommu);
 
@@ -224,7 +243,8 @@ static void check_machine(void) {
     if (virt_cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
-/* Returns -EINVAL after a fatal report. */
+/* Makes pool number i of the configuration, and gives it its CPUs. Returns 0, or -EINVAL after an
+ * error was reported. */
 static int make_pool(u32 i) {
     const struct config_pool *c = &config.pool[i];
     struct sched_pool *p;
@@ -247,6 +267,8 @@ static bool govern_step(struct work *w) {
     return true;
 }
 
+/* Makes the pools of the configuration: sets of CPUs, each with a scheduling policy of its own. All
+ * pools are made before it ends on an error, so that the operator sees all errors at once. */
 static void pools_init(void) {
     static struct work governor = { .step = govern_step };
     struct cpumask there = { 0 };
@@ -270,6 +292,7 @@ static void pools_init(void) {
     work_add(&governor);
 }
 
+/* Called when a VM is made, or cannot be made. Only an error needs words. */
 static void report_vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
@@ -281,6 +304,8 @@ static void report_vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     shell_vm_not_made();
 }
 
+/* Begins to make the VMs of the configuration. They are made in the background, step by step, while
+ * the first of them may run already. */
 static void make_vms(void) {
     for (struct config_vm *c = config.vm; c < config.vm + config.nr_vms; c++) {
         int err;
@@ -291,6 +316,8 @@ static void make_vms(void) {
     }
 }
 
+/* What every other CPU does when it has started. It waits until the boot CPU is ready, and takes
+ * part in its tests meanwhile. */
 static void ap_start(void) {
     smp_watch();
     if (virt_cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
@@ -301,6 +328,8 @@ static void ap_start(void) {
     cpu_loop();
 }
 
+/* The second half of the boot, on the boot CPU's own stack and with the other CPUs running. The
+ * console stops waiting for its port only here, so all that was logged before is complete. */
 static void go(void) {
     smp_watch();
     if (config.selftest) selftest_run(&acpi, no_iommu);
@@ -317,6 +346,8 @@ static void go(void) {
     cpu_loop();
 }
 
+/* `magic` and `mbi` are what the boot loader leaves in two registers: who loaded us, and where its
+ * information is. The console comes first, so that each later failure can be reported. */
 void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;

@@ -1,3 +1,6 @@
+/* The check at boot of what this machine offers. It logs a table, one line for each feature that
+ * Takt needs or would like, with what follows for the operator if it is missing. So a machine that
+ * cannot run guests, or runs them worse, says why. */
 #include "preflight.h"
 
 #include "lib/printf.h"
@@ -22,6 +25,8 @@ struct row {
     const char *yes, *no; /* what it means for the operator if it is there, and if it is not */
 };
 
+/* Does the CPU have IBPB, the command by which a hypervisor can keep one VM from learning another
+ * one's secrets through branch prediction? Takt does not use it, and says so. */
 static bool has_ibpb(void) {
     return cpuid_or_zero(CPUID_LEAF_FEATURES, 0).edx & CPUID_7_EDX_IBPB ||
            cpuid_or_zero(CPUID_LEAF_CAPACITY, 0).ebx & CPUID_80000008_EBX_IBPB;
@@ -38,12 +43,14 @@ static void tell_deadline(const struct cpu_kind *kind, char *text, size_t size) 
         hv_snprintf(text, size, "timers by APIC count");
 }
 
-/* What ends slices on a machine without a preemption timer that works. */
+/* Returns what ends slices on a machine without a preemption timer that works. That timer is VT-x's
+ * own: it makes a guest exit after a given time. */
 static const char *no_preemption_timer(const struct cpu_kind *kind) {
     if (erratum_preemption_timer(kind)) return "it is broken: APIC timer ends slices";
     return "the APIC timer ends slices";
 }
 
+/* Logs one line of the table. */
 static void log_row(const struct row *r) {
     const char *found = "no", *meaning = r->no;
 
@@ -54,6 +61,7 @@ static void log_row(const struct row *r) {
     log_info("  %-22s %-3s  %s", r->what, found, meaning);
 }
 
+/* The table is computed first and logged then, so that each row is one line of source. */
 const char *preflight(const char *no_iommu) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);

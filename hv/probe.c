@@ -1,3 +1,7 @@
+/* Writes a description of this machine to the console, when the command line has `probe`: CPUID,
+ * the MSRs that Takt asks, the firmware's tables and the PCI devices. People who have an unusual
+ * machine can send it in. `make machines` then checks what Takt would do there
+ * (tests/machines/README.md). Each function say_...() writes lines of that format. */
 #include "probe.h"
 
 #include "lib/printf.h"
@@ -74,6 +78,8 @@ static void say_subleaves(u32 leaf) {
     }
 }
 
+/* Writes the leaves (numbered answers) of CPUID from `first` on. CPUID itself tells the last one of
+ * each range. */
 static void say_leaves(u32 first) {
     static const u32 with_subleaves[] = { 4, 7, 0xb, 0xd, 0x1f, 0x8000001d };
     u32 last = cpuid(first, 0).eax;
@@ -97,6 +103,8 @@ static u64 say_msr(u32 msr) {
     return value;
 }
 
+/* Writes the MSRs that say what VT-x can do here. Some exist only if others say so, and reading one
+ * that does not exist would fault. */
 static void say_vmx(void) {
     u64 basic = rdmsr(VMX_FIRST), secondary = 0;
 
@@ -112,6 +120,7 @@ static void say_vmx(void) {
     }
 }
 
+/* Writes all that Takt asks of the CPU. */
 static void say_cpu(void) {
     struct cpu_kind kind = cpu_kind_read();
 
@@ -123,6 +132,7 @@ static void say_cpu(void) {
     if (cpuid_or_zero(EXTENDED_LEAVES + 1, 0).ecx & CPUID_SVM) say_msr(MSR_VM_CR);
 }
 
+/* Writes the name that the CPU gives itself, without the blanks in front of it. */
 static void say_name(void) {
     char name[49] = "a CPU without a name";
     const char *start = name;
@@ -152,6 +162,7 @@ static bool is_wanted(const u8 *t) {
     return false;
 }
 
+/* Writes a table of the firmware in hexadecimal, in lines of PER_LINE bytes. */
 static void say_table(const u8 *t, u32 len) {
     say("table %c%c%c%c:\n", t[0], t[1], t[2], t[3]);
     for (u32 at = TABLE_HEAD; at < len; at += PER_LINE) {
@@ -171,6 +182,7 @@ static void say_tables(const struct acpi_info *acpi) {
     }
 }
 
+/* Writes those words of a device's configuration space in [from, to) that are not 0. */
 static void say_dwords(u32 bdf, u32 from, u32 to) {
     for (u32 at = from; at < to; at += 4) {
         u32 value = pci_read(bdf, at, 4);
@@ -179,7 +191,9 @@ static void say_dwords(u32 bdf, u32 from, u32 to) {
     }
 }
 
-/* The list of extended capabilities (PCI Express 3.0, 7.9), and the first words of each. */
+/* Writes the first words of each extended capability of a device (PCI Express 3.0, 7.9): groups of
+ * registers, each of which begins with where the next one is. A list that leads in a circle ends
+ * after PCI_MAX_CAPS. */
 static void say_extended(u32 bdf) {
     for (u32 at = CONFIG_SIZE, n = 0; at >= CONFIG_SIZE && n < PCI_MAX_CAPS; n++) {
         u32 head = pci_read(bdf, at, 4);
@@ -190,6 +204,8 @@ static void say_extended(u32 bdf) {
     }
 }
 
+/* Writes one line about a PCI function: its configuration space and the sizes of its BARs (the
+ * registers that say where the device answers). */
 static void say_device(const struct pci_device *d) {
     say("pci %x:%x.%x", d->bdf >> 8, d->bdf >> 3 & 31, d->bdf & 7);
     say_dwords(d->bdf, 0, CONFIG_SIZE);

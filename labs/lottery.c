@@ -12,9 +12,10 @@
 
 #define SLICE (10 * NS_PER_MS)
 
-static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
+static u32 *weight_of(const struct sched_vm *d) { return (void *)d->priv; }
 
-static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) = 256; }
+/* A VM has the usual weight until it is set. */
+static void vm_add(struct sched_pool *p, struct sched_vm *d) { *weight_of(d) = 256; }
 
 /* V waits from now on: an idle pCPU may take it. A vCPU that runs is left alone until its slice is
  * over. */
@@ -26,6 +27,7 @@ static void offer(struct sched_pool *p, struct sched_vcpu *v) {
     }
 }
 
+/* A vCPU that wakes waits like any other; its chance does not depend on how long it slept. */
 static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { offer(p, v); }
 
 /* Goes through the vCPUs that wait and may run here, and subtracts the tickets of each from
@@ -33,7 +35,7 @@ static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why)
  * them have. */
 static struct sched_vcpu *holder(struct sched_pool *p, u32 cpu, u64 ticket, u64 *tickets) {
     *tickets = 0;
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+    list_for_each(d, &p->vms, struct sched_vm, in_pool)
         for_each_vcpu(v, d) {
             if (!v->queued || !sched_may_run(p, v, cpu)) continue;
             *tickets += *weight_of(d);
@@ -42,6 +44,7 @@ static struct sched_vcpu *holder(struct sched_pool *p, u32 cpu, u64 ticket, u64 
     return NULL;
 }
 
+/* Draws the winner: counts all tickets first, then draws one of them, and looks whose it is. */
 static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     struct sched_vcpu *next;
     u64 tickets;
@@ -53,6 +56,7 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     return (struct sched_pick){ next, SLICE };
 }
 
+/* Every pCPU looks at all vCPUs, so any pCPU that the vCPU may use is right. */
 static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -69,7 +73,7 @@ static const struct param params[] = {
 const struct sched_policy lottery_policy = {
     .name = "lottery",
     .params = params,
-    .dom_add = dom_add,
+    .vm_add = vm_add,
     .wake = wake,
     .pick = pick,
     .place = place,

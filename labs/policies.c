@@ -1,6 +1,6 @@
 /* The list of scheduling policies with those of labs/. The simulation always has this list instead
- * of the one in hv/sched/pool.c. An image has it if it was made with LABS=labs/NAME.c. New policies
- * are added at the end, because recordings name a policy by its number. */
+ * of the one in hv/sched/policies.c. An image has it if it was made with LABS=labs/NAME.c. New
+ * policies are added at the end, because recordings name a policy by its number. */
 #include "sched/policy.h"
 
 extern const struct sched_policy stride_policy, lottery_policy;

@@ -19,12 +19,12 @@ struct stride_vcpu {
 
 /* Returns the pass of the vCPU that was picked last. */
 static u64 *last_of(const struct sched_pool *p) { return (void *)p->priv; }
-static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
+static u32 *weight_of(const struct sched_vm *d) { return (void *)d->priv; }
 static struct stride_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
-static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) = 256; }
+static void vm_add(struct sched_pool *p, struct sched_vm *d) { *weight_of(d) = 256; }
 
-static u64 passes(const struct sched_vcpu *v, u64 ran) { return ran * SCALE / *weight_of(v->dom); }
+static u64 passes(const struct sched_vcpu *v, u64 ran) { return ran * SCALE / *weight_of(v->vm); }
 
 /* V waits from now on. A pCPU where it may run decides again if it is idle, or if its vCPU is two
  * slices ahead. */
@@ -54,7 +54,7 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     struct sched_vcpu *next = NULL;
 
     if (current) vcpu_of(current)->pass += passes(current, p->now - vcpu_of(current)->since);
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+    list_for_each(d, &p->vms, struct sched_vm, in_pool)
         for_each_vcpu(v, d)
             if (v->queued && sched_may_run(p, v, cpu))
                 if (!next || vcpu_of(v)->pass < vcpu_of(next)->pass) next = v;
@@ -81,7 +81,7 @@ static const struct param params[] = {
 const struct sched_policy stride_policy = {
     .name = "stride",
     .params = params,
-    .dom_add = dom_add,
+    .vm_add = vm_add,
     .wake = wake,
     .pick = pick,
     .place = place,

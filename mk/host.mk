@@ -7,12 +7,13 @@ HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Ihv -I. -D_GNU_SOURCE \
 	-fno-strict-aliasing -MMD -MP
 # The machine itself, which tests/unit/fake_*.c and tests/sim play.
 HOST_PLATFORM := $(addprefix hv/platform/,acpi.c apic.c bootinfo.c crashlog.c dmar.c mptable.c \
-	terminal.c tscrate.c)
+	rtc.c terminal.c tscrate.c)
 HOST_SKIP   := hv/main.c drivers/uart.c common/string.c hv/sched/machine.c \
 	hv/pci/space.c $(filter-out hv/x86/errata.c hv/x86/place.c,$(wildcard hv/x86/*.c)) \
 	$(filter-out $(HOST_PLATFORM),\
 	$(wildcard hv/platform/*.c))
-HOST_C      := $(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c
+HOST_C      := $(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c \
+	guestlib/pagecache_io.c guestlib/pagecache_tune.c guestlib/extents.c
 HOST_OBJ    := $(HOST_C:%.c=$(B)/host/%.o)
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
@@ -20,7 +21,8 @@ LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 GUEST_INC := -Iguestlib/include
 SIM_INC   := -Itests/sim $(GUEST_INC)
 $(B)/host/guestlib/%.o: MORE := $(GUEST_INC)
-$(addprefix $(B)/host/tests/unit/,test_page%.o test_seed.o test_duty.o): MORE := $(GUEST_INC)
+$(addprefix $(B)/host/tests/unit/,test_page%.o test_seed.o test_duty.o test_workload.o): \
+	MORE := $(GUEST_INC)
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: MORE := $(SIM_INC)
 $(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o: \
 	MORE := $(NET_INC)
@@ -107,7 +109,7 @@ $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_w
 # The configuration parser, the policies and the loader of the image, for scripts: checks a file,
 # and prints it as JSON. It is a part of `make run`, so it links only the few objects that it needs.
 CFGDUMP_C   := tools/cfgdump.c $(wildcard hv/config*.c common/*.c hv/lib/*.c hv/sched/*.c) \
-	hv/shell/script.c hv/image/load.c \
+	hv/shell/script.c hv/image/load.c hv/image/cmdline.c \
 	$(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
 
@@ -192,6 +194,84 @@ sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the s
 	$(B)/release/scale
 	$(B)/release/scale-wide
 
+# ---- the simulation of the whole machine: tests/whole with hv/ and guests ----------------------
+
+# Guests count their basic blocks (docs/simulation.md). They are compiled as for a hosted
+# environment, so that common/insn.h takes functions for CPUID and the like.
+WHOLE_COUNT  := -fsanitize-coverage=trace-pc
+WHOLE_WRAP   := memcpy memset
+WHOLE_GUEST  := $(filter-out -ffreestanding -fno-pic -fno-pie -MMD -MP,$(GUEST_CFLAGS)) \
+	-fno-builtin -fpie -fvisibility=hidden -MMD -MP
+WHOLE_G_INC  := -Itests/whole/guest/include -Itests/whole/include
+WHOLE_G_C    := $(wildcard guestlib/*.c common/*.c) $(DRIVERS_C) tests/whole/guest/start.c
+WHOLE_G_OBJ  := $(WHOLE_G_C:%.c=$(B)/whole/guest/%.o)
+WHOLE_NET    := $(addprefix $(B)/whole/guest/,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
+WHOLE_NET_O  := $(NET_GUESTS:%=$(B)/whole/guest/guests/%.o)
+# Without bench.c and iobench.c, which measure instructions of the image.
+WHOLE_G      := $(filter-out bench iobench,$(patsubst guests/%.c,%,$(wildcard guests/*.c)))
+WHOLE_GUESTS := $(WHOLE_G:%=$(B)/whole/%.elf)
+
+$(B)/whole/guest-flags: FORCE
+	@tools/stamp.sh $@ '$(CC) $(WHOLE_G_INC) $(WHOLE_GUEST) $(WHOLE_COUNT) $(NET_INC)'
+$(B)/whole/guest/tests/whole/guest/start.o: WHOLE_COUNT :=
+$(WHOLE_NET): MORE := $(NET_INC) -Dmem_init=lwip_mem_init
+$(WHOLE_NET_O): MORE := $(NET_INC)
+$(WHOLE_NET) $(WHOLE_NET_O): netstack/lwipopts.h | $(LWIP)/VERSION
+$(B)/whole/guest/lwip/%.o: $(B)/whole/guest-flags $(LWIP)/VERSION
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out $(WARN),$(WHOLE_G_INC) $(WHOLE_GUEST) $(MORE) $(WHOLE_COUNT)) \
+	    -c $(LWIP)/src/$*.c -o $@
+$(B)/whole/guest/%.o: %.c $(B)/whole/guest-flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(WHOLE_G_INC) $(WHOLE_GUEST) $(MORE) $(WHOLE_COUNT) -c $< -o $@
+$(B)/whole/guest-objects: FORCE
+	@tools/stamp.sh $@ '$(WHOLE_G_OBJ) $(WHOLE_NET)'
+$(B)/whole/libguest.a: $(WHOLE_G_OBJ) $(B)/whole/guest-objects
+	@rm -f $@
+	$(call say,AR)
+	$(Q)ar rcs $@ $(WHOLE_G_OBJ)
+$(B)/whole/libguestnet.a: $(WHOLE_NET) $(B)/whole/guest-objects
+	@rm -f $@
+	$(call say,AR)
+	$(Q)ar rcs $@ $(WHOLE_NET)
+$(filter $(NET_GUESTS:%=$(B)/whole/%.elf),$(WHOLE_GUESTS)): $(B)/whole/libguestnet.a
+$(B)/whole/%.elf: $(B)/whole/guest/guests/%.o $(B)/whole/libguest.a tests/whole/guest/guest.ld
+	$(call say,LD)
+	$(Q)ld -pie --no-dynamic-linker -nostdlib -z max-page-size=4096 -z noexecstack -z norelro \
+	    -z notext $(WHOLE_WRAP:%=--wrap=%) -T tests/whole/guest/guest.ld -o $@ $< \
+	    $(filter %/libguestnet.a,$^) $(B)/whole/libguest.a
+
+# The hypervisor above hv/virt and hv/platform. tests/whole has all that is left out.
+WHOLE_SKIP   := hv/main.c hv/preflight.c hv/probe.c drivers/uart.c common/string.c \
+	$(wildcard hv/selftest/*.c) $(addprefix hv/virt/,virt.c vmx.c svm.c) hv/pci/space.c \
+	$(filter-out hv/x86/errata.c hv/x86/place.c,$(wildcard hv/x86/*.c)) \
+	$(filter-out \
+	$(addprefix hv/platform/,acpi.c bootinfo.c crashlog.c dmar.c mptable.c timer.c),\
+	$(wildcard hv/platform/*.c))
+WHOLE_HV_C   := $(filter-out $(WHOLE_SKIP) labs/%,$(HV_C))
+WHOLE_C      := $(wildcard tests/whole/*.c)
+WHOLE_OBJ    := $(patsubst %.c,$(B)/whole/hv/%.o,$(WHOLE_HV_C) $(WHOLE_C))
+WHOLE_H_INC  := -Itests/whole/hv -Itests/whole/include
+
+$(B)/whole/hv/tests/whole/%.o: WHOLE_COUNT :=
+$(B)/whole/hv-flags: FORCE
+	@tools/stamp.sh $@ '$(CC) $(WHOLE_H_INC) $(HOST_CFLAGS) $(WHOLE_COUNT)'
+$(B)/whole/hv/%.o: %.c $(B)/whole/hv-flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(WHOLE_H_INC) $(HOST_CFLAGS) $(MORE) $(WHOLE_COUNT) -c $< -o $@
+$(B)/whole/hv-objects: FORCE
+	@tools/stamp.sh $@ '$(WHOLE_OBJ)'
+$(B)/sim-whole: $(WHOLE_OBJ) $(B)/whole/hv-objects
+	$(call say,CC)
+	$(Q)$(CC) $(WHOLE_WRAP:%=-Wl,--wrap=%) -o $@ $(WHOLE_OBJ)
+
+sim-whole-build: $(B)/sim-whole $(WHOLE_GUESTS)
+sim-whole: sim-whole-build ## runs the VMs of a file with their real guests in virtual time
+	$(B)/sim-whole -p $(CPUS) $(SCENARIO)
+
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ---------------------------
 
 FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -247,8 +327,9 @@ $(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_t
 	$(Q)$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ \
 	    $(filter %.c,$^) \
 	    $(addprefix $(LWIP)/src/,$(LWIP_C)) -lcmocka
-$(B)/tsan/test_pagecache_threads: guestlib/pagecache.c tests/unit/test_pagecache_threads.c \
-		guestlib/include/guest/pagecache.h $(B)/host/flags
+$(B)/tsan/test_pagecache_threads: guestlib/pagecache.c guestlib/pagecache_io.c \
+		guestlib/pagecache_tune.c guestlib/pagecache_private.h \
+		tests/unit/test_pagecache_threads.c guestlib/include/guest/pagecache.h $(B)/host/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) $(GUEST_INC) -fsanitize=thread -o $@ \
@@ -276,4 +357,4 @@ TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtc
 tsan: $(TSAN) ## runs threads of network stack, page cache and event channels under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
-.PHONY: unit-build unit sim sim-scale tsan
+.PHONY: unit-build unit sim sim-whole sim-whole-build sim-scale tsan

@@ -43,7 +43,8 @@ $(B)/dsdt.hex: hv/image/dsdt.asl
 	@mkdir -p $(@D)
 	$(Q)$(CC) -E -P -x c $< -o $(B)/dsdt.asl
 	$(Q)iasl -vs -tc -p $(B)/dsdt $(B)/dsdt.asl > $(B)/dsdt.log || { cat $(B)/dsdt.log; exit 1; }
-FIRMWARE_O := $(addsuffix /hv/image/firmware.o,$(addprefix $(B)/,image host fuzz/obj tsan/obj))
+FIRMWARE_O := $(addsuffix /hv/image/firmware.o,\
+	$(addprefix $(B)/,image host fuzz/obj tsan/obj whole/hv))
 $(FIRMWARE_O): $(B)/dsdt.hex
 $(FIRMWARE_O): MORE := -I$(B)
 

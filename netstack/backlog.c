@@ -1,5 +1,7 @@
-/* The backlog of a TCP socket, and Algorithm 1 of vTurbo (section 3.2). "Lines" are those of the
- * algorithm as the paper prints it. backlog.h says how it is used. */
+/* The backlog of a TCP socket, and Algorithm 1 of the paper vTurbo (section 3.2), which decides
+ * which segments of the backlog are acknowledged at once. The *backlog* holds the segments that
+ * arrive while a thread owns the socket, because TCP must not change the connection then. "Lines"
+ * are those of the algorithm as the paper prints it. backlog.h says how it is used. */
 #include <netstack/backlog.h>
 #include <netstack/net.h>
 
@@ -7,6 +9,8 @@ void backlog_init(struct backlog *b, u32 rcv_nxt) {
     *b = (struct backlog){ .nxt = rcv_nxt, .acked = rcv_nxt, .edge = rcv_nxt };
 }
 
+/* Adds the segment to the end of the list. The count is written last: threads read it without a
+ * lock. */
 static void backlog_append(struct backlog *b, struct net_buf *nb) {
     nb->next = NULL;
     if (b->first)
@@ -39,6 +43,8 @@ static void backlog_resync(struct backlog *b, const struct rcv_view *rcv) {
     b->online = !rcv->hole && !b->may_end;
 }
 
+/* `plain` means that only ACK of the flags is set. A segment is acknowledged early only if it is
+ * the next one in order, TCP will surely accept it, and there was room for it. */
 enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, struct net_buf *nb,
                                  bool early, bool room) {
     bool in_order;

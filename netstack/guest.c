@@ -1,5 +1,8 @@
-/* The network stack in a guest that uses the guest library: how threads and the bottom half call
- * each other, and when the bottom half runs. guest.h explains why no lock is shared. */
+/* The network stack in a guest that uses the guest library: how threads and the bottom half (the
+ * context that runs lwIP, in the interrupt handlers of one vCPU) call each other, and when the
+ * bottom half runs. For each event that a thread may wait for there is a semaphore. A vCPU that
+ * wants something of another one sets a bit in that vCPU's *bell* and sends it the interrupt
+ * VECTOR_NET. guest.h explains why no lock is shared. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/string.h>
@@ -30,7 +33,8 @@ void net_panic(const char *why) { guest_panic("net: %s", why); }
 /* netif_find() of lwIP needs this function to link; nothing here calls netif_find(). */
 long strtol(const char *s, char **end, int base) { return 0; }
 
-/* The handler of VECTOR_NET: does what other vCPUs want of this one. */
+/* The handler of VECTOR_NET: does what other vCPUs want of this one. Wakes threads of this vCPU,
+ * and runs the bottom half if this is its vCPU and a thread has asked for that. */
 static void on_net_bell(void *arg) {
     struct bell *b = &bells[this_vcpu()->id];
 
@@ -65,6 +69,9 @@ static void host_kick(void *arg) {
     lapic_ipi(guest.vcpu, VECTOR_NET);
 }
 
+/* The bottom half tells a thread that its event has come. If the thread is on another vCPU, the
+ * semaphore must be raised there: taking the lock of a thread here could mean waiting for a vCPU
+ * that is off its pCPU. An interrupt that was sent and not taken yet is not sent again. */
 static void host_wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
     u64 bit = BIT(event % 64);
@@ -79,6 +86,7 @@ static void host_wake(void *arg, unsigned event) {
     lapic_ipi(vcpu, VECTOR_NET);
 }
 
+/* Notes on which vCPU the thread waits before it does, so that host_wake() finds it. */
 static bool host_wait(void *arg, unsigned event, u64 deadline_ns) {
     __atomic_store_n(&waiter[event], thread_self()->vcpu, __ATOMIC_RELEASE);
     return sem_down_until(&waits[event], deadline_ns);
@@ -86,6 +94,9 @@ static bool host_wait(void *arg, unsigned event, u64 deadline_ns) {
 
 static void on_net_timer(struct timer *t) { net_guest_run(); }
 
+/* One turn of the bottom half: frames from the driver, then threads' requests and timers, then the
+ * driver tells the card. It sets the timer for the next deadline, but for no time that is nearer
+ * than 0.1 ms, so that it cannot interrupt without end. */
 void net_guest_run(void) {
     u64 next;
 
@@ -99,6 +110,7 @@ void net_guest_run(void) {
         timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_net_timer, NULL);
 }
 
+/* Interrupts are off while the stack starts, because the bottom half must not run before that. */
 int net_guest_start(const struct net_guest *g, const struct net_config *config) {
     struct net_host host = { .now_ns = host_now,
                              .tx = host_tx,

@@ -16,8 +16,7 @@ struct net_guest {
     /* Gives received frames to net_rx(), and takes back the memory of frames that were sent. May be
      * NULL. */
     void (*poll)(void *arg);
-    /* As in struct net_host. */
-    /* As in struct net_host. */
+    /* Sends a frame, as in struct net_host. */
     bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
     /* Called after each turn of the bottom half. Tells the device what was sent and which buffers
      * are free, and lets it interrupt from now on. Returns true if there is more to do at once. May

@@ -1,6 +1,7 @@
-/* The heap of lwIP. Blocks have a power of two of bytes, 64 to 2,048, and each size has a free
- * list. A block that was freed is only used again for its own size: the heap never splits blocks
- * and never joins them. */
+/* The heap of lwIP, in an arena of its own, because lwIP runs in interrupt handlers and must not
+ * call the guest's malloc(). Blocks have a power of two of bytes, 64 to 2,048, and each size has a
+ * free list. A block that was freed is only used again for its own size: the heap never splits
+ * blocks and never joins them, so every call takes the same short time. */
 #include <netstack/heap.h>
 #include <string.h>
 #include "lwip/mem.h"
@@ -26,6 +27,7 @@ void net_heap_init(void *arena, size_t size) {
     heap.end = heap.at + size;
 }
 
+/* lwIP's malloc(): takes a free block of the size, or cuts a new one off the arena. */
 void *mem_malloc(mem_size_t size) {
     struct block *b;
     u32 class = 0;
@@ -45,6 +47,7 @@ void *mem_malloc(mem_size_t size) {
     return b + 1;
 }
 
+/* lwIP's free(): puts the block into the free list of its size. */
 void mem_free(void *p) {
     struct block *b = p;
 

@@ -1,5 +1,8 @@
-/* Connects the network stack of a guest to a virtual function of an Intel 82576 card
- * (drivers/igbvf.h), which the VM was given. */
+/* Connects the network stack of a guest to a virtual function of an Intel 82576 network card
+ * (drivers/igbvf.h), which the VM was given. Frames are copied in both directions, because the card
+ * reaches only the memory of its own rings. The functions in `net_igbvf`, at the end, are what the
+ * stack calls. The card's physical function belongs to another VM and may be reset at any time,
+ * which resets this function too; a thread (vf_watch()) notices that and begins again. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -25,6 +28,7 @@ static u64 vf_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 
 static void vf_nap(void) { sleep_ns(50 * NS_PER_US); }
 
+/* Returns whether the VM was given a virtual function of the kind that the driver knows. */
 static bool vf_present(void) {
     for (u32 i = 0; pci_get(i, &pci) == 0; i++)
         if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES)
@@ -47,6 +51,8 @@ static void vf_take(const void *frame, u32 len) {
     net_rx(nb, 0, len);
 }
 
+/* Hands the frames that have arrived to the stack. If TCP had found the send ring full, it may now
+ * send again. */
 static void vf_poll(void *arg) {
     const void *frame;
     u32 n = 0, len;
@@ -69,6 +75,9 @@ static void vf_poll(void *arg) {
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
 }
 
+/* Copies the pieces of a frame into the next buffer of the send ring. Short frames are filled up
+ * with zeros, so that nothing of an earlier frame gets out. Returns false if the ring is full; TCP
+ * then tries again later. */
 static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     u8 *p = NULL;
     u32 len = 0;
@@ -88,6 +97,8 @@ static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct ne
     return true;
 }
 
+/* Called at the end of a turn: tells the card once which buffers are free again and what has to be
+ * sent, because each write to a register of the card costs time. */
 static bool vf_done(void *arg) {
     if (!up) return false;
     nic_receive_refill(&nic.ring);
@@ -95,6 +106,8 @@ static bool vf_done(void *arg) {
     return false;
 }
 
+/* Counts what the interrupt was for, by which the scheduler is told whether the VM is
+ * I/O-intensive, and runs the bottom half. */
 static void on_vf_interrupt(u32 port, void *arg) {
     if (up) igbvf_interrupted(&nic);
     net_guest_run();
@@ -115,6 +128,7 @@ static void vf_wait_and_init(void) {
     }
 }
 
+/* Opens the device for the first time. */
 static int vf_open(u32 ring, struct net_nic_info *info) {
     memory = guest_env.pages(NIC_RING_MEMORY / PAGE_SIZE);
     if (!memory) return -ENOMEM;
@@ -124,6 +138,7 @@ static int vf_open(u32 ring, struct net_nic_info *info) {
     return 0;
 }
 
+/* Everything is ready: the device may interrupt. */
 static void vf_go(void) {
     u64 flags = irq_save();
 
@@ -153,6 +168,9 @@ static bool vf_look(void) {
     return up;
 }
 
+/* The thread that looks once a second whether the link and the physical function are alive. After a
+ * reset the device must have the same address, because the stack and its peers know the VM by it.
+ */
 static void vf_watch(void *arg) {
     bool link = true;
     u8 mac[6];

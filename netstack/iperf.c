@@ -1,4 +1,6 @@
-/* The protocol of iperf 2, and its client. iperf.h explains it. */
+/* The protocol of the measuring program iperf, version 2, and its client. A TCP test is a stream of
+ * digits; a UDP test is a flow of numbered datagrams, whose last one has a negative number and is
+ * answered with the server's report. iperf.h has the contracts. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -20,11 +22,13 @@ static u8 digits[PIECE];
 
 /* ---- the format: words of 32 bits, big endian ---- */
 
+/* Returns word n of the packet. */
 static u32 get_word(const u8 *p, u32 n) {
     p += 4 * n;
     return (u32)p[0] << 24 | (u32)p[1] << 16 | (u32)p[2] << 8 | p[3];
 }
 
+/* Writes word n of the packet; what of `v` is beyond 32 bits is left out. */
 static void put_word(u8 *p, u32 n, u64 v) {
     p += 4 * n;
     for (u32 i = 4; i--; v >>= 8) p[i] = (u8)v;
@@ -40,6 +44,7 @@ struct iperf_head iperf_head(const u8 *p) {
                                 .ns = get_word(p, 1) * NS_PER_S + get_word(p, 2) * NS_PER_US };
 }
 
+/* Writes the head of a datagram: its number, and when it was sent. */
 static void put_head(u8 *p, i64 number, u64 ns) {
     memset(p, 0, IPERF_DATAGRAM);
     put_word(p, 0, (u64)number);
@@ -49,6 +54,7 @@ static void put_head(u8 *p, i64 number, u64 ns) {
     put_word(p, 4, FLAG_NUMBER64);
 }
 
+/* The places of the words are those of iperf 2's `server_hdr`. */
 void iperf_put_report(u8 *p, const struct iperf_report *r) {
     memset(p, 0, IPERF_REPORT_SIZE);
     put_word(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);
@@ -63,6 +69,7 @@ void iperf_put_report(u8 *p, const struct iperf_report *r) {
     put_word(p, 13, r->jitter_ns % NS_PER_S / NS_PER_US);
 }
 
+/* Reads what iperf_put_report() or iperf itself has written. */
 static struct iperf_report get_report(const u8 *p) {
     return (struct iperf_report){ .bytes = (u64)get_word(p, 5) << 32 | get_word(p, 6),
                                   .ns = get_word(p, 7) * NS_PER_S + get_word(p, 8) * NS_PER_US,
@@ -75,7 +82,9 @@ static struct iperf_report get_report(const u8 *p) {
 
 /* ---- the client ---- */
 
-/* Sends a TCP stream. Returns false if the server ended it early. */
+/* Sends a TCP stream for so many bytes or so long, closes its own side, and waits until the server
+ * closes, too: only then has everything arrived. Returns false if the server ended the stream
+ * early. */
 static bool send_stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
     struct sock *s = net_connect(ip, port, &options);
@@ -117,6 +126,9 @@ static bool ask_for_report(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, 
     return false;
 }
 
+/* Sends datagrams at a fixed rate for `ns`. Each is due at a time that is computed from the start,
+ * so that a sender that was kept off its CPU makes up for it. Returns whether the server has sent
+ * its report. */
 static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 size) {
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };
     u64 start, interval = size * 8 * NS_PER_S / rate;
@@ -144,6 +156,7 @@ static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, 
     return told;
 }
 
+/* Runs the tests that the command line asks for, first TCP and then UDP. */
 bool iperf_client(const char *who) {
     u64 bytes = cmdline_u64("tcp", 0), ns = cmdline_u64("tcp_ms", 0) * NS_PER_MS;
     u32 ip = net_cmdline_ip("to", 0x0a000002);

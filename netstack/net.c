@@ -1,5 +1,8 @@
-/* The bottom half of the network stack: the buffers of received frames, the interface between lwIP
- * and the driver, what threads ask for, and timers. */
+/* The bottom half of the network stack: the context, in the interrupt handlers of one vCPU, that
+ * runs all of lwIP. This file has the buffers of received frames, the interface between lwIP and
+ * the driver of the network card, what threads ask for, and timers. lwIP calls its packets *pbufs*;
+ * here each received one lies in a `struct net_buf`. A socket's *account* is the number of buffers
+ * that it may hold. net.h and sock.h have the contracts. */
 #include <netstack/heap.h>
 #include <netstack/sock.h>
 #include <string.h>
@@ -37,8 +40,13 @@ void net_set_early_ack(bool on) { net.early_ack = on; }
 
 /* ---- buffers ---- */
 
-static struct net_buf *buf_of(struct pbuf *p) { return container_of(p, struct net_buf, pc.pbuf); }
+/* Returns the buffer that a received pbuf lies in. */
+static struct net_buf *net_buf_of(struct pbuf *p) {
+    return container_of(p, struct net_buf, pc.pbuf);
+}
 
+/* The buffer no longer counts to the account of its socket, unless that socket was closed meanwhile
+ * and its slot has a new user, which the generation shows. */
 void net_buf_put(struct net_buf *nb) {
     if (nb->sock && nb->sock->generation == nb->generation) nb->sock->held--;
     nb->sock = NULL;
@@ -47,8 +55,10 @@ void net_buf_put(struct net_buf *nb) {
     net.nr_free++;
 }
 
-static void buf_freed(struct pbuf *p) { net_buf_put(buf_of(p)); }
+static void buf_freed(struct pbuf *p) { net_buf_put(net_buf_of(p)); }
 
+/* If no buffer is free, those that threads have read but the bottom half has not yet taken back are
+ * taken back first. */
 struct net_buf *net_buf_get(void) {
     struct net_buf *nb;
 
@@ -65,6 +75,8 @@ struct net_buf *net_buf_get(void) {
     return nb;
 }
 
+/* Makes a pbuf of the frame and hands it to lwIP. A device could claim a length beyond the buffer,
+ * so that is checked. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len) {
     struct pbuf *p = NULL;
 
@@ -86,6 +98,7 @@ void net_rx(struct net_buf *nb, u32 offset, u32 len) {
 
 /* ---- the interface ---- */
 
+/* Checksums of packets to be sent are left to the device if it offers that (`tx_open`). */
 void net_verify(bool sums) {
     u16 flags = NETIF_CHECKSUM_ENABLE_ALL;
 
@@ -123,6 +136,8 @@ static struct net_open_sum open_sum(struct pbuf *p) {
     return open;
 }
 
+/* lwIP calls this to send a whole frame. lwIP keeps a frame in several pieces, which the driver
+ * puts together. */
 static err_t link_output(struct netif *netif, struct pbuf *p) {
     struct net_open_sum open = open_sum(p);
     struct net_frag piece[8];
@@ -154,6 +169,7 @@ static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to
     return err;
 }
 
+/* lwIP calls this when the interface is added: it tells lwIP what the network card is like. */
 static err_t netif_up(struct netif *netif) {
     netif->name[0] = 'e';
     netif->name[1] = 'n';
@@ -171,6 +187,18 @@ static err_t netif_up(struct netif *netif) {
 
 /* ---- start ---- */
 
+const char *net_set_rcvbuf(void *arg, u64 bytes) {
+    __atomic_store_n(&net.rcvbuf, (u32)bytes, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+const char *net_set_sndbuf(void *arg, u64 bytes) {
+    __atomic_store_n(&net.sndbuf, (u32)bytes, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* The memory is taken here, in one piece each for lwIP's heap and for the buffers, because the
+ * bottom half must not call the guest's malloc(), whose lock a thread may hold. */
 int net_init(const struct net_config *config, const struct net_host *host) {
     size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * NET_BUF_HEAP;
     ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
@@ -185,6 +213,8 @@ int net_init(const struct net_config *config, const struct net_host *host) {
     net.config = *config;
     net.model = config->model;
     net.early_ack = config->early_ack;
+    net_set_rcvbuf(NULL, NET_RCVBUF_MAX);
+    net_set_sndbuf(NULL, NET_SNDBUF_MAX);
     net.heap_memory = host->alloc(host->arg, heap);
     net.buf_memory = host->alloc(host->arg, (size_t)config->bufs * NET_BUF_SIZE);
     if (!net.heap_memory || !net.buf_memory) {
@@ -230,12 +260,17 @@ void sock_charge(struct sock *s, struct net_buf *nb) {
     s->held++;
 }
 
+/* The thread has moved `head` of the receive queue past what it has read; those buffers are free
+ * now. The thread cannot free them itself, because only the bottom half may change the list of free
+ * buffers. */
 void sock_reclaim(struct sock *s) {
     u32 head = __atomic_load_n(&s->rx.head, __ATOMIC_ACQUIRE);
 
     while (s->freed != head) pbuf_free(s->rx.slot[s->freed++ & (s->rx.size - 1)]);
 }
 
+/* Tells the thread the result of its command. The command is cleared before the result is stored,
+ * because the thread may give the next command as soon as it sees the result. */
 void sock_done(struct sock *s, int result) {
     u32 cmd = __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE);
 
@@ -247,6 +282,7 @@ void sock_done(struct sock *s, int result) {
     sock_wake(s, EVENT_READ);
 }
 
+/* Whatever the last user of the slot has left must not reach the next one. */
 void sock_clear(struct sock *s) {
     s->rx.head = s->rx.tail = s->freed = 0;
     s->tx.head = s->tx.tail = s->given = 0;
@@ -262,6 +298,9 @@ void sock_clear(struct sock *s) {
     backlog_init(&s->backlog, 0);
 }
 
+/* Gives back all buffers of the socket. A socket that was made for a listener waits for the next
+ * connection, and keeps its memory; any other one becomes free. The new generation tells
+ * net_buf_put() that buffers which are still under way belong to nobody. */
 void sock_free(struct sock *s) {
     struct net_buf *nb;
 
@@ -282,6 +321,7 @@ void sock_free(struct sock *s) {
     __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
 }
 
+/* Does what the thread of this socket has asked for, if the slot is in use. */
 void sock_service(struct sock *s) {
     if (__atomic_load_n(&s->slot, __ATOMIC_ACQUIRE) != SLOT_TAKEN) return;
     sock_reclaim(s);
@@ -299,6 +339,9 @@ bool sock_put_off(struct sock *s) {
     return sock_owned(s);
 }
 
+/* Looks at the sockets whose threads have asked for something, and lets lwIP's timers run.
+ * `net.why` says meanwhile for what reason an acknowledgement would be sent, so that it is counted
+ * right. */
 u64 net_poll(void) {
     u64 pending, now;
     u32 wait;

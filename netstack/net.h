@@ -85,6 +85,13 @@ u64 net_poll(void);
 void net_set_model(enum net_model model); /* holds for sockets that are opened from now on */
 void net_set_early_ack(bool on);          /* holds from the next segment on */
 
+/* How many bytes of the buffers that it was opened with each socket may use. For datagrams and for
+ * what is sent that holds at once; the window of a TCP connection is set when it is made. From
+ * NET_RCVBUF_MIN and NET_SNDBUF_MIN on, which also holds for tunables (guest/tunable.h), whose
+ * functions these are: they return NULL. From any context. */
+const char *net_set_rcvbuf(void *arg, u64 bytes);
+const char *net_set_sndbuf(void *arg, u64 bytes);
+
 /* ---- received frames ---- */
 
 #define NET_BUF_SIZE 2048

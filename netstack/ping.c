@@ -1,4 +1,5 @@
-/* Echo requests and their answers, for the bottom half. ping.h explains them. */
+/* Sends echo requests (ping) and recognises their answers, in the bottom half, next to lwIP, which
+ * itself only answers the requests of others. ping.h has the contracts. */
 #include <netstack/ping.h>
 #include <netstack/sock.h>
 #include <string.h>
@@ -12,6 +13,7 @@ static void (*on_reply)(u32 ip, u16 id, u16 seq);
 
 void net_ping_on_reply(void (*fn)(u32 ip, u16 id, u16 seq)) { on_reply = fn; }
 
+/* Returns false if there is no memory, or if the packet could not be sent. */
 bool net_ping(u32 ip, u16 id, u16 seq) {
     struct pbuf *p = pbuf_alloc(PBUF_IP, sizeof(struct icmp_echo_hdr) + PING_DATA, PBUF_RAM);
     ip4_addr_t to = { lwip_htonl(ip) };
@@ -30,6 +32,8 @@ bool net_ping(u32 ip, u16 id, u16 seq) {
     return err == ERR_OK;
 }
 
+/* Each length is checked before the field behind it is read, because the packet comes from outside.
+ */
 bool net_ping_input(struct pbuf *p) {
     const struct ip_hdr *ip = p->payload;
     const struct icmp_echo_hdr *h = (const void *)((const u8 *)p->payload + IP_HLEN);

@@ -1,9 +1,12 @@
-/* Sends a range of a disk through a socket. sendfile.h explains it. */
+/* Sends a range of a disk through a TCP socket. The bytes are copied once, from the page cache
+ * straight into the socket's send buffer. sendfile.h has the contract. */
 #include <guest/pagecache.h>
 #include <netstack/sendfile.h>
 
 #define PIECE 16384 /* the first piece is sent while the second is read */
 
+/* Asks for room in the send buffer, reads into it, and so on. Reading is done in pieces, so that
+ * the socket sends the first piece while the second one is read. */
 i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
                    u64 len, u64 deadline) {
     u64 done = 0;

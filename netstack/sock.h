@@ -118,6 +118,8 @@ struct net {
     u32 kicked;
     /* How many segments may still go from backlogs through TCP before the next net_poll(). */
     u32 replays;
+    /* How much of its buffers each socket may use, bytes; atomic. */
+    u32 rcvbuf, sndbuf;
     struct sock socks[NET_SOCKETS];
 };
 extern struct net net;

@@ -1,12 +1,20 @@
-/* Sockets as threads see them. Nothing here touches lwIP. */
+/* Sockets as threads see them. Nothing here touches lwIP: all of lwIP runs in the *bottom half*, in
+ * interrupt handlers of one vCPU. A thread shares with it only the socket's queues and single
+ * words; it gives the bottom half a command and waits for the result. Neither side takes a lock
+ * that the other may hold, because the other's vCPU may be off its pCPU for tens of milliseconds.
+ * socket.h has the contracts. */
 #include <netstack/sock.h>
 #include <string.h>
 
 /* ---- slots ---- */
 
+/* A segment of any length takes one buffer. For short segments there must be more buffers than
+ * bytes / 1,460. */
 unsigned net_bufs_for(u32 rcvbuf) { return rcvbuf / 1024 + 64; }
 
-static u32 power_of_two(u32 n) {
+/* Returns the smallest power of two that is at least n, because the indexes of queues wrap around.
+ */
+static u32 socket_power_of_two(u32 n) {
     u32 p = 1;
 
     while (p < n) p *= 2;
@@ -18,7 +26,7 @@ static u32 power_of_two(u32 n) {
 static bool resize(void *mem, u32 *size, u32 n, size_t each) {
     void **p = mem;
 
-    n = power_of_two(n);
+    n = socket_power_of_two(n);
     if (*p && *size == n) return true;
     if (*p) net.host.free(net.host.arg, *p);
     *p = net.host.alloc(net.host.arg, n * each);
@@ -29,7 +37,7 @@ static bool resize(void *mem, u32 *size, u32 n, size_t each) {
 }
 
 /* Reserves buffers for a socket. Returns false if too few are left. */
-static bool reserve(u32 bufs) {
+static bool socket_reserve(u32 bufs) {
     if (__atomic_add_fetch(&net.reserved, bufs, __ATOMIC_SEQ_CST) <=
         net.bufs - NET_BUFS_KEPT - net.config.posted)
         return true;
@@ -37,6 +45,8 @@ static bool reserve(u32 bufs) {
     return false;
 }
 
+/* Takes a slot by compare-and-swap, because several threads may open sockets at once. The socket's
+ * buffers are reserved now, so that a peer can never fill more than its own connection's share. */
 int sock_open(enum sock_type type, const struct sock_options *options, struct sock **out) {
     u32 rcvbuf = 256u << 10, sndbuf = 64u << 10;
     struct sock *s;
@@ -45,7 +55,7 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
     if (options && options->rcvbuf) rcvbuf = options->rcvbuf;
     if (options && options->sndbuf) sndbuf = options->sndbuf;
     rcvbuf = MIN(MAX(rcvbuf, NET_RCVBUF_MIN), NET_RCVBUF_MAX);
-    sndbuf = MIN(MAX(sndbuf, 4096), 1u << 20);
+    sndbuf = MIN(MAX(sndbuf, NET_SNDBUF_MIN), NET_SNDBUF_MAX);
     for (s = net.socks; s < net.socks + NET_SOCKETS; s++) {
         taken = SLOT_FREE;
         if (__atomic_compare_exchange_n(&s->slot, &taken, SLOT_TAKEN, false, __ATOMIC_SEQ_CST,
@@ -59,7 +69,7 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
     s->quota = net_bufs_for(rcvbuf);
     s->ownable = net.model == NET_OWNER && type == SOCK_TCP;
     s->parent = NULL;
-    if (!reserve(s->quota)) {
+    if (!socket_reserve(s->quota)) {
         __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
         return -ENOSPC;
     }
@@ -78,8 +88,8 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
 /* Waits until ready(s) is true. Returns false if the deadline came first. `waiting` is set before
  * ready() is asked for the last time, so that sock_wake() cannot miss a thread that is about to
  * wait. */
-static bool wait_for(struct sock *s, enum sock_event event, u64 deadline,
-                     bool (*ready)(const struct sock *s)) {
+static bool socket_wait_for(struct sock *s, enum sock_event event, u64 deadline,
+                            bool (*ready)(const struct sock *s)) {
     bool in_time = true;
 
     while (!ready(s)) {
@@ -91,17 +101,18 @@ static bool wait_for(struct sock *s, enum sock_event event, u64 deadline,
     return true;
 }
 
+/* A command has a result. */
 static bool is_done(const struct sock *s) {
     return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1;
 }
 
 /* Has the bottom half do `cmd` for the socket, and waits for the result. */
-static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
+static int socket_command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
     if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) != CMD_NONE) return -EBUSY;
     s->cmd_result = 1;
     __atomic_store_n(&s->cmd, cmd, __ATOMIC_RELEASE);
     sock_notify(s);
-    if (!wait_for(s, EVENT_READ, deadline, is_done)) return -EAGAIN;
+    if (!socket_wait_for(s, EVENT_READ, deadline, is_done)) return -EAGAIN;
     return s->cmd_result;
 }
 
@@ -109,9 +120,10 @@ static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
 
 int sock_bind(struct sock *s, u16 port) {
     s->cmd_port = port;
-    return command(s, CMD_BIND, NET_FOREVER);
+    return socket_command(s, CMD_BIND, NET_FOREVER);
 }
 
+/* A socket is made for each connection that a peer may make, before any peer connects. */
 int sock_listen(struct sock *s, unsigned most) {
     struct sock_options options = { s->rcvbuf, s->tx.size };
 
@@ -126,14 +138,15 @@ int sock_listen(struct sock *s, unsigned most) {
         c->parent = s;
         __atomic_store_n(&c->slot, SLOT_SPARE, __ATOMIC_RELEASE);
     }
-    return command(s, CMD_LISTEN, NET_FOREVER);
+    return socket_command(s, CMD_LISTEN, NET_FOREVER);
 }
 
+/* A connection waits to be taken. */
 static bool has_accepted(const struct sock *s) { return spsc_peek(&s->accepted) != NULL; }
 
 int sock_accept(struct sock *s, struct sock **out, u64 deadline) {
     if (!s->listening) return -EINVAL;
-    if (!wait_for(s, EVENT_READ, deadline, has_accepted)) return -EAGAIN;
+    if (!socket_wait_for(s, EVENT_READ, deadline, has_accepted)) return -EAGAIN;
     *out = spsc_peek(&s->accepted);
     spsc_pop(&s->accepted);
     return 0;
@@ -142,7 +155,7 @@ int sock_accept(struct sock *s, struct sock **out, u64 deadline) {
 int sock_connect(struct sock *s, u32 ip, u16 port, u64 deadline) {
     s->cmd_ip = ip;
     s->cmd_port = port;
-    return command(s, CMD_CONNECT, deadline);
+    return socket_command(s, CMD_CONNECT, deadline);
 }
 
 void sock_peer(const struct sock *s, u32 *ip, u16 *port) {
@@ -150,13 +163,14 @@ void sock_peer(const struct sock *s, u32 *ip, u16 *port) {
     *port = s->port;
 }
 
-int sock_shutdown(struct sock *s) { return command(s, CMD_SHUTDOWN, NET_FOREVER); }
+int sock_shutdown(struct sock *s) { return socket_command(s, CMD_SHUTDOWN, NET_FOREVER); }
 
 void sock_abort(struct sock *s) {
     s->abort = true;
     sock_close(s);
 }
 
+/* No result is waited for: the bottom half frees the socket when it can. */
 void sock_close(struct sock *s) {
     __atomic_store_n(&s->cmd, CMD_CLOSE, __ATOMIC_RELEASE);
     sock_notify(s);
@@ -164,13 +178,16 @@ void sock_close(struct sock *s) {
 
 /* ---- receiving ---- */
 
+/* TCP has taken all segments of the backlog. */
 static bool backlog_empty(const struct sock *s) {
     return __atomic_load_n(&s->backlog.count, __ATOMIC_SEQ_CST) == 0;
 }
 
+/* The order matters: the backlog must be empty before the thread owns the socket, because otherwise
+ * the thread would read data that comes after what is still in the backlog. */
 void sock_own(struct sock *s) {
     if (!s->ownable) return;
-    wait_for(s, EVENT_READ, NET_FOREVER, backlog_empty);
+    socket_wait_for(s, EVENT_READ, NET_FOREVER, backlog_empty);
     __atomic_store_n(&s->owned, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -191,6 +208,7 @@ void sock_release(struct sock *s) {
     sock_notify(s);
 }
 
+/* There is data, or the end of the stream. */
 static bool readable(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) || spsc_peek(&s->rx);
 }
@@ -226,6 +244,7 @@ static size_t take_out(struct sock *s, size_t size, sock_take_fn take, void *arg
     return done;
 }
 
+/* The socket is owned only while take() runs, and not while this waits for data. */
 i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg, u64 deadline) {
     bool eof;
     size_t n;
@@ -244,7 +263,7 @@ i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg
         sock_release(s);
         if (n) return n;
         if (eof) return s->error;
-        if (!wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
+        if (!socket_wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
     }
 }
 
@@ -263,6 +282,8 @@ i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
     return sock_recv_in_place(s, size, copy_on, &at, deadline);
 }
 
+/* The datagram is copied and its buffer given back; bytes for which the caller has no room are
+ * lost, as in every socket interface. */
 i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u64 deadline) {
     struct pbuf *p;
     struct net_buf *nb;
@@ -270,7 +291,7 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
     u32 len;
 
     if (s->type != SOCK_UDP) return -EINVAL;
-    if (!wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
+    if (!socket_wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
     p = spsc_peek(&s->rx);
     nb = container_of(p, struct net_buf, pc.pbuf);
     len = p->len;
@@ -291,19 +312,28 @@ static bool lost(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error;
 }
 
-static bool writable(const struct sock *s) {
-    return byte_ring_count(&s->tx) < s->tx.size || lost(s);
+/* How many bytes the send buffer has room for, as far as it may be used. */
+static u32 send_room(const struct sock *s) {
+    u32 most = MIN(s->tx.size, __atomic_load_n(&net.sndbuf, __ATOMIC_RELAXED));
+
+    return most - MIN(byte_ring_count(&s->tx), most);
 }
 
-static bool flushed(const struct sock *s) { return byte_ring_count(&s->tx) == 0 || lost(s); }
+/* The send buffer has room, or the connection has ended, so that waiting would be in vain. */
+static bool writable(const struct sock *s) { return send_room(s) || lost(s); }
+
+/* The peer has acknowledged all, or the connection has ended. */
+static bool socket_flushed(const struct sock *s) { return byte_ring_count(&s->tx) == 0 || lost(s); }
 
 int sock_flush(struct sock *s, u64 deadline) {
     if (!s->connected || s->type != SOCK_TCP) return -NET_ENOTCONN;
-    if (!wait_for(s, EVENT_WRITE, deadline, flushed)) return -EAGAIN;
+    if (!socket_wait_for(s, EVENT_WRITE, deadline, socket_flushed)) return -EAGAIN;
     if (!byte_ring_count(&s->tx)) return 0;
     return s->error;
 }
 
+/* If the send buffer is full, the bottom half is called, because it may have bytes to take that it
+ * was not told of. */
 i64 sock_room(struct sock *s, void **at, u64 deadline) {
     u32 n;
 
@@ -311,10 +341,10 @@ i64 sock_room(struct sock *s, void **at, u64 deadline) {
     if (!s->connected) return -NET_ENOTCONN;
     for (;;) {
         if (s->error) return s->error;
-        n = byte_ring_room(&s->tx, (u8 **)at);
+        n = MIN(byte_ring_room(&s->tx, (u8 **)at), send_room(s));
         if (n) return n;
         sock_notify(s);
-        if (!wait_for(s, EVENT_WRITE, deadline, writable)) return -EAGAIN;
+        if (!socket_wait_for(s, EVENT_WRITE, deadline, writable)) return -EAGAIN;
     }
 }
 
@@ -323,6 +353,8 @@ void sock_filled(struct sock *s, u32 n) {
     sock_notify(s);
 }
 
+/* Copies into the send buffer as far as there is room, waits, and goes on. The bottom half is
+ * called once at the end, so that it sends full segments. */
 i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
     const u8 *data = from;
     size_t done = 0;
@@ -351,9 +383,10 @@ i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
 
 /* Returns whether there is room for the largest datagram. */
 static bool sendable(const struct sock *s) {
-    return s->tx.size - byte_ring_count(&s->tx) >= sizeof(struct udp_head) + 1472;
+    return send_room(s) >= sizeof(struct udp_head) + 1472;
 }
 
+/* A datagram lies in the send buffer behind a head with its address and its length. */
 int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port, u64 deadline) {
     struct udp_head head = { ip, port, size };
     const u8 *part[2] = { (const u8 *)&head, from };
@@ -365,7 +398,7 @@ int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port
 
         if (err) return err;
     }
-    if (!wait_for(s, EVENT_WRITE, deadline, sendable)) return -EAGAIN;
+    if (!socket_wait_for(s, EVENT_WRITE, deadline, sendable)) return -EAGAIN;
     /* Head and data become visible together, because the bottom half may look between the two
      * copies. */
     for (u32 tail = s->tx.tail, i = 0; i < 2; i++) {

@@ -1,9 +1,11 @@
-/* Starts the network stack by the command line of the guest, on the card that it finds. start.h
- * explains it. */
+/* Starts the network stack by the words of the guest's command line, on the network card that it
+ * finds: a virtual function of a card if the VM was given one, else its virtio device. start.h
+ * lists the words. */
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
+#include <guest/tunable.h>
 #include <guest/vcpu.h>
 #include <netstack/nic.h>
 #include <netstack/socket.h>
@@ -18,6 +20,7 @@ const struct net_device_stats *net_device_stats(void) { return &net_nic_stats; }
 
 u32 net_thread_vcpu(void) { return vcpu_count() - 1; }
 
+/* The server's VM may start later than this one, so it tries until the server answers. */
 struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
     struct sock *s;
 
@@ -53,7 +56,8 @@ static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
     return true;
 }
 
-/* Like net_cmdline_ip(), and sets *bits if the address ends in /N. */
+/* Like net_cmdline_ip(), and sets *bits if the address ends in /N. An address that cannot be read
+ * ends the guest with a sentence; without that it would run under another address. */
 static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
     char text[32];
     u32 ip;
@@ -70,6 +74,15 @@ u32 net_cmdline_ip(const char *key, u32 otherwise) {
     return cmdline_ip(key, otherwise, &bits);
 }
 
+static void start_tunables(void) {
+    tunable_add(&(struct tunable){ "net/rcvbuf", NET_RCVBUF_MIN, NET_RCVBUF_MAX, NET_RCVBUF_MAX,
+                                   net_set_rcvbuf, NULL });
+    tunable_add(&(struct tunable){ "net/sndbuf", NET_SNDBUF_MIN, NET_SNDBUF_MAX, NET_SNDBUF_MAX,
+                                   net_set_sndbuf, NULL });
+}
+
+/* The card is opened first, because the stack has to know its address and how many buffers it
+ * holds; interrupts come only at the end. */
 int net_start(unsigned bufs) {
     const struct net_nic *nic = &net_virtio;
     const char *acknowledges = "the backlog waits";
@@ -101,6 +114,7 @@ int net_start(unsigned bufs) {
     if (error) return error;
     if (!thread_start(NET_VCPU, "net", nic->watch, NULL)) return -ENOMEM;
     nic->go();
+    start_tunables();
     printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x by %s, %s\n", ip >> 24,
            ip >> 16 & 255, ip >> 8 & 255, ip & 255, bits, info.mac[0], info.mac[1], info.mac[2],
            info.mac[3], info.mac[4], info.mac[5], nic->name, acknowledges);

@@ -1,6 +1,9 @@
-/* The bottom half of TCP sockets. Segments for a socket that a thread owns go to its backlog;
- * acknowledgements are sent early by Algorithm 1 of vTurbo (section 3.2); and what threads ask for
- * is passed to lwIP. */
+/* The bottom half of TCP sockets. A thread *owns* a socket while it receives from it; lwIP must not
+ * change the connection then. So segments for an owned socket go to its *backlog*, and through TCP
+ * only when the thread releases the socket (the *replay*). With early acknowledgements, Algorithm 1
+ * of vTurbo (section 3.2), a segment in the backlog is acknowledged at once if it is in order. This
+ * file also passes to lwIP what threads ask for: connect, send, close. sock.h and backlog.h have
+ * the contracts. */
 #include <netstack/hooks.h>
 #include <netstack/ping.h>
 #include <netstack/sock.h>
@@ -27,7 +30,7 @@ struct segment {
 /* Decodes the packet `p`, which begins with its IP header. Returns false if it is not a whole TCP
  * segment behind an IP header without options. lwIP deals with such a packet, and drops it if it is
  * not valid. */
-static bool parse(const struct pbuf *p, struct segment *g) {
+static bool tcp_parse(const struct pbuf *p, struct segment *g) {
     u16 header;
 
     g->ip = p->payload;
@@ -49,7 +52,7 @@ static bool parse(const struct pbuf *p, struct segment *g) {
 
 /* Returns whether the checksums of the segment are right, as lwIP would find. A segment that goes
  * into the backlog may be acknowledged before lwIP sees it, so it has to be checked here. */
-static bool intact(struct pbuf *p, const struct segment *g) {
+static bool tcp_intact(struct pbuf *p, const struct segment *g) {
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
     ip_addr_t from, to;
     u16 sum;
@@ -86,17 +89,24 @@ static struct sock *find_sock(u16 local, u16 remote, u32 remote_ip) {
     return t->callback_arg;
 }
 
+/* lwIP keeps segments that the driver could not take, and would repeat them only when its timer is
+ * due. */
 void tcp_send_again(void) { tcp_txnow(); }
 
 /* ---- acknowledgements ---- */
 
+/* Looks at each TCP segment before it is sent, because the backlog may have acknowledged more than
+ * lwIP knows. An acknowledgement without data is left out if its number is lower than one that was
+ * sent, or if it says nothing new after a replay: the peer would take several equal ones for a
+ * loss. A segment with data must be sent, so its number is raised instead. At the end the
+ * acknowledgement is counted by its reason. */
 bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     struct segment g;
     struct backlog *b;
     struct sock *s;
     bool pure;
 
-    if (!parse(p, &g) || g.flags & TCP_SYN || !(g.flags & TCP_ACK)) return true;
+    if (!tcp_parse(p, &g) || g.flags & TCP_SYN || !(g.flags & TCP_ACK)) return true;
     s = find_sock(g.tcp->src, g.tcp->dest, g.ip->dest.addr);
     if (!s) return true;
     b = &s->backlog;
@@ -138,6 +148,8 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     return true;
 }
 
+/* Notes the highest acknowledgement and the highest right edge of the window that the peer was
+ * told. */
 void tcp_was_sent(const struct tcp_told *told) {
     struct backlog *b;
 
@@ -176,7 +188,7 @@ static void ack_early(const struct sock *s) {
 
 /* Returns whether the socket may hold one more buffer. Segments beyond a gap may take only three
  * quarters of the buffers, so that there is room for the segment that closes the gap. */
-static bool has_room(const struct sock *s, u32 seq, u32 expected) {
+static bool tcp_has_room(const struct sock *s, u32 seq, u32 expected) {
     if (seq_before(expected, seq)) return s->held < s->quota / 4 * 3;
     return s->held < s->quota;
 }
@@ -219,7 +231,8 @@ static void replay(struct sock *s) {
     sock_wake(s, EVENT_READ);
 }
 
-/* Tells lwIP how much the thread has read, which opens the window. */
+/* Tells lwIP how much the thread has read since the last time, which opens the window. lwIP takes
+ * at most 64 KiB in one call. */
 static void refresh(struct sock *s) {
     enum net_why why = net.why;
     u32 n;
@@ -259,9 +272,9 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
     u32 expected = s->backlog.online ? s->backlog.nxt : t->rcv_nxt;
     bool room;
 
-    if (!intact(p, g)) return false;
+    if (!tcp_intact(p, g)) return false;
     sock_reclaim(s);
-    room = has_room(s, g->seq, expected);
+    room = tcp_has_room(s, g->seq, expected);
     nb->seq = g->seq;
     nb->len = g->len;
     nb->plain = (g->flags & (CONTROL | TCP_ACK)) == TCP_ACK;
@@ -282,12 +295,15 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
     return true;
 }
 
+/* lwIP calls this for each received IP packet, before it looks at the packet. Returns 1 if the
+ * packet was taken (into a backlog, or dropped), and 0 if lwIP shall go on with it. A segment also
+ * goes to the backlog while earlier ones wait there, because it must not overtake them. */
 int net_ip4_input(struct pbuf *p, struct netif *inp) {
     struct segment g;
     struct sock *s;
 
     if (net.replaying) return 0;
-    if (!parse(p, &g)) return net_ping_input(p);
+    if (!tcp_parse(p, &g)) return net_ping_input(p);
     s = find_sock(g.tcp->dest, g.tcp->src, g.ip->src.addr);
     if (!s || g.ip->dest.addr != net.netif.ip_addr.addr) return 0;
     if (sock_owned(s)) return to_backlog(s, p, &g);
@@ -297,7 +313,7 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
     refresh(s);
     acknowledge_due(s);
     if (!s->pcb.tcp || !g.len) return 0;
-    if (!has_room(s, g.seq, s->pcb.tcp->rcv_nxt)) {
+    if (!tcp_has_room(s, g.seq, s->pcb.tcp->rcv_nxt)) {
         net.stats.drop_no_room++;
         pbuf_free(p);
         return 1;
@@ -326,7 +342,7 @@ static void detach(struct sock *s) {
 
 /* Leaves the connection to lwIP if the socket no longer needs it: our FIN was sent, nothing more
  * can come for the thread, and no byte of the socket's memory is waiting to be acknowledged. */
-static void settle(struct sock *s) {
+static void tcp_settle(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
     if (!t || !s->fin_sent || !(s->eof || s->closing) || byte_ring_count(&s->tx)) return;
@@ -335,13 +351,15 @@ static void settle(struct sock *s) {
     if (s->closing) sock_free(s);
 }
 
+/* lwIP has data for the socket, in order, or has seen the end of the stream (`p` is NULL). The
+ * receive queue has room for all buffers of the socket's account, so it cannot be full. */
 static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) {
     struct sock *s = arg;
 
     if (!p) {
         __atomic_store_n(&s->eof, true, __ATOMIC_RELEASE);
         sock_wake(s, EVENT_READ);
-        settle(s);
+        tcp_settle(s);
         return ERR_OK;
     }
     for (struct pbuf *q = p; q; q = q->next) s->pushed += q->len;
@@ -350,23 +368,26 @@ static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) 
     return ERR_OK;
 }
 
+/* The peer has acknowledged `len` bytes, so their place in the send buffer is free. */
 static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
     struct sock *s = arg;
 
     byte_ring_done(&s->tx, len);
     sock_wake(s, EVENT_WRITE);
     if (s->held_back) sock_notify(s);
-    settle(s);
+    tcp_settle(s);
     return ERR_OK;
 }
 
 static void send_more(struct sock *s);
 
+/* lwIP calls this now and then: what could not be sent for lack of memory is tried again. */
 static err_t on_poll(void *arg, struct tcp_pcb *pcb) {
     if (!sock_put_off(arg)) send_more(arg);
     return ERR_OK;
 }
 
+/* The connection has ended, and lwIP has freed it already. */
 static void on_error(void *arg, err_t err) {
     struct sock *s = arg;
 
@@ -381,6 +402,7 @@ static void on_error(void *arg, err_t err) {
     if (s->closing) sock_free(s);
 }
 
+/* The peer has accepted our connection. */
 static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err) {
     struct sock *s = arg;
 
@@ -389,6 +411,8 @@ static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err) {
     return ERR_OK;
 }
 
+/* A peer has connected to a listener. The connection gets one of the sockets that were reserved for
+ * it; if none is left, lwIP refuses the peer. */
 static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
     struct sock *s = arg, *c;
 
@@ -410,7 +434,7 @@ static void attach(struct sock *s, struct tcp_pcb *t) {
     s->pcb.tcp = t;
     s->ip = lwip_ntohl(t->remote_ip.addr);
     s->port = t->remote_port;
-    t->rcv_wnd = MIN(s->rcvbuf, TCP_WND_MAX(t));
+    t->rcv_wnd = MIN(MIN(s->rcvbuf, net.rcvbuf), TCP_WND_MAX(t));
     t->rcv_ann_wnd = MIN(t->rcv_wnd, 0xffff);
     t->rcv_ann_right_edge = t->rcv_nxt + t->rcv_ann_wnd;
     backlog_init(&s->backlog, t->rcv_nxt);
@@ -424,7 +448,9 @@ static void attach(struct sock *s, struct tcp_pcb *t) {
 
 /* ---- what threads ask for ---- */
 
-/* Returns how many more pbufs the connection may queue in lwIP. */
+/* Returns how many more pbufs the connection may queue in lwIP: what is left of the share of all
+ * connections, or of its own, whichever is more. Without a share of its own, a connection could be
+ * starved by others. */
 static u32 send_room(const struct tcp_pcb *t) {
     u32 all = 0, shared = 0, own = 0;
 
@@ -456,10 +482,12 @@ static void send_more(struct sock *s) {
     if (s->fin_wanted && s->given == s->tx.tail) {
         s->fin_sent = true;
         if (tcp_shutdown(t, 0, 1) != ERR_OK) tcp_abort(t); /* lwIP then calls on_error() */
-        settle(s);
+        tcp_settle(s);
     }
 }
 
+/* Turns the connection block into a listening one, which lwIP allocates anew because it is smaller.
+ */
 static int listen_on(struct sock *s) {
     struct tcp_pcb *t = tcp_listen_with_backlog(s->pcb.tcp, 64);
 
@@ -488,6 +516,9 @@ static void close_children(struct sock *s) {
     }
 }
 
+/* The thread has closed the socket. If data is left that it has not read, or it wants that, the
+ * connection is reset, as in Linux; otherwise what is in the send buffer is sent first, and the
+ * socket is freed later by tcp_settle() or on_error(). */
 static void close_sock(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
@@ -511,7 +542,7 @@ static void close_sock(struct sock *s) {
     } else {
         s->fin_wanted = true;
         if (s->fin_sent)
-            settle(s);
+            tcp_settle(s);
         else
             send_more(s);
     }
@@ -524,6 +555,8 @@ static struct tcp_pcb *tcp_pcb_of(struct sock *s) {
     return s->pcb.tcp;
 }
 
+/* The option lets a server bind its port again while old connections of that port are still ending.
+ */
 static int bind_sock(struct sock *s) {
     struct tcp_pcb *t = tcp_pcb_of(s);
 
@@ -533,6 +566,8 @@ static int bind_sock(struct sock *s) {
     return 0;
 }
 
+/* Carries out a command of the socket's thread and tells it the result. Connecting takes time, so
+ * its result comes later. */
 void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
     ip_addr_t to = { lwip_htonl(s->cmd_ip) };
     struct tcp_pcb *t;
@@ -576,6 +611,8 @@ void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
     }
 }
 
+/* Does all that waits for this socket. If a thread owns it, it is done after the release. The order
+ * matters: the backlog has to go through TCP before anything else looks at the connection. */
 void tcp_sock_service(struct sock *s) {
     u32 cmd;
 

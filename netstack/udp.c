@@ -1,9 +1,13 @@
-/* The bottom half of UDP sockets. Datagrams go into the receive queue of their socket. If the queue
- * is full, they are dropped and counted. */
+/* The bottom half of UDP sockets, that is the part that runs in interrupt handlers and calls lwIP.
+ * Datagrams that arrive go into the receive queue of their socket; if the queue is full, they are
+ * dropped and counted. Datagrams to be sent lie in the socket's send buffer, each behind a `struct
+ * udp_head`. sock.h has the contracts. */
 #include <netstack/sock.h>
 #include <string.h>
 #include "lwip/udp.h"
 
+/* lwIP has a datagram for the socket. It is dropped if the socket has used up its buffers, or if
+ * its receive buffer would be fuller than the thread has asked for. */
 static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from,
                         u16_t port) {
     struct sock *s = arg;
@@ -11,7 +15,8 @@ static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip
 
     sock_reclaim(s);
     if (s->held == s->quota ||
-        s->pushed - __atomic_load_n(&s->consumed, __ATOMIC_ACQUIRE) + p->tot_len > s->rcvbuf) {
+        s->pushed - __atomic_load_n(&s->consumed, __ATOMIC_ACQUIRE) + p->tot_len >
+            MIN(s->rcvbuf, net.rcvbuf)) {
         net.stats.drop_no_room++;
         pbuf_free(p);
         return;
@@ -35,6 +40,8 @@ static void copy_out(struct sock *s, void *to, u32 n) {
     }
 }
 
+/* Sends the datagrams that the thread has put into the send buffer, and then carries out its
+ * command. */
 void udp_sock_service(struct sock *s) {
     struct udp_head head;
 
@@ -67,12 +74,14 @@ static struct udp_pcb *pcb_of(struct sock *s) {
     return s->pcb.udp;
 }
 
+/* Gives the socket a port; 0 means any free one. */
 static int bind_to(struct sock *s, u16 port) {
     if (!pcb_of(s)) return -ENOMEM;
     if (udp_bind(s->pcb.udp, IP_ADDR_ANY, port) != ERR_OK) return -NET_EADDRINUSE;
     return 0;
 }
 
+/* Connecting only notes the peer's address, because UDP has no connections. */
 void udp_sock_command(struct sock *s, enum sock_cmd cmd) {
     switch (cmd) {
     case CMD_NONE: break;

@@ -1,5 +1,8 @@
 /* Connects the network stack of a guest to a virtio network device (drivers/virtio_net.h), which
- * the driver domain serves. */
+ * the driver domain serves. Received frames lie in buffers of the stack and are passed on in them
+ * without a copy; frames to be sent are copied once into buffers of this file. The functions in
+ * `net_virtio`, at the end, are what the stack calls. The device goes away if the driver domain
+ * ends; a thread (virtio_nic_watch()) then waits for the next one. */
 #include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -27,6 +30,7 @@ static u32 nr_free_tx;
 
 /* ---- the bottom half ---- */
 
+/* The device is done with a frame that we have sent: its buffer is free. */
 static void virtio_nic_sent(void *token) { free_tx[nr_free_tx++] = token; }
 
 /* Received frames lie in buffers of the stack and are passed on in them, without a copy. For each
@@ -45,6 +49,7 @@ static void virtio_nic_put(void *p) {
     irq_restore(flags);
 }
 
+/* Gives the device as many empty buffers as it may hold. */
 static void virtio_nic_post(void) {
     struct net_buf *nb;
 
@@ -52,6 +57,9 @@ static void virtio_nic_post(void) {
         virtio_net_recycle(&nic, nb->data);
 }
 
+/* Hands a received frame to the stack in the buffer that it lies in. In exchange the device gets an
+ * empty buffer. If there is none, the frame is dropped and its buffer goes back to the device,
+ * which must never run out of buffers. */
 static void virtio_nic_take(const struct virtio_net_frame *f) {
     const struct virtio_net_part *part = &f->part[0];
     struct net_buf *fresh = NULL;
@@ -67,6 +75,8 @@ static void virtio_nic_take(const struct virtio_net_frame *f) {
     net_rx(net_buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
 }
 
+/* Takes what the device has received, up to BATCH frames, and the buffers of frames that were sent.
+ * If TCP had found no free buffer, it may now send again. */
 static void virtio_nic_poll(void *arg) {
     struct virtio_net_frame f;
     void *token;
@@ -87,6 +97,9 @@ static void virtio_nic_poll(void *arg) {
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
 }
 
+/* Sends a frame: its pieces are copied together into one buffer. If the device cannot complete a
+ * checksum that was left open, it is computed here. Returns false if the frame could not be sent;
+ * TCP then tries again later. */
 static bool virtio_nic_tx(void *arg, const struct net_frag *piece, unsigned n,
                           struct net_open_sum open) {
     struct virtio_net_seg seg = { 0 };
@@ -133,6 +146,7 @@ static void on_nic_used(u32 port, void *arg) { net_guest_run(); }
 
 static void on_nic_config(u32 port, void *arg) { sem_up(&changed); }
 
+/* Waits until the device is offered, practically for ever, and starts it. */
 static int virtio_nic_reopen(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
@@ -141,6 +155,7 @@ static int virtio_nic_reopen(void) {
     return error;
 }
 
+/* Makes the buffers for frames to be sent, and opens the device for the first time. */
 static int virtio_nic_open(u32 frames, struct net_nic_info *info) {
     u8 *buffers = guest_env.pages(TX_FRAMES * TX_SIZE / PAGE_SIZE);
     int error;
@@ -155,6 +170,8 @@ static int virtio_nic_open(u32 frames, struct net_nic_info *info) {
     return error;
 }
 
+/* Everything is ready: the device gets buffers, and may interrupt. Frames may have come before
+ * there was a handler, so the bottom half runs once. */
 static void virtio_nic_go(void) {
     u64 flags = irq_save();
 
@@ -165,6 +182,7 @@ static void virtio_nic_go(void) {
     irq_restore(flags);
 }
 
+/* The thread that waits for the device to go (when the driver domain ends) and to come again. */
 static void virtio_nic_watch(void *arg) {
     for (;;) {
         u64 flags;

@@ -11,6 +11,10 @@ sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "tests")]
 def pytest_addoption(parser):
     parser.addoption("--platform", action="append",
                      help="qemu, bochs or kvm; may be repeated (qemu and bochs)")
+    parser.addoption("--stress", type=int, default=60, metavar="SECONDS",
+                     help="how long test_linux_stress.py has Linux under stress (60)")
+    parser.addoption("--boots", type=int, default=4,
+                     help="how many Linux VMs test_linux_hostile.py destroys (4)")
     parser.addoption("--long", action="store_true", help="also the tests that take long")
 
 

@@ -18,6 +18,7 @@ import demo
 import iobench
 import machine
 import msibench
+import pollbench
 import progress
 import sentence
 import size
@@ -25,7 +26,8 @@ import size
 # operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, the most that Takt may
 # take). KVM is that of Linux 6.12 with mitigations off, Xen is 4.17 with a PVH guest. Both were
 # measured on this very machine model. QEMU gives no next-RIP, so both decode the instruction in
-# software.
+# software. `trip_` and `collab_` are of IOrchestra (guests/collabbench.c): from a guest's key to
+# the manager's answer, while both sleep, and decisions alone.
 OPS = {
     "cpuid": ("CPUID", 2732, 1029, 5437, 805, 350),
     "hypercall_null": ("null hypercall", 3019, 1152, 5505, 729, 350),
@@ -41,6 +43,18 @@ OPS = {
     "back_irq": ("TAKT_HC_BACK_IRQ, nobody sleeps", None, None, None, None, 700),
     "store_read": ("store: reads 16 bytes", None, None, None, None, 4000),
     "store_watch": ("store: write to a sleeper's watch", None, None, None, None, 12000),
+    "trip_congestion": ("manager: congested, until released", None, None, None, None, 22000),
+    "trip_flush": ("manager: dirty pages, until asked", None, None, None, None, 22000),
+    "collab_flush": ("  which of 16 disks flushes", None, None, None, None, 350),
+    "collab_crowded": ("  is the device crowded", None, None, None, None, 50),
+    "collab_ask": ("  one more of 16 disks is congested", None, None, None, None, 200),
+    "collab_relieve": ("  whose queue goes on", None, None, None, None, 150),
+    "collab_share": ("  shares of 16 vCPUs, 4 sockets", None, None, None, None, 450),
+    "collab_balance": ("  weights of 4 sockets", None, None, None, None, 450),
+    "collab_turn": ("  whose turn it is, of 16 disks", None, None, None, None, 250),
+    "collab_monitor": ("  monitor: a request", None, None, None, None, 220),
+    "collab_period": ("  monitor: a period of a disk", None, None, None, None, 1800),
+    "collab_claims": ("  is a change of a key a flood", None, None, None, None, 40),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
 # The most instructions of each frame or request; tools/iobench.py counts them.
@@ -104,6 +118,24 @@ start = no
 [vm iodom]
 image = iodom
 memory = 8M
+start = no
+
+[vm back]
+image = iodom
+memory = 8M
+cmdline = collab ssd0=bw=100M,lat=100us
+start = no
+
+[vm trips]
+image = collabbench
+cmdline = trips n=40
+memory = 4M
+disk = back on=ssd0
+start = no
+
+[vm decisions]
+image = collabbench
+memory = 4M
 start = no
 
 [vm net1]
@@ -246,6 +278,18 @@ def measure_msi(n, over):
     return found
 
 
+def measure_poll(over):
+    """Measures a request that an I/O core polls and one of which the driver domain is notified."""
+    try:
+        found = pollbench.measure()
+    except (LookupError, OSError) as e:
+        over.append(f"poll ({e})")
+        return None
+    pollbench.show(found)
+    over += pollbench.over(found)
+    return found
+
+
 def decision_costs():
     """Returns what tools/sched-cost.py counts on the host build, or None if it fails. Its table is
     printed on stderr."""
@@ -268,17 +312,24 @@ def main():
         "create serve\n+0ms create notify\n",
         r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n",
     )
+    collab = (
+        "create decisions\n+0ms wait decisions 10s\n+0ms create back\n+0ms create trips\n",
+        r"BENCH trip_flush \d+",
+    )
     boots = {"off": ("@20ms create bench\n", end, args.n),
              "pair-off": (f"@20ms {pair}", both, args.n),
              "store-off": (f"@20ms {store[0]}", store[1]),
+             "collab-off": (f"@20ms {collab[0]}", collab[1]),
              "on": ("@20ms trace start all\n+0ms create bench\n", end, args.n),
              "pair-on": (f"@20ms trace start all\n+0ms {pair}", both, args.n),
-             "store-on": (f"@20ms trace start all\n+0ms {store[0]}", store[1])}
+             "store-on": (f"@20ms trace start all\n+0ms {store[0]}", store[1]),
+             "collab-on": (f"@20ms trace start all\n+0ms {collab[0]}", collab[1])}
     # The boots run side by side, because their time is a count of instructions.
     texts = progress.run_all("bench", lambda name: boot(name, *boots[name]), boots, os.cpu_count())
     texts = dict(zip(boots, texts))
     off, on = (
-        figures(texts[state]) | figures(texts["pair-" + state]) | figures(texts["store-" + state])
+        {key: value for part in ("", "pair-", "store-", "collab-")
+         for key, value in figures(texts[part + state]).items()}
         for state in ("off", "on")
     )
     over = print_ops(off, on)
@@ -309,6 +360,8 @@ def main():
     print()
     msi = measure_msi(args.n, over)
     stages, net_memory = measure_io(over)
+    print()
+    polled = measure_poll(over)
 
     decisions = decision_costs()
     if not decisions or not decisions.get("ok"):
@@ -318,7 +371,7 @@ def main():
               "ops_traced": {k: on.get(k) for k in OPS},
               "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start,
               "decisions": decisions,
-              "io": stages, "msi": msi, "net_device_bytes": net_memory}
+              "io": stages, "poll": polled, "msi": msi, "net_device_bytes": net_memory}
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", "bench.json")
     with open(path, "w", encoding="utf-8") as f:

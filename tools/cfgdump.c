@@ -295,25 +295,35 @@ static void *contents(const char *path, size_t *size) {
 
 #define BZIMAGE_MAGIC 0x202 /* where it is in the file */
 
+/* Returns whether this is a Linux kernel as distributions ship it. tools/mkiso.sh takes the ELF
+ * file out of it later. */
+static bool is_packed(const struct module *m) {
+    return m->size > BZIMAGE_MAGIC + 4 &&
+           memcmp((const char *)m->data + BZIMAGE_MAGIC, "HdrS", 4) == 0;
+}
+
 /* Looks at the image of VM `v`, which `key` names, as the hypervisor will before it copies it into
- * the memory of the VM. */
-static int check_image(const struct config_vm *v, const char *key, const char *path) {
+ * the memory of the VM; then once more, with the ramdisk. `ramdisk` is NULL if there is none. */
+static int check_image(const struct config_vm *v, const char *key, const char *path,
+                       const struct module *ramdisk) {
     struct guestmem mem = { .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
     struct module m = { .name = v->image };
+    struct load_order order = { .mem = &mem, .image = &m, .cmdline = v->cmdline, .pc = *v->kernel };
+    const char *why = NULL, *why_ramdisk = NULL;
     struct loader l;
-    const char *why;
 
     m.data = contents(path, &m.size);
     if (!m.data) return complain(&v->head, key, path, strerror(errno));
-    /* A Linux kernel as distributions ship it: tools/mkiso.sh takes the ELF file out of it. */
-    if (m.size > BZIMAGE_MAGIC + 4 && !memcmp((const char *)m.data + BZIMAGE_MAGIC, "HdrS", 4)) {
-        free((void *)m.data);
-        return 0;
+    if (!is_packed(&m)) {
+        why = load_start(&l, &order);
+        order.ramdisk = ramdisk;
+        if (!why) why_ramdisk = load_start(&l, &order);
+    } else if (ramdisk && ramdisk->size >= mem.low_size) {
+        why_ramdisk = "the ramdisk is larger than the VM's memory";
     }
-    why = load_start(&l, &(struct load_order){
-                             .mem = &mem, .image = &m, .cmdline = v->cmdline, .pc = *v->kernel });
     free((void *)m.data);
     if (why) return complain(&v->head, key, path, why);
+    if (why_ramdisk) return complain(&v->head, "ramdisk", v->ramdisk, why_ramdisk);
     return 0;
 }
 
@@ -364,28 +374,29 @@ static int check_script(const char *path) {
     return error;
 }
 
-/* `key` of section `h` names a file, of VM `v` if it is an image. Returns -EINVAL if it does not
- * exist or is of no use. */
+/* Finds the file that `key` of section `h` names, and prints its line unless another section has
+ * had it printed. Stores its path in *path, or NULL if there is nothing to look at: no name, or a
+ * file that exists elsewhere. Returns -EINVAL if there is no such file. `v` is the VM of an image,
+ * or NULL. */
 static int need_file(const char *file, const struct config_head *h, const char *key,
-                     const char *name, const struct config_vm *v) {
-    const char *path, *guess = NULL;
+                     const char *name, const struct config_vm *v, const char **path) {
+    const char *guess = NULL;
     char question[64] = "";
 
+    *path = NULL;
     if (!*name || is_in(name, elsewhere, nr_elsewhere)) return 0;
     if (strpbrk(name, "/ \t"))
         return complain(
             h, key, name,
             "expected the name alone of a file beside the configuration file or of a guest, "
             "without '/' and blanks");
-    path = find_file(file, name);
-    if (path) {
+    *path = find_file(file, name);
+    if (*path) {
         if (!is_in(name, printed, nr_printed)) {
-            printf("%s %s\n", name, path);
+            printf("%s %s\n", name, *path);
             printed[nr_printed++] = name;
         }
-        if (v && strcmp(key, "ramdisk") == 0) return 0;
-        if (v) return check_image(v, key, path);
-        return check_script(path);
+        return 0;
     }
     if (v) guess = like(name);
     if (guess) snprintf(question, sizeof(question), ": is it %s?", guess);
@@ -395,19 +406,35 @@ static int need_file(const char *file, const struct config_head *h, const char *
         name, images, question);
 }
 
+/* The loader does not look into a ramdisk, so its size is enough. */
 static int need_vm_files(const char *file, const struct config_vm *v) {
-    int error = 0;
+    struct module m = { .name = v->ramdisk }, *ramdisk = NULL;
+    const char *path, *key = "image";
+    struct stat st;
+    int error = need_file(file, &v->head, "ramdisk", v->ramdisk, v, &path);
 
-    if (need_file(file, &v->head, "image", v->image, v)) error = -1;
-    if (need_file(file, &v->head, "kernel", v->kernel, v)) error = -1;
-    if (need_file(file, &v->head, "ramdisk", v->ramdisk, v)) error = -1;
+    if (path && stat(path, &st) == 0) {
+        m.size = (size_t)st.st_size;
+        ramdisk = &m;
+    }
+    if (*v->kernel) key = "kernel";
+    error |= need_file(file, &v->head, key, config_vm_image(v), v, &path);
+    if (path) error |= check_image(v, key, path, ramdisk);
+    return error;
+}
+
+static int need_script(const char *file) {
+    const char *path;
+    int error = need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL, &path);
+
+    if (path) error = check_script(path);
     return error;
 }
 
 static int need_files(const char *file) {
     int error = 0;
 
-    if (*cfg.script) error = need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL);
+    if (need_script(file)) error = -1;
     for (u32 i = 0; i < cfg.nr_vms; i++)
         if (need_vm_files(file, &cfg.vm[i])) error = -1;
     if (cfg.nr_vms == 0 && !cfg.selftest && !cfg.probe)

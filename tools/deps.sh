@@ -3,7 +3,8 @@
 # needed to build, but not what is needed to run. It first says what is missing, and why it is
 # needed. It does nothing if nothing is missing.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
-#                                         compare debug picture fresh lab
+#                                         compare debug picture fresh lab linux playground
+#                                         browser experiments
 #   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
 #   tools/deps.sh --deb-src               prints the apt source of this release's source packages
 #   tools/deps.sh --source SUITE          prints the apt source of another release of the same
@@ -39,6 +40,7 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
+test|gdb|gdb|reads core files of VMs, and debugs VMs
 test|python3-prometheus-client|py:prometheus_client|reads what taktctl metrics prints
 test|python3-matplotlib|py:matplotlib|the picture of make trace
 net|apt|apt-get|gets the source of lwIP
@@ -62,6 +64,21 @@ debug|gdb|gdb|debugger
 picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
 lab|ipmitool|ipmitool|power and serial over LAN of servers, for tools/labhost
 lab|openipmi|ipmi_sim|plays a BMC in the tests of tools/labhost
+linux|apt|apt-get|gets the packages that a Linux VM is made of
+linux|cpio|cpio|packs the RAM disk of a Linux VM
+linux|lz4|lz4|packs it, and unpacks kernels
+linux|zstd|zstd|unpacks kernels
+linux|iperf3|iperf3|measures a Linux VM from this host
+playground|clang|clang|compiles the simulation to WebAssembly
+playground|lld|wasm-ld|links it
+playground|wasi-libc|/usr/include/wasm32-wasi/stdio.h|the C library of WebAssembly
+playground|libclang-rt-dev-wasm32|wasm-builtins|the compiler's own functions for WebAssembly
+browser|chromium|chromium|opens the playground in tests
+browser|chromium-driver|chromedriver|lets tests control the browser
+browser|python3-selenium|py:selenium|the same, from Python
+experiments|snakemake|snakemake|runs the set-ups of experiments that are not finished
+experiments|python3-jsonschema|py:jsonschema|checks experiments and their results
+experiments|python3-matplotlib|py:matplotlib|figures of experiments
 fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
 fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
 fresh|iproute2|ip|switches on the loopback interface inside
@@ -75,6 +92,10 @@ there() {
 	sanitizers)
 		dir=$(clang -print-resource-dir 2>/dev/null) &&
 			find "$dir/lib/" -name 'libclang_rt.fuzzer*.a' | grep -q . ;;
+	wasm-builtins)
+		dir=$(clang -print-resource-dir 2>/dev/null) &&
+			find "$dir/lib/" -name 'libclang_rt.builtins*wasm32*' -o \
+				-path '*wasm32*/libclang_rt.builtins.a' | grep -q . ;;
 	py:*) "$PYTHON" -c "import ${1#py:}" 2>/dev/null ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
@@ -197,7 +218,7 @@ for a in "$@"; do
 		;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
 	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | \
-		picture | fresh | lab)
+		picture | fresh | lab | linux | playground | browser | experiments)
 		groups="$groups $a"
 		;;
 	*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

@@ -3,8 +3,8 @@
 
   tools/faults.py     checks that each fault can still be made, exits 1 if one cannot
 
-A fault is a small patch with a name, the test that has to turn red, and a sentence that says what
-goes wrong:
+A fault is a small patch with a name, the test that has to turn red (or several tests with blanks in
+between, each of which has to), and a sentence that says what goes wrong:
 
     npt_no_bump: test_tlbgen
     A changed table does not tell the vCPUs that have translations of it.
@@ -60,10 +60,11 @@ class Place:
 
 
 class Fault:
-    """One fault. `test` is as tools/mutants.py describes it; `path` is the file that is changed."""
+    """One fault. The names in `tests` are as tools/mutants.py describes them; `path` is the file
+    that is changed."""
 
-    def __init__(self, name, test, why, path, where):
-        self.name, self.test, self.why, self.path = name, test, why, path
+    def __init__(self, name, tests, why, path, where):
+        self.name, self.tests, self.why, self.path = name, tests, why, path
         self.where = where  # file:line of the list
         self.places = [Place()]
 
@@ -71,6 +72,11 @@ class Fault:
         for place in self.places:
             text = place.apply(text)
         return text
+
+    def patch(self):
+        """Returns what the fault changes, without blanks, to compare it with other faults."""
+        return self.path, *((squeezed("\n".join(place.old))[0], squeezed("\n".join(place.new))[0])
+                            for place in self.places)
 
 
 def squeezed(text):
@@ -95,7 +101,7 @@ def fault_of(lines):
     """Returns the fault that is written in `lines`, each of which is a pair of a place in the list
     and a text."""
     where, head = lines[0]
-    m = re.fullmatch(r"(\w+): (\S+)", head)
+    m = re.fullmatch(r"(\w+): (\S+(?: \S+)*)", head)
     if not m:
         raise sentence.Problem(f"{where}: expected `name: test`, not `{head}`")
     rest = [text for _, text in lines[1:]]
@@ -108,7 +114,7 @@ def fault_of(lines):
     if words[0] == TO_BE_WRITTEN:
         raise sentence.Problem(f"{where}: expected a sentence that says what goes wrong, not "
                                f"`{TO_BE_WRITTEN}`")
-    fault = Fault(m[1], m[2], " ".join(words[:-1]), words[-1], where)
+    fault = Fault(m[1], m[2].split(" "), " ".join(words[:-1]), words[-1], where)
     for where, text in changes:
         if text == "@@":
             fault.places.append(Place())
@@ -121,7 +127,7 @@ def fault_of(lines):
 
 def all_faults():
     """Returns every fault of the list, sorted by file. Raises an exception if a name is there
-    twice."""
+    twice, or the same patch under two names."""
     out, seen = [], {}
     for name in sorted(os.listdir(FOLDER)):
         if not name.endswith(".txt"):
@@ -132,6 +138,10 @@ def all_faults():
         if fault.name in seen:
             raise sentence.Problem(f"{fault.where}: {fault.name} is also at {seen[fault.name]}")
         seen[fault.name] = fault.where
+        if fault.patch() in seen:
+            raise sentence.Problem(f"{fault.where}: {fault.name} is the same patch as "
+                                   f"{seen[fault.patch()]}, which may name both tests")
+        seen[fault.patch()] = fault.name
     return out
 
 

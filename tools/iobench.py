@@ -8,6 +8,7 @@ instruction between the first stamp of a round and its last belongs to exactly o
 rounds of a kind, the one with the median sum is shown.
 """
 import re
+import statistics
 
 CONFIG = """\
 [hypervisor]
@@ -158,16 +159,15 @@ def stages_of(text, kinds=KINDS):
     found = rounds(text)
     for letter in kinds:
         name, batch = KINDS[letter]
-        good = sorted((r for r in found[letter] if r.frames == batch),
-                      key=lambda r: sum(r.stages.values()))
+        good = [r for r in found[letter] if r.frames == batch]
         if not good:
             raise LookupError(f"no round of {batch} {name}s")
-        median = good[len(good) // 2]
-        each = {stage: round(n / batch) for stage, n in median.stages.items()}
-        result.setdefault(name, {})[str(batch)] = {
-            **each,
-            "total": round(sum(median.stages.values()) / batch),
-        }
+        # The median of each stage by itself. In a few rounds an interrupt comes at a place where
+        # its instructions count to another stage, and one of these may be the median round.
+        each = {stage: round(statistics.median(r.stages[stage] for r in good) / batch)
+                for stage in STAGES}
+        total = statistics.median(sum(r.stages.values()) for r in good)
+        result.setdefault(name, {})[str(batch)] = {**each, "total": round(total / batch)}
     return result
 
 

@@ -72,7 +72,8 @@ class Tree:
         build, command = commands(test)
         return self.run(build) and self.test(command)
 
-    def verdict(self, fault):
+    def verdicts(self, fault, tests):
+        """Returns what became of each of these tests with the fault in."""
         target = os.path.join(self.root, fault.path)
         with open(target, encoding="utf-8") as f:
             original = f.read()
@@ -81,17 +82,20 @@ class Tree:
         try:
             changed = fault.apply(original)
         except ValueError as why:
-            return f"OUT OF DATE: {why}"
-        build, command = commands(fault.test)
+            return [f"OUT OF DATE: {why}"] * len(tests)
         try:
             with open(target, "w", encoding="utf-8") as f:
                 f.write(changed)
-            if not self.run(build):
-                return "DOES NOT BUILD"
-            return "NOT NOTICED" if self.test(command) else "noticed"
+            return [self.verdict(test) for test in tests]
         finally:
             with open(target, "w", encoding="utf-8") as f:
                 f.write(original)
+
+    def verdict(self, test):
+        build, command = commands(test)
+        if not self.run(build):
+            return "DOES NOT BUILD"
+        return "NOT NOTICED" if self.test(command) else "noticed"
 
 
 def commands(test):
@@ -122,7 +126,7 @@ def part(text):
 def cut(chosen, number, of):
     """Returns part `number` of `of`. Faults of one test stay together as far as possible, so that
     few tests have to run without a fault more than once."""
-    chosen = sorted(chosen, key=lambda fault: fault.test)
+    chosen = sorted(chosen, key=lambda fault: fault.tests)
     return chosen[len(chosen) * (number - 1) // of:len(chosen) * number // of]
 
 
@@ -160,23 +164,26 @@ def main():
 
     def judge(tree, fault):
         start = time.monotonic()
-        return tree.verdict(fault), time.monotonic() - start
+        tests = [test for test in fault.tests if test in green]
+        verdicts = tree.verdicts(fault, tests)
+        return list(zip(tests, verdicts)), time.monotonic() - start
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        tests = dict.fromkeys(f.test for f in chosen)
+        tests = dict.fromkeys(test for fault in chosen for test in fault.tests)
         runs = pool.map(on_a_tree(lambda tree, test: (tree.is_green(test),)), tests)
         green = {test for test, ok in runs if ok}
         for test in tests.keys() - green:
             print(f"{'-':28} {test:24} fails without any fault", flush=True)
         bad = len(tests.keys() - green)
-        judged = pool.map(on_a_tree(judge), [f for f in chosen if f.test in green])
-        for fault, verdict, took in judged:
-            print(f"{fault.name:28} {fault.test:24} {verdict} ({took:.0f} s)", flush=True)
-            if verdict == "noticed":
-                red[fault.test] += 1
-            else:
+        judged = pool.map(on_a_tree(judge), [f for f in chosen if green & set(f.tests)])
+        for fault, verdicts, took in judged:
+            for test, verdict in verdicts:
+                print(f"{fault.name:28} {test:24} {verdict} ({took:.0f} s)", flush=True)
+                red[test] += verdict == "noticed"
+            missed = sum(verdict != "noticed" for _, verdict in verdicts)
+            if missed:
                 print(f"    {fault.why} ({fault.path})", flush=True)
-                bad += 1
+            bad += missed
     for test in tests:
         print(f"{test}: red for {sentence.count(red[test], 'fault')}")
     print(f"mutants: {sentence.count(len(chosen), 'fault')}, {sentence.count(bad, 'problem')} "

@@ -1,7 +1,11 @@
+/* How a VM that spans sockets divides its I/O among their I/O cores (pCPUs that only poll rings).
+ * balance.h has the formula and the contracts. All numbers are integers, because guests have no
+ * floating point. */
 #include "drivers/collab/balance.h"
 
+/* Each weight is in proportion to the inverse of the core's latency. */
 void balance_weights(const u64 *latency_ns, u32 n, u64 *weight) {
-    u64 inverse[COLLAB_PARTS], least = latency_ns[0];
+    u64 inverse[COLLAB_PARTS] = { 0 }, least = latency_ns[0];
 
     for (u32 i = 0; i < n; i++) least = MIN(least, latency_ns[i]);
     /* Against the shortest one, so that no inverse is beyond COLLAB_ONE. A latency of more than
@@ -12,7 +16,7 @@ void balance_weights(const u64 *latency_ns, u32 n, u64 *weight) {
     collab_divide(COLLAB_ONE, inverse, n, weight);
 }
 
-/* Is a / b more than 1.5 times c / d? The products stay below 2^62. */
+/* Returns whether a / b is more than 1.5 times c / d. The products stay below 2^62. */
 static bool grown(u64 a, u64 b, u64 c, u64 d) { return 2 * a * d > 3 * b * c; }
 
 bool balance_due(const u64 *told, const u64 *now, u32 n, u64 age_ns) {

@@ -1,5 +1,8 @@
+/* Compares what a guest says of its dirty pages with what the driver domain measures. claims.h says
+ * which contradictions count, and what follows from them. */
 #include "drivers/collab/claims.h"
 
+/* Changes are counted for a second at a time, from the first change on. */
 bool claims_change(struct claims *c, u64 now) {
     if (now - c->second >= CLAIMS_SECOND) {
         c->second = now;

@@ -1,6 +1,9 @@
+/* Decides for how long a guest whose queue to a device is full (congested) has to wait. congest.h
+ * has the rules, and where they come from. */
 #include "drivers/collab/congest.h"
 #include <takt/seed.h>
 
+/* The two limits differ, so that the answer does not change with every request. */
 bool congest_crowded(const struct congest_limits *l, u32 in_queue, u32 used_pct, bool was) {
     if (l->busy_pct && used_pct >= l->busy_pct) return true;
     if (!l->queue) return false;
@@ -8,6 +11,15 @@ bool congest_crowded(const struct congest_limits *l, u32 in_queue, u32 used_pct,
     return (u64)in_queue * 8 > (u64)l->queue * 7;
 }
 
+bool congest_slow(u64 takes, u64 alone, u32 pct, bool was) {
+    u64 limit = alone * pct / 100;
+
+    if (!pct) return false;
+    if (was) limit = limit / 16 * 13;
+    return takes >= limit;
+}
+
+/* Returns the place of disk i among those that wait, or their number if it does not wait. */
 static u32 place_of(const struct congest *c, u32 i) {
     u32 at = 0;
 
@@ -22,19 +34,20 @@ void congest_forget(struct congest *c, u32 i) {
     for (c->nr--; at < c->nr; at++) c->waiting[at] = c->waiting[at + 1];
 }
 
-/* Whoever asks while others are still being let go is released at once as well: it is not the
- * device that makes it wait. */
+/* Whoever asks while others wait, waits behind them, also when they are just being let go. If it
+ * were released at once, it could ask whenever the device is relieved for a moment, and make the
+ * device crowded before the turn of the others has come. */
 enum congest_answer congest_ask(struct congest *c, u32 i, bool crowded) {
-    if (!crowded) {
-        congest_forget(c, i);
-        return CONGEST_RELEASE;
-    }
+    if (!crowded && !c->nr) return CONGEST_RELEASE;
     if (place_of(c, i) == c->nr) c->waiting[c->nr++] = (u8)i;
     return CONGEST_STANDS;
 }
 
+/* Returns how long the next disk has to wait, at random, ns. */
 static u64 gap(struct congest *c) { return seed_next(&c->rng) % CONGEST_GAP_MS * NS_PER_MS; }
 
+/* Lets the first of those that wait go when its gap is over, and draws the gap of the next one. If
+ * the device becomes crowded again meanwhile, the gaps begin anew. */
 u32 congest_relieve(struct congest *c, bool crowded, u64 now) {
     u32 first = c->waiting[0];
 

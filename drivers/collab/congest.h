@@ -30,6 +30,12 @@ struct congest_limits {
  * 13/16, in between as it `was`. `used_pct`: of the bandwidth. */
 bool congest_crowded(const struct congest_limits *l, u32 in_queue, u32 used_pct, bool was);
 
+/* Whether requests to a device wait mainly for each other: one that came now would take `takes` ns,
+ * and it takes `alone` ns on a device that does nothing else. Letting more requests go at a time
+ * then makes none of them faster. It is so from `pct` per cent of `alone` on (0: never), no longer
+ * below 13/16 of that, and in between as it `was`. */
+bool congest_slow(u64 takes, u64 alone, u32 pct, bool was);
+
 struct congest {
     u64 rng;                   /* of the gaps: any seed */
     u8 waiting[CONGEST_DISKS]; /* disks with congested = 1, in the order in which they asked */
@@ -46,7 +52,8 @@ enum congest_answer {
     CONGEST_RELEASE, /* it sets release_request to 1; the guest then clears both */
 };
 
-/* Disk `i` asks. One that waits already keeps its place. */
+/* Disk `i` asks. One that waits already keeps its place. While any disk waits, congest_relieve() is
+ * to be called after this. */
 enum congest_answer congest_ask(struct congest *c, u32 i, bool crowded);
 
 /* Disk `i` is gone, or has cleared `congested` itself. */

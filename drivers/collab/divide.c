@@ -1,6 +1,7 @@
+/* Divides a whole into integer parts. divide.h has the contract. */
 #include "drivers/collab/divide.h"
 
-/* The part that lost most by rounding down. Of equals the first. */
+/* Returns the part that lost most by rounding down; of equals the first. */
 static u32 largest(const u64 *left, u32 n) {
     u32 best = 0;
 
@@ -9,6 +10,8 @@ static u32 largest(const u64 *left, u32 n) {
     return best;
 }
 
+/* First every part is rounded down. What is left over goes to those parts that lost most, one unit
+ * each. */
 void collab_divide(u64 whole, const u64 *weight, u32 n, u64 *part) {
     u64 lost[COLLAB_PARTS], sum = 0, rest = whole;
 

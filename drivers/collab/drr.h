@@ -45,9 +45,9 @@ static inline void drr_empty(struct drr *d) { d->credit = 0; }
 /* Quanta in the ratio of the shares, the least of which is the largest request (`most`). That is
  * the paper's quantum with the shortest time between two visits at which none has to be raised to
  * the largest request. With a fixed time all of them would be raised, and so be equal, on a slow
- * device. share[i] is from 1 to 2^16, `most` at most 2^32, and n at least 1. */
+ * device. share[i] is from 1 to 2^16, `most` at most 2^32. */
 static inline void drr_quanta(const u32 *share, u32 n, u64 most, u64 *quantum) {
-    u32 least = share[0];
+    u32 least = ~0u;
 
     for (u32 i = 0; i < n; i++) least = MIN(least, share[i]);
     for (u32 i = 0; i < n; i++) quantum[i] = most * share[i] / least;

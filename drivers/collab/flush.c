@@ -1,5 +1,8 @@
+/* Chooses the VM that has to write its dirty pages now. flush.h has the rule. */
 #include "drivers/collab/flush.h"
 
+/* Returns the disk with most dirty pages, or FLUSH_NOBODY while the device is busy, or while a disk
+ * that was asked is still flushing: two at once would slow each other down. */
 u32 flush_choose(const struct flush_disk *d, u32 n, bool idle, u64 now) {
     u32 best = FLUSH_NOBODY;
 

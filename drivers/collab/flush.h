@@ -15,7 +15,7 @@ struct flush_disk {
     bool has_dirty_pages; /* the guest's */
     bool flush_now;       /* the manager's, until the guest clears it */
     u64 nr;               /* dirty pages, the guest's */
-    u64 asked;            /* when flush_now was set, ns; of a key found set: when it was found */
+    u64 asked;            /* when flush_now was set, ns */
 };
 
 /* Is a device idle that moved `used` bytes a second of the `capacity` that it can? One whose

@@ -8,21 +8,26 @@
 #define DRIVERS_COLLAB_MONITOR_H
 
 #include "common/hist.h"
+#include "drivers/lock.h"
 
 /* Kinds of requests. Flushes and discards are counted as others: they move no data. */
 enum monitor_kind { MONITOR_READ, MONITOR_WRITE, MONITOR_OTHER, MONITOR_KINDS };
 
 struct monitor {
-    struct monitor *device; /* what happens here is counted there as well; NULL: nowhere */
-    u32 under_way;          /* requests that have begun and not ended */
-    u64 at;                 /* when that number last changed, or the period began, ns */
-    u64 began;              /* the period, ns */
+    struct monitor *device;  /* what happens here is counted there as well; NULL: nowhere */
+    bool shared;             /* several vCPUs tell it what happens */
+    struct driver_lock lock; /* if so, it guards all that follows */
+    u32 under_way;           /* requests that have begun and not ended */
+    u64 at;                  /* when that number last changed, or the period began, ns */
+    u64 began;               /* the period, ns */
     /* of this period */
     u64 busy;  /* ns in which any request was under way */
     u64 queue; /* the integral of `under_way` over time, in requests * ns */
     u64 requests[MONITOR_KINDS], bytes[MONITOR_KINDS];
     struct hist latency;
-    u64 written; /* bytes, since the beginning */
+    /* since the beginning */
+    u64 written; /* bytes */
+    u64 in_use;  /* ns in which any request was under way */
 };
 
 /* The numbers of one period. */
@@ -35,7 +40,8 @@ struct monitor_period {
     u32 busy_permille;                           /* of the time, any request was under way */
 };
 
-/* Begins to look at `now`, which never goes back in later calls. `device` may be NULL. */
+/* Begins to look at `now`. Later calls may be a little behind each other if the monitor is shared,
+ * and else never go back. `device` may be NULL. If it is shared, so is *m. */
 void monitor_init(struct monitor *m, struct monitor *device, u64 now);
 /* A request begins. */
 void monitor_begin(struct monitor *m, u64 now);
@@ -43,6 +49,8 @@ void monitor_begin(struct monitor *m, u64 now);
 void monitor_end(struct monitor *m, enum monitor_kind kind, u64 bytes, u64 begun, u64 now);
 /* All `nr` requests that are under way are given up: they count as not done. */
 void monitor_give_up(struct monitor *m, u32 nr, u64 now);
+/* Returns for how long any request was under way since the beginning, ns. */
+u64 monitor_in_use(struct monitor *m, u64 now);
 /* Ends the period and begins the next. *p: what was in it. */
 void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p);
 

@@ -1,4 +1,5 @@
-/* Keeps the stamps, and prints them. stamps.h explains them. */
+/* Keeps the stamps of a guest, which say when it passed the borders between layers, and prints them
+ * at the end, for `make bench`. stamps.h explains them. */
 #include "guests/stamped/stamps.h"
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -24,6 +25,7 @@ void *__wrap_memcpy(void *to, const void *from, size_t n) {
     return to;
 }
 
+/* Two stamps around nothing, for pair_cost(). */
 static void nothing(void) {
     stamp('<');
     __asm__ volatile("" : : : "memory");
@@ -44,8 +46,10 @@ static u32 pair_cost(void) {
     return (u32)(t - empty);
 }
 
+/* Times are printed as differences, in hexadecimal, to save characters. The lines come slowly
+ * enough for the log to take them all. */
 void stamps_print(void) {
-    u32 n = nr_stamps, cost;
+    u32 n = MIN(nr_stamps, STAMPS), cost;
     u64 now = rdtsc(), last = 0;
     u64 then = (u64)hypercall0(TAKT_HC_TIME) * tsc_khz() /
                1000000; /* The same number of instructions in every guest. */

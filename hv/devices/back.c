@@ -1,4 +1,7 @@
-/* The hypercalls of back ends, TAKT_HC_BACK_* of include/takt/abi.h. */
+/* The hypercalls of back ends, TAKT_HC_BACK_* of include/takt/abi.h. A virtio device of a VM (the
+ * front end) is served by a program in another VM (the back end). The back end lists the devices
+ * that name it, offers each, maps the RAM of the front VM, and raises interrupts there. A "handle"
+ * is the number by which back ends name a device. backend_lock guards the devices of all VMs. */
 #include <takt/errno.h>
 #include "devices/device.h"
 #include "common/string.h"
@@ -7,6 +10,7 @@
 /* Returns the number by which back ends name a device. */
 static u32 handle_of(const struct device *d) { return d->vm->id * TAKT_MAX_DEVICES + d->number; }
 
+/* Returns the device that has this handle; NULL if there is none. */
 static struct device *device_of_handle(u32 handle) {
     list_for_each(d, &devices, struct device, link) {
         if (handle_of(d) == handle) return d;
@@ -28,7 +32,9 @@ static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
     return NULL;
 }
 
-/* Does the same, and also refuses a device that nobody has offered: *error is -EINVAL then. */
+/* Takes the lock and returns the device, as device_lock() does, but only if a back end has offered
+ * it: until then it has no rings to serve. Otherwise returns NULL without the lock; *error is then
+ * as device_lock() sets it, or -EINVAL. */
 static struct device *offered_lock(struct vcpu *v, u32 handle, i64 *error) {
     struct device *d = device_lock(v, handle, error);
 
@@ -152,7 +158,8 @@ static i64 hc_back_map(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* The handle may belong to a VM that is gone, because its window is still there. */
+/* Unmaps the RAM of a front VM, some chunks at each call. The handle may belong to a VM that is
+ * gone, because its window is still there. */
 static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     i64 result = -ENOENT;
     struct window *w;
@@ -165,7 +172,8 @@ static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     return result;
 }
 
-/* The event is raised without the lock, because this call is frequent. */
+/* The back end has used buffers of the ring, and the front end gets an interrupt for that if it
+ * wants one. The event is raised without the lock, because this call is frequent. */
 static i64 hc_back_irq(struct vcpu *v, const u64 *a) {
     i64 error;
     struct device *d = offered_lock(v, (u32)a[0], &error);
@@ -192,6 +200,7 @@ static i64 hc_back_broken(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+/* `words` is how many arguments have to fit into 32 bits. */
 void back_ends_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_BACK_PORT, .fn = hc_back_port },

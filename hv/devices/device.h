@@ -51,7 +51,8 @@ struct window {
 
 /* Returns the window of a back end on the RAM of `front`, or NULL if there is none. */
 struct window *window_of(struct backend *b, const struct vm *front);
-/* Does the same for the id of a front VM, which may be gone. */
+/* Returns the window of a back end on the RAM of the VM with this id, or NULL. That VM may be gone
+ * already, while its window is still there. */
 struct window *window_of_id(struct backend *b, u32 id);
 
 /* The following functions do one step each. They return 1 if they have to be called again, 0 when

@@ -33,6 +33,9 @@ extern struct spinlock backend_lock;
 
 /* The part of a VM that consists of its virtio devices, and of its place among the back ends. */
 extern const struct vm_part devices_part;
+/* Makes a VM with `kernel` wait, for at most 10 s, until each of its devices is offered. It comes
+ * after all parts that take long, because the back ends have that time, too. */
+extern const struct vm_part offers_part;
 
 /* Registers the hypercalls of back ends. Call it once at boot, before the first VM. */
 void back_ends_init(void);

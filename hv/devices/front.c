@@ -1,8 +1,13 @@
-/* Devices: their life with the front VM, and their registers, as that VM's driver sees them. */
+/* The virtio devices of VMs as their own side sees them: making them with the VM, their registers,
+ * and taking them away. A VM with such devices is a front VM; the VM whose program serves a device
+ * is its back end. A VM may be both. Telling the other side is done by event channels, one-bit
+ * messages between VMs that arrive as interrupts. */
 #include <takt/errno.h>
 #include "devices/device.h"
 #include "common/string.h"
 #include "image/firmware.h"
+#include "lib/log.h"
+#include "sched/machine.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
 
@@ -11,6 +16,7 @@ struct list devices = { &devices, &devices }, back_ends = { &back_ends, &back_en
 
 /* ---- telling ---- */
 
+/* Tells a back end that its devices have changed; it finds out by hypercalls which and how. */
 static void tell_back_end(struct vm *vm) {
     if (vm->back.port) evtchn_raise(&vm->events, vm->back.port, now_ns());
 }
@@ -19,6 +25,8 @@ void device_line(struct device *d) {
     vm_line(d->vm, PC_VIRTIO_PIN + d->number, &d->regs.interrupt);
 }
 
+/* The front end gets a configuration interrupt; the back end gets an event for this device, and one
+ * for its list of devices. */
 void device_tell(struct device *d, unsigned whom) {
     if (whom & VIRTIO_TELL_FRONT) {
         evtchn_raise(&d->vm->events, d->regs.config_port, now_ns());
@@ -59,8 +67,9 @@ static void device_register(struct device *d, u32 offset, const struct bus_acces
     spin_unlock(&backend_lock);
 }
 
-/* A bus_fn for the registers of a device. QueueNotify is frequent, so it takes no lock of this
- * room. */
+/* A bus_fn, the function that an exit calls, for the registers of a VM's virtio devices, which have
+ * a page each. A write to QueueNotify, by which the driver says that it has put something into a
+ * ring, is frequent, so it takes no lock of this room. */
 static void device_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vm *vm = dev;
     u32 at = (u32)(a->addr - TAKT_VIRTIO_GPA), offset = at % PAGE_SIZE;
@@ -147,7 +156,7 @@ static int withdraw_step(struct vm *vm) {
 
 /* Does the next step for the VM in its role as a front VM, or else as a back end. The caller holds
  * backend_lock. */
-static int undo_step(struct vm *vm) {
+static int front_undo_step(struct vm *vm) {
     bool listed = vm->back.in_all.next; /* devices_make() has come to its end */
 
     devices_free(vm);
@@ -167,12 +176,51 @@ static int devices_undo(struct vm *vm) {
     int r;
 
     spin_lock(&backend_lock);
-    r = undo_step(vm);
+    r = front_undo_step(vm);
     spin_unlock(&backend_lock);
     return r;
 }
 
 const struct vm_part devices_part = { "devices", devices_make, devices_undo };
+
+/* ---- waiting for back ends ---- */
+
+#define OFFER_WAIT  (10 * NS_PER_S)  /* how long a VM that is a PC waits for its back ends */
+#define OFFER_PAUSE (10 * NS_PER_MS) /* between two looks */
+
+/* Returns the first device of the VM that no back end has offered, or NULL. */
+static const struct device *not_offered(const struct vm *vm) {
+    const struct device *found = NULL;
+
+    spin_lock(&backend_lock);
+    for (u32 i = 0; i < vm->config.nr_devices && !found; i++)
+        if (!vm->device[i]->back) found = vm->device[i];
+    spin_unlock(&backend_lock);
+    return found;
+}
+
+/* An operating system looks for its devices once, when it starts. If no back end has offered a
+ * device by then, it finds an empty slot there, and never looks again. So a VM that is a PC does
+ * not run before its devices are offered, or OFFER_WAIT is over. The drivers of unikernels wait by
+ * themselves. vm->job.offset is the end of the wait. */
+static int offers_make(struct vm *vm) {
+    const struct device *d;
+    u64 now = machine_now();
+
+    if (!vm_is_pc(vm)) return 0;
+    d = not_offered(vm);
+    if (!d) return 0;
+    if (!vm->job.offset) vm->job.offset = now + OFFER_WAIT;
+    if (now < vm->job.offset) {
+        vm->job.work.not_before = now + OFFER_PAUSE;
+        return 1;
+    }
+    log_warn("%s: VM %s has not offered device %u within %u s: the VM starts without it", vm->name,
+             d->config->back, d->number, (unsigned)(OFFER_WAIT / NS_PER_S));
+    return 0;
+}
+
+const struct vm_part offers_part = { "offers", offers_make, NULL };
 
 /* ---- reports ---- */
 
@@ -200,6 +248,7 @@ static void device_report(const struct device *d, struct device_info *out) {
     for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) out->queues += d->regs.front.queue[i].ready;
 }
 
+/* For the shell, which shows a VM's devices. */
 bool device_info(struct vm *vm, u32 number, struct device_info *out) {
     const struct device *d = NULL;
 

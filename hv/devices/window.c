@@ -1,4 +1,8 @@
-/* Windows: the RAM of a front VM in the second-level tables of its back end. */
+/* Windows: the RAM of a front VM as mapped for its back end, which reads and writes the front end's
+ * buffers there. When the front VM ends, its RAM is given to others; but the back end may not have
+ * noticed yet. So the RAM is replaced by one chunk (2 MiB) of memory that nobody needs, the
+ * "waste": the back end may go on writing and harms nobody. All is done in short steps. A
+ * generation (see tlbgen.h) says when no pCPU can hold an old translation any more. */
 #include <takt/errno.h>
 #include "devices/device.h"
 #include "common/string.h"
@@ -20,6 +24,7 @@ static u64 ram_span(const struct guestmem *m) {
     return TAKT_HIGH_RAM + m->size - m->low_size;
 }
 
+/* Returns how many bytes of addresses a window on this RAM takes. */
 static u64 window_span(const struct guestmem *m) { return ALIGN_UP(ram_span(m), WINDOW_ALIGN); }
 
 /* Returns where chunk `n` of the front VM is in the back end. */
@@ -68,6 +73,7 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
     return 0;
 }
 
+/* Forgets a window. Nothing may be mapped there any more, or the whole back end ends. */
 static void window_free(struct backend *b, struct window *w) {
     list_del(&w->link);
     b->nr_windows--;
@@ -149,7 +155,8 @@ static int map_step(struct vm *vm, struct window *w) {
     return w->chunks < all;
 }
 
-/* The waste chunk is made first, because window_waste_step() must not fail for lack of memory. */
+/* The waste chunk is made first, because window_waste_step() must not fail for lack of memory.
+ * Returns 1 if there is more to do, and 0 when the whole RAM is mapped. */
 int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     struct window *w = window_of(&vm->back, front);
     int r = waste_make_step(&vm->back);
@@ -167,7 +174,7 @@ int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
 }
 
 /* `unmapping` makes window_map_step() refuse the window meanwhile. Otherwise one caller could map
- * the chunks that another one unmaps. */
+ * the chunks that another one unmaps. Returns 1 if there is more to do. */
 int window_unmap_step(struct vm *vm, struct window *w) {
     w->unmapping = true;
     for (u32 i = 0; i < CHUNKS_A_STEP && w->chunks; i++) unmap_last(vm, w);

@@ -1,25 +1,30 @@
-/* Event channels: evtchn.h tells what they are, and which lock guards what. */
+/* Event channels: one-bit messages between VMs, or from the hypervisor to a VM. A port is a VM's
+ * end of one; two ports that are joined are a pair. In a page that the hypervisor shares with the
+ * guest, each port has a bit "pending" and a bit "mask". A message sets the other end's pending
+ * bit, and if that is not masked, tells a vCPU there. evtchn.h says which lock guards what. */
 #include "event/evtchn.h"
 #include <takt/errno.h>
 #include "lib/spinlock.h"
 #include "mm/frame.h"
 
 struct spinlock evtchn_lock;
-static struct list doms = { &doms, &doms };
+static struct list vms = { &vms, &vms };
 
 /* ---- bits of ports ---- The guest writes the words of the shared page, too. So the hypervisor
  * changes them atomically, and whatever the guest writes there leads at most to an interrupt for
  * that guest itself. */
 
+/* Is the port's bit set? */
 static bool port_bit(const u64 *words, u32 port) {
     return __atomic_load_n(&words[port / 64], __ATOMIC_SEQ_CST) >> (port % 64) & 1;
 }
 
-/* These two return the bit as it was before. */
+/* Sets a port's bit. Returns the bit as it was before. */
 static bool port_bit_set(u64 *words, u32 port) {
     return __atomic_fetch_or(&words[port / 64], BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
+/* Clears a port's bit. Returns the bit as it was before. */
 static bool port_bit_clear(u64 *words, u32 port) {
     return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) &
            BIT(port % 64);
@@ -29,15 +34,16 @@ static bool port_bit_clear(u64 *words, u32 port) {
 
 /* Returns 0 if the port is in use, -EINVAL if there is no port of this number, -ENOENT if it is
  * closed. */
-static int port_used(struct evtchn_dom *d, u32 port) {
+static int port_used(struct evtchn_vm *d, u32 port) {
     ASSERT_HELD(&d->lock);
     if (port == 0 || port >= TAKT_MAX_PORTS) return -EINVAL;
     if (!port_bit(d->used, port)) return -ENOENT;
     return 0;
 }
 
-/* Takes the VM's lock and does the same. Keeps the lock only if the port is in use. */
-static int port_lock(struct evtchn_dom *d, u32 port) {
+/* Takes the VM's lock, and keeps it only if the port is in use. Otherwise returns the error of
+ * port_used(), without the lock. */
+static int port_lock(struct evtchn_vm *d, u32 port) {
     int error;
 
     spin_lock(&d->lock);
@@ -48,20 +54,21 @@ static int port_lock(struct evtchn_dom *d, u32 port) {
 
 /* Takes the locks of both ends of a pair, which may be the same VM. Nobody takes two without
  * evtchn_lock, so their order does not matter. */
-static void lock_ends(struct evtchn_dom *a, struct evtchn_dom *b) {
+static void lock_ends(struct evtchn_vm *a, struct evtchn_vm *b) {
     ASSERT_HELD(&evtchn_lock);
     spin_lock(&a->lock);
     if (b != a) spin_lock(&b->lock);
 }
 
-static void unlock_ends(struct evtchn_dom *a, struct evtchn_dom *b) {
+/* Gives both locks back. */
+static void unlock_ends(struct evtchn_vm *a, struct evtchn_vm *b) {
     if (b != a) spin_unlock(&b->lock);
     spin_unlock(&a->lock);
 }
 
 /* Returns the lowest port number that is free. Returns -ENOMEM if there is no memory for the port,
  * or -ENOSPC if all ports are used. */
-static int port_free(struct evtchn_dom *d) {
+static int port_free(struct evtchn_vm *d) {
     ASSERT_HELD(&d->lock);
     if (!d->port) d->port = heap_alloc(TAKT_MAX_PORTS * sizeof(*d->port));
     if (!d->port) return -ENOMEM;
@@ -74,16 +81,17 @@ static int port_free(struct evtchn_dom *d) {
 }
 
 /* Puts `p` at a free port. `port` may be an error of port_free(), which is returned. */
-static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
+static int port_take(struct evtchn_vm *d, int port, struct evtchn_port p) {
     if (port < 0) return port;
     d->port[port] = p;
     port_bit_set(d->used, (u32)port);
+    d->words = MAX(d->words, (u32)port / 64 + 1);
     return port;
 }
 
 /* Joins a new port of `d` with a port of `r`. If `fixed`, the hypervisor has made the port of `r`;
  * otherwise the guest of `r` has made it for `d`. The caller holds the locks of both. */
-static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
+static int port_join(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port, bool fixed) {
     int error = port_used(r, remote_port), port = port_free(d);
     struct evtchn_port *q;
 
@@ -101,7 +109,7 @@ static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port
 /* Tells the VM of `d` that an event is pending at `port` since the time `sent`, if `new` says that
  * it was not pending before. Gives up the lock `held`, which is that of the sender or of `d`.
  * Meanwhile `users` keeps `d` from being destroyed. */
-static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new,
+static void raise_and_unlock(struct spinlock *held, struct evtchn_vm *d, u32 port, bool new,
                              u64 sent, bool other) {
     bool masked = port_bit(d->shared->mask, port);
     u16 target = __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED);
@@ -120,19 +128,19 @@ static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 po
 /* ---- the calls ---- */
 
 /* From here on other VMs can find this one by its id, and bind their ports to it. */
-void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
-                 void (*raise)(struct evtchn_dom *, u32, u8, u32, bool)) {
+void evtchn_init(struct evtchn_vm *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
+                 void (*raise)(struct evtchn_vm *, u32, u8, u32, bool)) {
     d->vm = vm;
     d->nr_vcpus = nr_vcpus;
     d->shared = shared;
     d->raise = raise;
     spin_lock(&evtchn_lock);
-    list_add_tail(&doms, &d->link);
+    list_add_tail(&vms, &d->link);
     spin_unlock(&evtchn_lock);
 }
 
 /* Takes the lowest free port for `p`. Returns its number, or an error of port_free(). */
-static int port_make(struct evtchn_dom *d, struct evtchn_port p) {
+static int port_make(struct evtchn_vm *d, struct evtchn_port p) {
     int port;
 
     spin_lock(&d->lock);
@@ -141,19 +149,19 @@ static int port_make(struct evtchn_dom *d, struct evtchn_port p) {
     return port;
 }
 
-int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm) {
+int evtchn_alloc(struct evtchn_vm *d, u32 remote_vm) {
     return port_make(d, (struct evtchn_port){ .remote_vm = remote_vm });
 }
 
-int evtchn_make(struct evtchn_dom *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
+int evtchn_make(struct evtchn_vm *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
 
 /* Looks for the VM by its id. evtchn_lock is held all the time, so that the VM cannot go before its
  * port is joined. */
-int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
+int evtchn_bind(struct evtchn_vm *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
 
     spin_lock(&evtchn_lock);
-    list_for_each(r, &doms, struct evtchn_dom, link) {
+    list_for_each(r, &vms, struct evtchn_vm, link) {
         if (r->vm != remote_vm) continue;
         lock_ends(d, r);
         port = port_join(d, r, remote_port, false);
@@ -165,9 +173,9 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
 
 /* Sets the bit of the other end. Only if it was clear before does the other VM get an interrupt;
  * many events before it looks become one. */
-int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
+int evtchn_send(struct evtchn_vm *d, u32 port, u64 now) {
     int error = port_lock(d, port);
-    struct evtchn_dom *peer;
+    struct evtchn_vm *peer;
     struct evtchn_port *p;
     bool new;
 
@@ -185,7 +193,7 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     return 0;
 }
 
-int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
+int evtchn_raise(struct evtchn_vm *d, u32 port, u64 now) {
     int error = port_lock(d, port);
 
     if (!error)
@@ -195,7 +203,7 @@ int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
 
 /* When a port is unmasked and an event is pending, its interrupt comes now, because it was not sent
  * while the port was masked. */
-int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
+int evtchn_mask(struct evtchn_vm *d, u32 port, bool masked, u64 now) {
     int error = port_lock(d, port);
     bool pending;
     u64 sent;
@@ -213,8 +221,8 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
 }
 
 /* Unbinds the other end of a port. The caller holds evtchn_lock and the lock of `d`. */
-static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
-    struct evtchn_dom *peer = p->peer;
+static void break_pair(struct evtchn_vm *d, struct evtchn_port *p) {
+    struct evtchn_vm *peer = p->peer;
 
     ASSERT_HELD(&evtchn_lock);
     ASSERT_HELD(&d->lock);
@@ -226,7 +234,7 @@ static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
 
 /* Closes a port, and unbinds its other end. A guest (`guest`) must not close the ports that the
  * hypervisor has made for it, because devices use them. Returns 0 or a negative errno. */
-static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
+static int close_port(struct evtchn_vm *d, u32 port, bool guest) {
     int error;
 
     spin_lock(&evtchn_lock);
@@ -246,26 +254,26 @@ static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
 
 /* Wakes the vCPUs that poll a port that is closed now, so that they look again. Otherwise they
  * would wait for ever. */
-static void wake_pollers(struct evtchn_dom *d, u32 port) {
+static void wake_pollers(struct evtchn_vm *d, u32 port) {
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     d->raise(d, EVTCHN_NO_VCPU, 0, port, false);
     __atomic_fetch_sub(&d->users, 1, __ATOMIC_SEQ_CST);
 }
 
-int evtchn_close(struct evtchn_dom *d, u32 port) {
+int evtchn_close(struct evtchn_vm *d, u32 port) {
     int error = close_port(d, port, true);
 
     if (!error) wake_pollers(d, port);
     return error;
 }
 
-void evtchn_unmake(struct evtchn_dom *d, u32 port) {
+void evtchn_unmake(struct evtchn_vm *d, u32 port) {
     if (close_port(d, port, false) == 0) wake_pollers(d, port);
 }
 
 /* The vCPU and the vector are stored as one word. So evtchn_send(), which may read them without
  * this lock, never sees one of the old and one of the new. */
-int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
+int evtchn_vector(struct evtchn_vm *d, u32 port, u32 vcpu, u32 vector) {
     int error;
 
     if (vcpu >= d->nr_vcpus || vector > 255 || (vector && vector < 32)) return -EINVAL;
@@ -278,7 +286,7 @@ int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
 
 /* A back end may offer the same device again. It then gets the port that it has already, instead of
  * a second one. */
-int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {
+int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     int port;
 
     spin_lock(&evtchn_lock);
@@ -293,9 +301,9 @@ int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) 
 }
 
 /* Does the work of evtchn_first_pending(). The caller holds the lock of `d`. */
-static u32 first_pending_locked(struct evtchn_dom *d, u32 vcpu, u32 from) {
+static u32 first_pending_locked(struct evtchn_vm *d, u32 vcpu, u32 from) {
     ASSERT_HELD(&d->lock);
-    for (u32 w = from / 64; w < ARRAY_SIZE(d->used); w++) {
+    for (u32 w = from / 64; w < d->words; w++) {
         u64 bits = __atomic_load_n(&d->shared->pending[w], __ATOMIC_SEQ_CST) & d->used[w] &
                    ~__atomic_load_n(&d->shared->mask[w], __ATOMIC_RELAXED);
 
@@ -308,7 +316,7 @@ static u32 first_pending_locked(struct evtchn_dom *d, u32 vcpu, u32 from) {
     return 0;
 }
 
-u32 evtchn_first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
+u32 evtchn_first_pending(struct evtchn_vm *d, u32 vcpu, u32 from) {
     u32 port;
 
     spin_lock(&d->lock);
@@ -317,7 +325,8 @@ u32 evtchn_first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
     return port;
 }
 
-int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
+/* A poll (a guest that sleeps until an event comes) asks this each time that it is woken. */
+int evtchn_pending(struct evtchn_vm *d, u32 vcpu, u32 port) {
     int r;
 
     if (port == TAKT_PORT_ANY) return evtchn_first_pending(d, vcpu, 0) != 0;
@@ -328,7 +337,7 @@ int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
     return r;
 }
 
-u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now) {
+u64 evtchn_taken(struct evtchn_vm *d, u32 port, u64 now) {
     u64 sent = __atomic_exchange_n(&d->port[port].sent_ns, 0, __ATOMIC_RELAXED);
 
     return sent && sent <= now ? now - sent : 0;
@@ -337,7 +346,7 @@ u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now) {
 /* Closes the ports of one word (64 of them) at each call, which keeps each call short. While
  * `users` is not 0, a pCPU that found this VM before it left the list is still raising an event in
  * it. */
-bool evtchn_fini(struct evtchn_dom *d) {
+bool evtchn_fini(struct evtchn_vm *d) {
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
         if (!d->used[w]) continue;
         for (u64 bits = d->used[w]; bits; bits &= bits - 1)

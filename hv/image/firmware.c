@@ -1,5 +1,7 @@
-/* The tables lie behind each other from LOAD_FIRMWARE on. Numbers in brackets are sections of the
- * ACPI specification 6.4. */
+/* Writes the ACPI tables of a VM that is a PC, by which an operating system such as Linux finds its
+ * CPUs, its interrupt controller, and how to switch its machine off. "Hardware-reduced" is ACPI's
+ * word for a machine without the old chipset's registers. The tables lie behind each other from
+ * LOAD_FIRMWARE on. Numbers in brackets are sections of the ACPI specification 6.4. */
 #include <takt/abi.h>
 #include "image/firmware.h"
 #include "image/image.h"
@@ -56,6 +58,7 @@ _Static_assert(offsetof(struct acpi_fadt, sleep_control) == 244, "5.2.9");
 _Static_assert(sizeof(struct acpi_fadt) == 276, "5.2.9");
 
 #define FADT_NO_VGA     BIT(2) /* in boot_arch, 5.2.9.3 */
+#define FADT_NO_ASPM    BIT(4)
 #define FADT_NO_RTC     BIT(5)
 #define FADT_WBINVD     BIT(0) /* in flags, 5.2.9: WBINVD works */
 #define FADT_NO_BUTTON  (BIT(4) | BIT(5))
@@ -93,6 +96,7 @@ struct __attribute__((packed)) acpi_xsdt { /* 5.2.8 */
 #define AT_FADT  0x080u
 #define AT_MADT  0x200u
 #define AT_DSDT  0x800u
+#define AT_PCIM  0x1ff0u  /* the word PCIM of hv/image/dsdt.asl: where the PCI bus begins */
 #define AT_RESET 0x1fff0u /* where a CPU begins after a reset that the guest makes by a jump */
 
 _Static_assert(AT_MADT + sizeof(struct acpi_madt) <= AT_DSDT, "a place for each");
@@ -121,6 +125,7 @@ static struct acpi_head head(const char *signature, u8 revision, u64 length) {
     return h;
 }
 
+/* Completes a table's checksum and copies it to its place in the VM's RAM. */
 static void write_table(const struct guestmem *mem, u32 at, struct acpi_head *table) {
     table->checksum = checksum(table, table->length);
     guestmem_write(mem, LOAD_FIRMWARE + at, table, table->length);
@@ -144,7 +149,7 @@ static void write_rsdp(const struct guestmem *mem) {
  * it off and how to reset it. */
 static void write_fadt(const struct guestmem *mem) {
     struct acpi_fadt f = { .head = head("FACP", 6, sizeof(f)),
-                           .boot_arch = FADT_NO_VGA | FADT_NO_RTC,
+                           .boot_arch = FADT_NO_VGA | FADT_NO_ASPM | FADT_NO_RTC,
                            .flags = FADT_WBINVD | FADT_NO_BUTTON | FADT_RESET | FADT_APIC_PHYS |
                                     FADT_HW_REDUCED,
                            .reset = GAS_IO(PC_RESET_PORT),
@@ -185,14 +190,18 @@ static void write_reset(const struct guestmem *mem) {
     guestmem_write(mem, LOAD_FIRMWARE + AT_RESET, code, sizeof(code));
 }
 
+/* The XSDT lists the other tables. The DSDT is the only one with code (AML): it describes the
+ * devices. */
 void pc_write_tables(const struct guestmem *mem, u32 nr_vcpus) {
     struct acpi_xsdt x = { .head = head("XSDT", 1, sizeof(x)),
                            .table = { LOAD_FIRMWARE + AT_FADT, LOAD_FIRMWARE + AT_MADT } };
+    u32 pci_from = (u32)mem->low_size;
 
     write_rsdp(mem);
     write_table(mem, AT_XSDT, &x.head);
     write_fadt(mem);
     write_madt(mem, nr_vcpus);
     guestmem_write(mem, LOAD_FIRMWARE + AT_DSDT, dsdt_aml_code, sizeof(dsdt_aml_code));
+    guestmem_write(mem, LOAD_FIRMWARE + AT_PCIM, &pci_from, sizeof(pci_from));
     write_reset(mem);
 }

@@ -1,6 +1,7 @@
 /* The ACPI tables of a VM that is a PC (ACPI specification 6.4): RSDP, XSDT, FADT, MADT and DSDT,
  * and the instructions at the reset address. They tell an operating system of its vCPUs, its
- * IOAPIC, its UART and its virtio devices, and how it resets the VM and switches it off. The
+ * IOAPIC, its UART, its power button and its virtio devices, and how it resets the VM and switches
+ * it off. The
  * machine is "hardware-reduced" (3.11.1): it has neither PIC, PIT, RTC nor a PM timer. */
 #ifndef HV_IMAGE_FIRMWARE_H
 #define HV_IMAGE_FIRMWARE_H
@@ -8,7 +9,10 @@
 #include "mm/guestmem.h"
 
 /* What hv/image/dsdt.asl says as well. */
+#define PC_STORE_PORT  0x2f8 /* a UART whose other end is the store: 8 ports */
+#define PC_STORE_PIN   3
 #define PC_UART_PIN    4
+#define PC_BUTTON_PIN  5
 #define PC_VIRTIO_PIN  16 /* of device 0; those of the others follow */
 #define PC_SLEEP_PORT  0x600
 #define PC_STATUS_PORT 0x601

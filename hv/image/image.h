@@ -46,6 +46,7 @@ struct load_order {
     /* Is it a PC? Then the guest is told that its ACPI tables begin at LOAD_FIRMWARE, and the
      * memory from there up to 1 MiB is kept free for them. */
     bool pc;
+    bool turbo; /* vCPU 0 is a turbo vCPU */
 };
 
 #define LOAD_FIRMWARE 0xe0000ull /* where PCs have their firmware */
@@ -76,6 +77,13 @@ const char *load_start(struct loader *l, const struct load_order *order);
 /* Copies at most 64 KiB. Returns true if it has to be called again. The last call writes the page
  * that tells the guest its memory map and command line, and fills in l->start. */
 bool load_step(struct loader *l);
+
+/* ---- the command line (cmdline.c) ---- */
+
+/* Writes to `text`, which has CONFIG_CMDLINE bytes, the command line that the guest gets. A PC with
+ * a turbo vCPU gets `isolcpus=0` and `irqaffinity=0` appended, apart from those of the two that the
+ * VM file sets by itself. Returns false if there is no room for them. */
+bool load_cmdline(const struct load_order *order, char *text);
 
 /* ---- symbols (symbol.c) ---- */
 

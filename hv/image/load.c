@@ -1,9 +1,13 @@
-/* The loader of guest images. The checks return NULL, or a sentence that says why the image is
- * refused. RAM is all zeros before. So the part of a segment that has no bytes in the file needs no
- * work. */
+/* The loader of guest images: ELF files, which a guest starts by PVH (an entry point in 32-bit mode
+ * that a note in the file names), and files with a multiboot1 header. A "segment" is a piece of the
+ * file that has to be at a certain place in the VM's RAM. The "start page" tells the guest its
+ * command line and its memory. The image is not trusted: nothing is read outside it. The checks
+ * return NULL, or a sentence that says why the image is refused. RAM is all zeros before. So the
+ * part of a segment that has no bytes in the file needs no work. */
 #include <takt/start_info.h>
 #include "config.h"
 #include "image/image.h"
+#include "lib/printf.h"
 #include "common/string.h"
 
 #define COPY_STEP  65536u  /* bytes that one load_step() copies */
@@ -62,6 +66,8 @@ struct start_page {
     struct hvm_start_info info;
     struct mb_info mb;
     struct hvm_modlist_entry ramdisk;
+    struct mb_module mb_ramdisk;
+    char ramdisk_name[CONFIG_VALUE];
     struct hvm_memmap_entry map[MAP_MAX];
     struct mb_mmap mb_map[MAP_MAX];
     char loader[8];
@@ -280,6 +286,7 @@ static gpa_t start_page_at(const struct loader *l) {
  * (3.1.2, bit 16 of the flags). */
 const char *load_start(struct loader *l, const struct load_order *order) {
     const struct module *m = order->image;
+    char cmdline[CONFIG_CMDLINE];
     const char *why;
     bool multiboot;
     u64 at, flags = 0;
@@ -301,6 +308,8 @@ const char *load_start(struct loader *l, const struct load_order *order) {
         return "the image leaves no room in low memory for what it is to find at its start";
     if (order->pc && load_overlaps(l, LOAD_FIRMWARE, RAM_FROM - LOAD_FIRMWARE))
         return "the image lies where a PC has its firmware, from 0xe0000 to 1 MiB";
+    if (!load_cmdline(order, cmdline))
+        return "the command line is too long to add what Linux needs for its turbo vCPU";
     return add_ramdisk(l);
 }
 
@@ -332,6 +341,25 @@ static void map_fill(const struct loader *l, struct start_page *page, gpa_t at, 
     map_add(page, TAKT_HIGH_RAM, TAKT_HIGH_RAM + m->size - m->low_size, E820_RAM);
 }
 
+/* Tells the guest where its ramdisk is, in both forms. A kernel that starts by multiboot1 may want
+ * a module to have a string, so it gets the name. */
+static void tell_ramdisk(const struct loader *l, struct start_page *page, u32 at) {
+    const struct module *m = l->order.ramdisk;
+    u32 start = (u32)l->ramdisk;
+
+    if (!l->ramdisk) return;
+    page->ramdisk = (struct hvm_modlist_entry){ .paddr = start, .size = m->size };
+    page->info.nr_modules = 1;
+    page->info.modlist_paddr = at + offsetof(struct start_page, ramdisk);
+    hv_snprintf(page->ramdisk_name, sizeof(page->ramdisk_name), "%s", m->name);
+    page->mb_ramdisk =
+        (struct mb_module){ .start = start,
+                            .end = start + (u32)m->size,
+                            .string = at + offsetof(struct start_page, ramdisk_name) };
+    page->mb.mods_count = 1;
+    page->mb.mods_addr = at + offsetof(struct start_page, mb_ramdisk);
+}
+
 /* Writes the start page, in the form of PVH and in that of multiboot1, and says how vCPU 0
  * begins. */
 static void finish(struct loader *l) {
@@ -353,15 +381,10 @@ static void finish(struct loader *l) {
         .loader = "Takt",
     };
 
-    if (l->ramdisk) {
-        page.ramdisk =
-            (struct hvm_modlist_entry){ .paddr = l->ramdisk, .size = l->order.ramdisk->size };
-        page.info.nr_modules = 1;
-        page.info.modlist_paddr = at + offsetof(struct start_page, ramdisk);
-    }
+    tell_ramdisk(l, &page, at);
     map_fill(l, &page, at, at + ALIGN_UP(sizeof(struct start_page), PAGE_SIZE));
     page.mb.mmap_length = page.info.memmap_entries * sizeof(struct mb_mmap);
-    memcpy(page.cmdline, l->order.cmdline, sizeof(page.cmdline));
+    load_cmdline(&l->order, page.cmdline); /* there is room: load_start() has tried */
     guestmem_write(m, at, &page, sizeof(page));
     l->start = (struct image_start){ .entry = (u32)l->entry, .ebx = at };
     if (l->multiboot) {

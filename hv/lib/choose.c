@@ -1,4 +1,6 @@
-/* Choosing pCPUs. choose.h explains it. */
+/* Chooses pCPUs for a pool that only says how many it wants: at random, or spread over the
+ * last-level caches. In the second form the pool gets as large a part of the pCPUs of each cache as
+ * of the others, so that its pCPUs do not crowd one cache while another one is free of them. */
 #include "lib/choose.h"
 
 /* Chooses by the upper bits of a linear congruential generator (Knuth's MMIX), because the lower

@@ -1,4 +1,6 @@
-/* Finds names that look like a mistyped one. nearest.h explains it. */
+/* Finds the name that a person meant who mistyped it, for messages such as 'unknown key "memry": is
+ * it memory?'. A slip is a letter that is wrong, missing, or one too many, or two letters
+ * exchanged. */
 #include "lib/nearest.h"
 #include "common/string.h"
 
@@ -30,6 +32,7 @@ static u32 distance(const char *a, const char *b) {
     return last[m];
 }
 
+/* A word of which the person has typed only the beginning counts as one slip. */
 void nearest_offer(struct nearest *n, const char *name) {
     size_t length = strlen(n->wanted);
     u32 d = distance(n->wanted, name);

@@ -1,5 +1,6 @@
-/* Turns text into values. Nothing here allocates memory, and nothing reads beyond the
- * terminator. */
+/* Turns text into values: numbers with units, lists of CPUs, consoles. The functions take_...()
+ * read a part of a text and move *s behind it; parse_...() have to understand all of it, and report
+ * where they did not. Nothing here allocates memory, and nothing reads beyond the terminator. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
@@ -229,7 +230,14 @@ static int take_address(const char **s, u64 *value) {
     return 0;
 }
 
-/* Reads a PCI device, up to the end or a comma. */
+int parse_address(const char *s, u64 *value, const char **bad) {
+    int error = take_address(&s, value);
+
+    if (error == -EINVAL) error = take_number(&s, value);
+    return parse_end(error, s, bad);
+}
+
+/* Reads a PCI device, up to the end or a comma, and moves *s behind it. */
 static int take_pci(const char **s, u64 *bdf) {
     char text[16] = "";
     size_t n = 0;

@@ -10,6 +10,8 @@
 
 /* "42" */
 int parse_u64(const char *s, u64 *value, const char **bad);
+/* "0x2f8", or decimal digits. */
+int parse_address(const char *s, u64 *value, const char **bad);
 /* "64k", "16M", "2G": units are powers of 1024. Without a unit it is bytes. */
 int parse_size(const char *s, u64 *bytes, const char **bad);
 /* "10ms", "50us", "1.5s", "20ns". There has to be a unit. */

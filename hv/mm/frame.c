@@ -1,6 +1,9 @@
-/* A buddy allocator, with free lists for each node of the machine. Each range of memory begins
- * with one byte for each of its frames: 0, or one more than the order of the free block that
- * begins there. A block never reaches from one range or node into another.
+/* Hands out the machine's memory in blocks of 2^order frames; a frame is a page of 4 KiB. It is a
+ * buddy allocator: a free block is split into two halves ("buddies") when a smaller one is needed,
+ * and joined with its buddy when both are free. There are free lists for each node: on a machine
+ * with several sockets, a node is the memory that is near one of them. Each range of memory begins
+ * with one byte for each of its frames: 0, or one more than the order of the free block that begins
+ * there. A block never reaches from one range or node into another.
  *
  * Lock: frame_lock, a leaf. */
 #include "mm/frame.h"
@@ -28,6 +31,8 @@ static u64 nr_free, nr_total, node_free[FRAME_MAX_NODES];
 static struct frame_node node[FRAME_MAX_NODE_RANGES]; /* all other memory belongs to node 0 */
 static u32 nr_node_ranges;
 
+/* Returns the range that contains a frame. There is one; if not, the caller has passed an address
+ * that was never allocated. */
 static struct range *range_of(u64 frame) {
     struct range *r = range;
 
@@ -45,6 +50,7 @@ static u32 node_of(u64 frame) {
 
 static struct list *block_at(u64 frame) { return hpa_to_va(frame << PAGE_SHIFT); }
 
+/* Adds a free block to the lists and to the counts. */
 static void block_put(struct range *r, u64 frame, unsigned order) {
     ASSERT_HELD(&frame_lock);
     r->free[frame - r->first] = (u8)(order + 1);
@@ -53,6 +59,7 @@ static void block_put(struct range *r, u64 frame, unsigned order) {
     node_free[node_of(frame)] += 1ull << order;
 }
 
+/* Removes a free block from the lists and from the counts. */
 static void block_take(struct range *r, u64 frame, unsigned order) {
     ASSERT_HELD(&frame_lock);
     r->free[frame - r->first] = 0;
@@ -61,6 +68,7 @@ static void block_take(struct range *r, u64 frame, unsigned order) {
     node_free[node_of(frame)] -= 1ull << order;
 }
 
+/* Is there a free block of exactly this order at `frame`? */
 static bool is_free(const struct range *r, u64 frame, unsigned order) {
     return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
@@ -130,8 +138,8 @@ static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
     return 0;
 }
 
-/* Does the same as find_free() for node `wanted`. If that node has no such block, takes one of any
- * other node: memory that is further away is better than none. */
+/* Finds a free block of node `wanted`, as find_free() does. If that node has no such block, takes
+ * one of any other node: memory that is further away is better than none. */
 static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
     unsigned o = *order;
     u64 frame = find_free(wanted, &o, frames, limit);
@@ -144,7 +152,7 @@ static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
     return frame;
 }
 
-/* Takes a free block, which may be too large, and gives back what is not needed. */
+/* Takes a free block, which may be too large, and gives back the parts that are not needed. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     unsigned o = order;
     struct range *r;
@@ -200,9 +208,9 @@ static void put_by_node(struct range *r, u64 frame, unsigned order) {
     put_by_node(r, frame + (1ull << (order - 1)), order - 1);
 }
 
-/* All free blocks are taken out first and then put back, each into the list of its node. It cannot
- * be done in one pass: node_of() has to know all ranges, and blocks that cross the border of a node
- * have to be split. */
+/* Takes all free blocks out first, and then puts them back, each into the list of its node. It
+ * cannot be done in one pass: node_of() has to know all ranges, and blocks that cross the border of
+ * a node have to be split. */
 void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     struct list old[ORDERS];
 

@@ -44,9 +44,9 @@ static inline unsigned frame_order(u64 bytes) {
 /* These allocate 2^order frames, aligned to their size, with undefined contents. They return
  * HPA_NONE if there are none, and take frame_lock. */
 hpa_t frame_alloc(unsigned order);
-/* All of the frames are below `limit`. */
+/* As frame_alloc(), but all of the frames are below `limit`. */
 hpa_t frame_alloc_below(unsigned order, hpa_t limit);
-/* The same, from node `node` if that has such frames, else from another one. */
+/* As frame_alloc_below(), from node `node` if that has such frames, else from another one. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node);
 hpa_t frame_alloc_zeroed(unsigned order);
 /* Takes back what was allocated with the same order. */

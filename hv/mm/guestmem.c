@@ -1,7 +1,12 @@
+/* The RAM of a VM. It consists of chunks of 2 MiB, which may lie anywhere in the machine; a table
+ * holds where each of them is. For the guest they follow each other: from guest-physical address 0
+ * on, with a gap below 4 GiB for devices, as on a PC. RAM above the gap begins at TAKT_HIGH_RAM. To
+ * scrub is to overwrite memory before another VM gets it; the callers do that. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "mm/guestmem.h"
 
+/* Returns how many chunks the VM's RAM has when it is complete. */
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
 /* The order of the frames that hold the table of chunks. */
@@ -9,7 +14,8 @@ static unsigned table_order(const struct guestmem *m) {
     return frame_order(nr_chunks(m) * sizeof(hpa_t));
 }
 
-/* The table of chunks has its own frames, because it may be larger than what heap_alloc() gives. */
+/* The table of chunks has frames of its own, because it may be larger than what heap_alloc()
+ * gives. */
 int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;
 
@@ -35,7 +41,8 @@ int guestmem_grow(struct guestmem *m) {
     return 0;
 }
 
-/* Allocates a block of a power of two, and gives back what is behind the last chunk. */
+/* A device that no IOMMU confines uses real addresses, so its VM needs RAM in one piece. Blocks are
+ * powers of two, so what is behind the last chunk is given back. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     unsigned order = frame_order(m->size);
     hpa_t pa;
@@ -53,6 +60,7 @@ int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     return 0;
 }
 
+/* Frees those chunks of a reserved block that guestmem_grow() has not handed out. */
 static void free_reserve(struct guestmem *m) {
     while (m->reserved > m->grown) frame_free(m->chunk[--m->reserved], FRAME_ORDER_2M);
     m->reserved = 0;

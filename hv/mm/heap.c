@@ -1,7 +1,8 @@
-/* Objects are in slabs, by classes of size. A slab of small objects is one frame; a larger
- * object has a slab of several frames to itself. Each slab begins with a header, and every
- * object begins in the first frame of its slab, so the header is found by rounding an address
- * down. Empty slabs go back to the frames.
+/* Allocates small objects, for structures of the hypervisor. Objects of about the same size (a
+ * class) share slabs: a slab is a piece of memory that is cut into objects of one size. A slab of
+ * small objects is one frame (4 KiB); a larger object has a slab of several frames to itself. Each
+ * slab begins with a header, and every object begins in the first frame of its slab, so the header
+ * is found by rounding an address down. Empty slabs go back to frame.c.
  *
  * Lock: heap_lock, a leaf but for frame_lock. */
 #include "lib/list.h"

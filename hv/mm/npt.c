@@ -1,3 +1,10 @@
+/* Second-level page tables: they translate the addresses that a guest takes for physical (GPA) to
+ * where that memory is (HPA). What is not mapped there, the VM cannot reach. VT-x calls them EPT,
+ * AMD-V nested paging; an IOMMU (VT-d) walks similar ones for devices. The three differ only in the
+ * bits of an entry, so this file works by a table of bits, struct npt_format. A "leaf" is an entry
+ * that maps a page, of 4 KiB at level 1 or 2 MiB at level 2. When an entry is replaced, CPUs may
+ * still hold the old translation in their TLBs; tlbgen.h explains how they are made to forget
+ * it. */
 #include <takt/errno.h>
 #include "lib/log.h"
 #include "mm/npt.h"
@@ -38,6 +45,7 @@ static void publish(const struct npt *t, const void *p, u64 len) {
     if (t->format->write_back) cache_write_back(p, len);
 }
 
+/* Writes an entry as a whole, so that a CPU that walks the table sees the old or the new one. */
 static void entry_write(const struct npt *t, u64 *e, u64 v) {
     __atomic_store_n(e, v, __ATOMIC_RELEASE);
     publish(t, e, sizeof(*e));
@@ -45,6 +53,7 @@ static void entry_write(const struct npt *t, u64 *e, u64 v) {
 
 static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); }
 
+/* Does entry `e` of this level lead to a further table, instead of mapping a page or nothing? */
 static bool is_table(u64 e, unsigned level) { return e && level > 1 && !(e & LARGE); }
 
 /* Puts a table where a 2 MiB page or nothing was. The table's 512 pages of 4 KiB map what the 2 MiB
@@ -84,7 +93,9 @@ static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
 }
 
 /* Sets the leaves of [gpa, gpa + len) to `leaf`. Its address advances from one leaf to the next. If
- * `leaf` is 0, the leaves map nothing afterwards. */
+ * `leaf` is 0, the leaves map nothing afterwards. If an entry was in use before, the generation is
+ * bumped at the end, so that no CPU goes on using the old translation. Returns 0, or -ENOMEM if a
+ * table could not be made; then only a first part is set. */
 static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     bool stale = false;
     u64 size, *e = NULL;
@@ -121,7 +132,7 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
-/* This needs no lock, because tables are only added, and each entry is written as a whole. In all
+/* Needs no lock, because tables are only added, and each entry is written as a whole. In all
  * formats bit 0 means "present" or "readable", and bit 1 means "writable". */
 hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     hpa_t table = t->root;
@@ -157,6 +168,7 @@ int npt_init(struct npt *t, const struct npt_format *format) {
     return 0;
 }
 
+/* Frees a table and those below it. */
 static void free_table(hpa_t pa, unsigned level) {
     const u64 *table = hpa_to_va(pa);
 

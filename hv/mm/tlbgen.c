@@ -1,7 +1,14 @@
+/* Makes sure that memory is not reused while some CPU can still reach it. A CPU keeps translations
+ * in its TLB, also after the page table was changed. So each second-level table has a "generation",
+ * a number that grows with each right that is taken away. Before it enters a guest, a pCPU compares
+ * it with the generation that it has flushed, and flushes its TLB if it is behind. A "tag" (ASID or
+ * VPID) marks whose translations are whose, so that a switch between vCPUs needs no flush. */
 #include "mm/tlbgen.h"
 
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
 
+/* A pCPU on which no vCPU of the VM is loaded uses no translation; before the next entry there it
+ * compares the generation. */
 bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
         if (__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) &&
@@ -10,6 +17,7 @@ bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     return true;
 }
 
+/* Prepares the `nr` tags that this pCPU's hardware has. Tag 0 is the host's. */
 void tlb_tags_init(struct tlb_tags *t, u32 nr) {
     *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 };
 }
@@ -24,8 +32,10 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
     tlb_resume(g, cpu);
 }
 
-/* Code that bumps the generation either sees that this vCPU is loaded, or this pCPU sees the
- * bump before the next entry. */
+/* Two things happen at the same time on two pCPUs: here, a vCPU is marked as loaded and then the
+ * generation is read; there, the generation is bumped and then the marks are read. The fence makes
+ * sure that at least one side sees the other: either the code that bumps it sees this vCPU, or this
+ * pCPU sees the bump before the next entry. */
 void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -1,5 +1,7 @@
-/* Values that change other than through the store. Code that sets a parameter may hold locks that
- * come after the store's. So it only sets a bit, and the work item tells the watches. */
+/* Tells watches of values that change other than through the store. The store is a tree of named
+ * values ("nodes"), and a watch is the wish of a client to be told when a node changes. A parameter
+ * may be set by the shell, for example, by code that holds locks which come after the store's. So
+ * that code only sets a bit here, and a work item tells the watches later. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "nodes/node.h"
@@ -16,6 +18,7 @@ static struct {
 
 static u32 writer = SCHED_NO_CPU;
 
+/* Notes that this pCPU is setting a parameter on behalf of the store, or no longer is. */
 void changes_from_store(u32 cpu) { __atomic_store_n(&writer, cpu, __ATOMIC_SEQ_CST); }
 
 /* ---- names ---- */
@@ -27,11 +30,13 @@ u32 param_number(const struct param_names *names, const char *name) {
     return i;
 }
 
+/* Adds a name to those that have nodes, unless it is there. */
 static void add_name(struct param_names *names, const char *name) {
     if (param_number(names, name) < names->nr) return; /* of another policy as well */
     if (names->nr < names->max) names->of[names->nr++] = name;
 }
 
+/* Finds the names of all parameters of all policies. */
 static void collect_names(void) {
     for (u32 i = 0; sched_policies[i]; i++) {
         for (const struct param *p = sched_policies[i]->params; p && p->name; p++)
@@ -59,12 +64,12 @@ static void leave_word(u64 *mask, const struct param_names *names, const char *n
 
 /* A change that came through the store is left out (`writer` is this pCPU), because the store has
  * told the watches of it already. */
-void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name) {
+void storelink_param(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (writer == this_cpu()->id) return;
     if (!d) {
         pools[p->id].pool = p;
         leave_word(&pools[p->id].touched, &pool_names, name);
-    } else if (!(d->id & SCHED_TURBO)) { /* a turbo dom has no parameters of its own */
+    } else if (!(d->id & SCHED_TURBO)) { /* a turbo vm has no parameters of its own */
         leave_word(&container_of(d, struct vm, sched)->store.touched, &vm_names, name);
     }
 }
@@ -95,8 +100,8 @@ static const struct store_binding *pool_binding(u32 n) {
     return &node_param;
 }
 
-/* Tells the watches of one node of a pool that the node has changed. The node is made the first
- * time. Returns false if no node has changed. */
+/* Tells the clients that watch a node of a pool that the node has changed: one node at each call.
+ * The node is made the first time. Returns false if no node has changed. */
 static bool touch_pool(u32 id) {
     int n = take_bit(&pools[id].touched);
     const char *node;
@@ -112,7 +117,7 @@ static bool touch_pool(u32 id) {
  * vCPUs. */
 static void move_vm(struct vm *vm) {
     struct param_values lost;
-    int error = param_move_dom(vm->store.move, &vm->sched, &lost);
+    int error = param_move_vm(vm->store.move, &vm->sched, &lost);
 
     if (error == -EAGAIN) return;
     if (error) {

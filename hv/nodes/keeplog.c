@@ -1,6 +1,6 @@
-/* The log in the store, for observers. Its last pieces, each some lines, are nodes log/0 to
- * log/31 in turn: piece n is in node n modulo 32. log/next is the number that the next piece
- * will have. */
+/* Copies the log into the store, for observers: VMs that may read all of the store. The store is a
+ * tree of named values ("nodes"). Pieces of the log, each some lines, go to nodes log/0 to log/31
+ * in turn: piece n is in node n modulo 32. log/next is the number that the next piece will have. */
 #include "nodes/node.h"
 #include "platform/console.h"
 #include "sched/machine.h"
@@ -35,6 +35,7 @@ static void keep_log(void) {
     kept.next++;
 }
 
+/* The step of a work item, ten times a second. */
 static bool log_step(struct work *w) {
     storelink_enter();
     keep_log();

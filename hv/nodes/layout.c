@@ -1,5 +1,7 @@
-/* Which nodes there are: the home of a VM, and the host's. docs/store.md has the list. They are
- * made one a step, in groups of alike ones. */
+/* Which nodes there are in the store, a tree of named values ("nodes") that VMs, the hypervisor and
+ * programs on the host share: the home of each VM, and the host's. docs/store.md has the list. A
+ * "bound" node holds no value: reading or writing it calls a function (values.c). Nodes are made
+ * one a step, in groups of alike ones, because making all at once would take too long. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "nodes/node.h"
@@ -30,19 +32,23 @@ int node_put(const char *path, const char *text) {
     return store_write(&nodes_client, 0, path, text, (u32)strlen(text));
 }
 
-static int put_number(const char *path, u64 n) {
+/* Writes a number as the value of a node. */
+static int layout_put_number(const char *path, u64 n) {
     char number[24];
 
     hv_snprintf(number, sizeof(number), "%lu", n);
     return node_put(path, number);
 }
 
+/* Makes a node that only has others below it. */
 static int make_dir(const char *path) { return store_mkdir(&nodes_client, 0, path); }
 
+/* Sets which VMs may read and write a node. */
 static int set_perms(const char *path, const struct store_perms *perms) {
     return store_set_perms(&nodes_client, 0, path, perms);
 }
 
+/* Makes the node of quota number `i`, a limit of what a VM may have in the store. */
 static int bind_quota(const struct vm *vm, u32 i, struct store_quota *q,
                       const struct store_perms *perms) {
     u32 *limit = (u32 *)((char *)q + node_quotas[i].at);
@@ -110,8 +116,8 @@ static int vm_home(struct vm *vm, u32 item) {
     case 0: return make_dir(node_path(vm, "%s", ""));
     case 1: return set_perms(node_path(vm, "%s", ""), &reads);
     case 2: return node_put(node_path(vm, "/name"), vm->name);
-    case 3: return put_number(node_path(vm, "/domid"), vm->id);
-    case 4: return put_number(node_path(vm, "/memory/target"), vm->mem.size >> 10);
+    case 3: return layout_put_number(node_path(vm, "/domid"), vm->id);
+    case 4: return layout_put_number(node_path(vm, "/memory/target"), vm->mem.size >> 10);
     case 5: return node_put(node_path(vm, "/console/type"), "takt");
     case 6: return make_dir(node_path(vm, "/data"));
     case 7: return set_perms(node_path(vm, "/data"), &own);
@@ -144,6 +150,7 @@ static int vm_params(struct vm *vm, u32 item) {
     }
 }
 
+/* Makes one node for each vCPU of the VM. */
 static int vm_vcpus(struct vm *vm, u32 item) {
     const struct store_perms reads = perms_read(vm);
 
@@ -164,6 +171,7 @@ static int vm_devices(struct vm *vm, u32 item) {
     return node_put(node_path(vm, "/device/%s/%u/options", kind, item / 2), d->options);
 }
 
+/* Makes one node for each quota of the VM. */
 static int vm_quotas(struct vm *vm, u32 item) {
     const struct store_perms reads = perms_read(vm);
 
@@ -171,6 +179,7 @@ static int vm_quotas(struct vm *vm, u32 item) {
     return bind_quota(vm, item, &vm->store.client.quota, &reads);
 }
 
+/* Makes one node for each device of the machine that the VM may have. */
 static int vm_pci(struct vm *vm, u32 item) {
     const struct store_perms writes = perms_write(vm);
 
@@ -214,6 +223,7 @@ static int host_begin(struct vm *vm, u32 item) {
     }
 }
 
+/* Makes one node for each pCPU. */
 static int host_cpus(struct vm *vm, u32 item) {
     void *cpu = (void *)(u64)item;
 
@@ -221,6 +231,7 @@ static int host_cpus(struct vm *vm, u32 item) {
     return store_bind(node_path(NULL, "/cpu/%u/pool", item), &node_cpu, cpu, &node_operator_only);
 }
 
+/* Makes one node for each counter. */
 static int host_counters(struct vm *vm, u32 item) {
     const struct counter *c = __start_counters + item;
 
@@ -229,11 +240,13 @@ static int host_counters(struct vm *vm, u32 item) {
                       &node_operator_only);
 }
 
+/* Makes one node for each quota that new VMs begin with. */
 static int host_quotas(struct vm *vm, u32 item) {
     if (item >= NR_QUOTAS) return STORENODES_END;
     return bind_quota(NULL, item, &store_quota, &node_operator_only);
 }
 
+/* Makes the directory of the log. */
 static int host_log(struct vm *vm, u32 item) {
     switch (item) {
     case 0: return make_dir(node_path(NULL, "/log"));

@@ -8,6 +8,21 @@
 /* There is something to do for the work item. Also without the lock. */
 void storelink_work(void);
 
+/* Moves what can be moved between a VM and the store, as store_pump() does. Returns whether the VM
+ * has to be told that something has come. With the lock. */
+bool storelink_pump(struct storelink *l, bool asks);
+
+/* ---- the serial port of a PC (storeline.c) ---- */
+
+/* Makes the port of a VM that is a PC, and does nothing for another one, or if it
+ * is there already. Returns 0 or -ENOMEM. */
+int storeline_make(struct vm *vm);
+void storeline_undo(struct vm *vm);
+/* The same as store_pump(), for bytes that go over the port. With the lock. */
+unsigned storeline_pump(struct storeline *l, struct store_client *c, bool asks);
+/* Sets the port's interrupt line as its state wants it. With the lock or without. */
+void storeline_tell(struct storeline *l);
+
 /* The hypervisor's own connection. */
 extern struct store_client nodes_client;
 

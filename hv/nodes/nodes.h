@@ -26,7 +26,7 @@ extern char storelink_why[PARAM_WHY];
 
 /* param_hook: parameter `name` of `d` (of pool `p` if `d` is NULL) changed. From anywhere, with any
  * lock held. */
-void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name);
+void storelink_param(struct sched_pool *p, struct sched_vm *d, const char *name);
 
 /* ---- devices of the machine: a node each in the home of a VM ---- */
 

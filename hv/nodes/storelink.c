@@ -1,4 +1,8 @@
-/* The store's clients, and the work item that serves them: the rules are in nodes.h. */
+/* Connects VMs to the store, a tree of named values that VMs, the hypervisor and programs on the
+ * host share. A VM is a client: it sends requests and takes replies by a ring, a queue in a page of
+ * its RAM, and is told by an event that there is something in it. store_lock guards the whole
+ * store, so whoever holds it does only a little: the rest is left to a work item, which runs in
+ * short steps. The rules are in nodes.h. */
 #include <takt/errno.h>
 #include "nodes/node.h"
 #include "vcpu/hypercall.h"
@@ -20,16 +24,18 @@ static u32 working;
 static void storelink_due(struct store_client *c) {
     struct storelink *l = container_of(c, struct storelink, client);
 
-    if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
+    if (l->gone || (!l->port && !l->line)) return;
+    if (list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM has to look at its
- * ring. */
-static bool storelink_pump(struct storelink *l, bool asks) {
+bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
     list_del(&l->due);
-    what = store_pump(&l->client, asks);
+    if (l->line && !l->client.page)
+        what = storeline_pump(l->line, &l->client, asks);
+    else
+        what = store_pump(&l->client, asks);
     if (what & STORE_MORE) {
         store_again = true;
         storelink_due(&l->client);
@@ -37,11 +43,13 @@ static bool storelink_pump(struct storelink *l, bool asks) {
     return what & STORE_TELL;
 }
 
+/* Serves the VM that has waited longest, and tells it if its ring has changed. */
 static void serve_first(bool asks) {
     struct storelink *l = list_first(&due, struct storelink, due);
 
-    if (storelink_pump(l, asks))
-        evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
+    if (!storelink_pump(l, asks)) return;
+    if (l->line) storeline_tell(l->line);
+    if (l->port) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
 }
 
 /* Goes on with what the store has begun, or else serves the VM that has waited longest. Returns
@@ -98,6 +106,8 @@ static int nodes_step(struct vm *vm) {
         vm->store.client.notify = storelink_due;
         vm->store.client.observer = vm->config.observer;
         if (vm->config.observer) keeplog_start();
+        r = storeline_make(vm);
+        if (r) return r;
         r = store_open(&vm->store.client, (u16)vm->id, false);
         if (r == 0) j->at = 1;
         return r;
@@ -124,18 +134,20 @@ static int nodes_make(struct vm *vm) {
 
 /* Does one step of removing the VM from the store. `gone` stops those that would otherwise use its
  * client. Returns 1 if there is more to do. If the VM's client was never opened, there is nothing
- * to remove. */
+ * to remove but perhaps the serial port. */
 static int nodes_undo(struct vm *vm) {
-    bool more;
+    bool more = false;
 
-    if (!vm->store.client.link.next) return 0;
-    storelink_enter();
-    list_del(&vm->store.due);
-    vm->store.port = 0;
-    vm->store.move = NULL;
-    vm->store.gone = true;
-    more = store_close(&vm->store.client);
-    storelink_leave();
+    if (vm->store.client.link.next) {
+        storelink_enter();
+        list_del(&vm->store.due);
+        vm->store.port = 0;
+        vm->store.move = NULL;
+        vm->store.gone = true;
+        more = store_close(&vm->store.client);
+        storelink_leave();
+    }
+    if (!more) storeline_undo(vm);
     return more;
 }
 

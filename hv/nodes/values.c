@@ -1,6 +1,8 @@
-/* What stands behind bound nodes. Reading such a node asks the rest of the hypervisor; writing one
- * does what the shell's command does, by the same table of parameters. The functions get the `ctx`
- * that node.h names, and the last part of the node's path as `name`. */
+/* What stands behind bound nodes of the store: reading such a node calls a function read_...()
+ * here, which asks the rest of the hypervisor, and writing one calls write_...(), which does what
+ * the shell's command does, by the same table of parameters. The functions get the `ctx` that
+ * node.h names, and the last part of the node's path as `name`. They write the value to `text`,
+ * which stays empty if there is none; a write returns 0 or a negative errno. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "common/string.h"
@@ -16,12 +18,13 @@ const struct pci_nodes *pci_nodes;
 
 char storelink_why[PARAM_WHY];
 
+/* Returns the pool of a VM; NULL if the VM is going, so that its pool may be gone, too. */
 static struct sched_pool *pool_of_vm(const struct vm *vm) {
     if (vm->state == VM_DYING) return NULL;
     return vm->sched.pool;
 }
 
-/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom to which
+/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_vm to which
  * its value belongs. */
 struct found_param {
     const struct param *param; /* NULL if the policy has none of that name, or there is no pool */
@@ -86,10 +89,12 @@ const struct store_binding node_request = { write_request, read_param };
 
 /* ---- limits: numbers, to which `ctx` points ---- */
 
+/* Reads a number to which `ctx` points. */
 static void read_limit(void *ctx, const char *name, char *text) {
     hv_snprintf(text, STORE_BOUND, "%u", *(const u32 *)ctx);
 }
 
+/* Sets a number, which must be from `least` to `most`. */
 static int write_limit(u32 *limit, u64 least, u64 most, const char *text) {
     u64 n;
 

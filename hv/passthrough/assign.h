@@ -30,11 +30,19 @@ struct assignment {
     u64 msix_gpa;           /* and the MSI-X table */
     bool leaving, released; /* the operator wants it back; the VM has let go of it */
 
+    /* What a VM that is a PC has written to configuration space and reads there again (pcbus.c). Of
+     * writes at the same time any one may be lost; that hurts nobody but the VM. */
+    u32 command;      /* bits of COMMAND */
+    u16 msix_control; /* of MSI-X: whether it is on, and masked as a whole */
+    u8 sizing;        /* a bit for each BAR's register that reads as the size, not the address */
+    u8 line;          /* interrupt line */
+
     /* Under `lock`, which any pCPU may take. While it is held, only locks of timers are taken. */
     struct spinlock lock;
     bool off;  /* the VM may not make it master of the bus: not yet, or not any more */
     bool held; /* it is `off` only until the reset of its physical function is over */
     enum pci_irq irq;
+    bool shut; /* the VM, a PC, has not switched messages on, or has masked all of them */
     u32 nr_vectors;
     struct pci_vector {
         struct assignment *assignment;
@@ -42,6 +50,9 @@ struct assignment {
         int vector;
         u32 cpu;     /* the pCPU that its messages go to */
         bool masked; /* by the VM, in its MSI-X table */
+        /* what the VM wants to be written, and where; used only if the VM is a PC */
+        u64 address;
+        u32 data;
     } entry[PCI_MAX_VECTORS];
     u32 gsi;     /* of INTx */
     bool masked; /* atomically: until the VM is done, or its millisecond is over */
@@ -82,8 +93,8 @@ void assign_tell(const struct assignment *a);
 /* From now on the VM cannot make the device master of the bus. If the device is master already, it
  * stays so. Takes a->lock. */
 void assign_forbid(struct assignment *a);
-/* The same, and the device loses bus mastering and INTx at once. If `hold` is set and the device
- * was not off before, interrupt_again() switches it on again later. Takes a->lock. */
+/* As assign_forbid(), and the device loses bus mastering and INTx at once. If `hold` is set and the
+ * device was not off before, interrupt_again() switches it on again later. Takes a->lock. */
 void assign_off(struct assignment *a, bool hold);
 
 #endif

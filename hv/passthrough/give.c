@@ -1,6 +1,9 @@
-/* Gives VMs the devices that their VM files ask for with `pci =`, and takes them back. A device
- * belongs to the VM from before the VM gets memory until after that memory was freed, so that no
- * other VM can get the device while it may still reach this VM's memory.
+/* Gives VMs the devices that their VM files ask for with `pci =`, and takes them back
+ * (passthrough). A device belongs to the VM from before the VM gets memory until after that memory
+ * was freed, so that no other VM can get the device while it may still reach this VM's memory. To
+ * "claim" a device is to become its owner; to "attach" it is to map its registers (BARs) for the VM
+ * and to let it access the VM's memory (DMA), which an IOMMU confines. All of that is done in short
+ * steps.
  *
  * Claim, release, attach and detach are parts of making and destroying a VM. They run on the
  * housekeeping pCPU, and so do the handlers of devices' interrupts, so they cannot run at the same
@@ -67,6 +70,8 @@ static bool place_can_be(const struct pci_bar *b) {
     return bar_can_be(b->addr, last);
 }
 
+/* Besides devices that Takt needs itself, those are refused whose BARs are missing or make no
+ * sense: a VM would reach something else by them. */
 const char *give_refused(const struct pci_device *d) {
     if (!d->assignment) return "there was no memory to keep account of it";
     if (d->lost) return "it did not come back from its reset";
@@ -98,8 +103,9 @@ static bool gpa_is_free(const struct vm *vm, gpa_t first, gpa_t last) {
 
 /* Decides where the VM sees BAR i, and sets a->gpa[i]. If possible, this is the BAR's real address.
  * If the VM has something of its own there and the BAR has 64 bits, it is a place in a GiB that is
- * kept for this BAR of this device. The offset within that GiB is the same as in the real address,
- * so that large pages can still be used. Returns 0, or
+ * kept for this BAR of this device. On a PC a BAR above 4 GiB is always there, as the ACPI tables
+ * name only that place (hv/image/dsdt.asl). The offset within that GiB is the same as in the real
+ * address, so that large pages can still be used. Returns 0, or
  *   -EINVAL  the BAR can be at neither place */
 static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
     const struct pci_bar *b = &a->pci->bar[i];
@@ -107,7 +113,7 @@ static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
     u64 high = vm->mem.size - vm->mem.low_size;
     u32 index = 0;
 
-    if (gpa_is_free(vm, first, last)) {
+    if (gpa_is_free(vm, first, last) && !(vm_is_pc(vm) && first >= TAKT_HIGH_RAM)) {
         a->gpa[i] = b->addr;
         return 0;
     }
@@ -167,15 +173,23 @@ static int check_dma(struct vm *vm, const struct pci_device *d) {
     if (iommu_blocks(d))
         return assign_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name,
                              why);
+    /* Its operating system would give the device guest-physical addresses. */
+    if (vm_is_pc(vm))
+        return assign_refuse(vm, -EPERM,
+                             "PCI device %s reaches all memory, as %s: no VM with a kernel= can "
+                             "have it",
+                             d->name, why);
     if (vm->config.unsafe_dma) return 0;
     return assign_refuse(vm, -EPERM,
                          "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
                          d->name, why);
 }
 
-/* May the VM have the device that is asked for (config.h)? Each call checks only BAR number `part`,
- * since to check all of them takes too long for one step. Returns 0, with the device in *found, or
- * an error, with the sentence in vm->why. */
+/* May the VM have the device that is asked for (config.h)? A device whose registers share a page
+ * with another device's, or that could reach another device past the IOMMU, would give the VM more
+ * than itself. Each call checks only the registers of BAR number `part`, since to check all of them
+ * takes too long for one step. Returns 0, with the device in *found, or an error, with the sentence
+ * in vm->why. */
 static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **found) {
     const struct pci_device *d = assign_asked(asked), *other;
     const struct vm *owner = assignment_of(d)->owner;
@@ -202,6 +216,9 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
                              "PCI device %s could reach %s unseen: one VM gets both, or it needs"
                              " allow_shared_group = yes",
                              d->name, other->name);
+    if (vm_is_pc(vm) && !d->msix_table)
+        return refuse_device(vm, -EINVAL, d,
+                             "it has no MSI-X, and so no interrupt for a VM with a kernel=");
     return check_dma(vm, d);
 }
 
@@ -211,6 +228,8 @@ static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 aske
     a->asked = asked;
     a->part = a->offset = 0;
     for (u32 i = 0; i < ARRAY_SIZE(a->gpa); i++) a->gpa[i] = PCI_NOWHERE;
+    a->command = PCI_COMMAND_IO | PCI_COMMAND_MEMORY;
+    a->msix_control = a->sizing = a->line = 0;
     a->leaving = a->released = false;
     a->off = true;
     a->confined = !iommu_refused(a->pci);
@@ -259,6 +278,7 @@ const struct vm_part pci_claim_part = { "claim", claim_devices, release_devices 
 
 /* ---- registers ---- */
 
+/* A bus_fn (vdev/bus.h): carries out a VM's access to a port of its device. */
 static void ports_access(void *dev, const struct bus_access *access, u64 *value) {
     u16 port = (u16)access->addr;
 
@@ -482,6 +502,7 @@ static bool standing(const struct vm *vm) {
     return vm->state != VM_CREATING && vm->state != VM_DYING;
 }
 
+/* Notes that a device comes or goes, and logs it. Returns 1: there is more to do. */
 static int hot_start(struct vm *vm, struct assignment *a, u32 index) {
     const char *what = "comes";
 
@@ -491,6 +512,7 @@ static int hot_start(struct vm *vm, struct assignment *a, u32 index) {
     return 1;
 }
 
+/* Does the next phase of the device's reset. *at becomes the time at which to go on. Returns 1. */
 static int hot_reset(struct assignment *a, u64 *at) {
     u64 wait = assign_reset(a, hot.step);
 
@@ -560,6 +582,8 @@ static int hot_begin(struct vm *vm, u64 asked) {
     return hot_start(vm, a, index);
 }
 
+/* If a step fails, the device is taken back in further steps, and the error is returned at the
+ * end. */
 int give_attach(struct vm *vm, u64 asked, u64 *at) {
     struct assignment *a = hot.a;
     int r;
@@ -581,6 +605,9 @@ int give_attach(struct vm *vm, u64 asked, u64 *at) {
     return 0;
 }
 
+/* The first call tells the VM. The next ones wait until its driver has let go or its time is over.
+ * Only then is the device taken back, because a driver that loses its device in the middle may
+ * crash. */
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
     struct assignment *a = hot.a;
 
@@ -609,6 +636,7 @@ void give_stop(void) { hot.a = NULL; }
 /* ---- the VM's nodes in the store: what the node of device `index` says, and what happens when the
  * VM writes there that it has let go of the device ---- */
 
+/* Returns the word for the state of a device in the store. */
 static const char *state_name(const struct assignment *a) {
     if (a->leaving) return "leaving";
     if (a->pci->lost) return "lost";
@@ -616,6 +644,7 @@ static const char *state_name(const struct assignment *a) {
     return "given";
 }
 
+/* Writes to `text` what the store says about device `index` of the VM. */
 static void write_node(const struct vm *vm, u32 index, char *text, u32 size) {
     const struct assignment *a = vm->pci[index];
 
@@ -623,6 +652,8 @@ static void write_node(const struct vm *vm, u32 index, char *text, u32 size) {
     if (a) hv_snprintf(text, size, "%s %s", a->pci->name, state_name(a));
 }
 
+/* The VM's driver says that it has let go of the device. Returns -EINVAL if nobody has asked it
+ * to. */
 static int device_let_go(struct vm *vm, u32 index) {
     struct assignment *a = vm->pci[index];
 
@@ -647,6 +678,9 @@ i64 give_eoi(struct vm *vm, u32 index) {
     return 0;
 }
 
+/* Tells the VM what the device is, where its registers are for the VM, and which event its
+ * interrupt raises. dma_offset is how far the device's addresses differ from the VM's if no IOMMU
+ * translates them; otherwise it is 0. */
 i64 give_info(struct vm *vm, u32 index, gpa_t to) {
     const struct assignment *a = device_of(vm, index);
     struct takt_pci info = { 0 };
@@ -699,6 +733,7 @@ static i64 hc_pci_write(struct vcpu *v, const u64 *a) {
     return give_write(v->vm, (u32)a[0], (u32)a[1], (u32)a[2], (u32)a[3]);
 }
 
+/* low_end is where RAM below 4 GiB ends: a BAR of memory may lie only above it. */
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     static const struct pci_nodes nodes = { .tell = write_node, .let_go = device_let_go };
     static const struct hypercall calls[] = {

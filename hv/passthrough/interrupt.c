@@ -1,3 +1,9 @@
+/* Interrupts of devices that VMs have. The hypervisor takes each interrupt itself and raises an
+ * event of the VM for it, so a VM can neither choose a vector nor keep a pCPU busy. A device
+ * interrupts by its pin, a wire that is shared and has to be masked until the VM has served the
+ * device, or by a message (MSI, or MSI-X with a table of messages). A device that interrupts too
+ * often is masked for the rest of the millisecond; a->burst is how many interrupts it may raise in
+ * one. */
 #include "passthrough/interrupt.h"
 
 #include <takt/errno.h>
@@ -68,6 +74,8 @@ static u32 line_flags(u16 flags) {
     return irq;
 }
 
+/* The MP table is asked first, since it says how pins are wired. The device's own line register is
+ * what the firmware has noted there for old systems; the exceptions in ACPI's MADT apply to it. */
 const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
     u32 bus = d->bdf >> 8, device = d->bdf >> 3 & 31, pin = d->pin - 1u;
 
@@ -101,8 +109,20 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
     return "its interrupt line register";
 }
 
-/* ---- masking ---- */
+/* ---- masking, and what the VM is told ---- */
 
+/* Tells the VM that this interrupt came: by the message that it has asked for if it is a PC, or
+ * else by an event. */
+static void tell_vm(const struct pci_vector *e, u64 now) {
+    struct vm *vm = e->assignment->owner;
+
+    if (vm_is_pc(vm))
+        vm_message(vm, e->address, e->data);
+    else
+        evtchn_raise(&vm->events, e->port, now);
+}
+
+/* Sets or clears bits of a register of 16 bits in configuration space. */
 static void change_bits(const struct pci_device *d, u32 offset, u32 bits, bool on) {
     u32 v = pci_read(d->bdf, offset, 2);
 
@@ -137,6 +157,7 @@ static void wait_for_window(struct assignment *a) {
     timer_set(WORK_CPU, &a->unmask, a->window + NS_PER_MS);
 }
 
+/* Unmasks a device when its millisecond is over. */
 static void on_unmask(struct timer *t, u64 now) {
     struct assignment *a = container_of(t, struct assignment, unmask);
 
@@ -145,19 +166,21 @@ static void on_unmask(struct timer *t, u64 now) {
     spin_unlock(&a->lock);
     /* A device without pending bits for MSI may have lost a message while it was masked. So raise
      * the event in any case, and the VM looks at the device. */
-    if (a->irq == PCI_MSI) evtchn_raise(&a->owner->events, a->entry[0].port, now);
+    if (a->irq == PCI_MSI) tell_vm(&a->entry[0], now);
 }
 
 /* ---- where messages go ---- */
 
-/* Returns the pCPU of the vCPU to which the event of this entry is bound. */
+/* Returns the pCPU of the vCPU to which the event or the message of this entry goes. */
 static u32 cpu_for(const struct pci_vector *e) {
     const struct vm *vm = e->assignment->owner;
 
+    if (vm_is_pc(vm)) return vm->vcpu[vm_message_vcpu(vm, e->address)]->sched.cpu;
     return vm->vcpu[evtchn_vcpu(&vm->events, e->port)]->sched.cpu;
 }
 
-/* Writes the device's one message to its MSI capability: PCI 3.0, 6.8.1. */
+/* Writes the device's one message to its MSI capability (PCI 3.0, 6.8.1): the address and the
+ * number by which a write to memory becomes an interrupt. */
 static void write_msi(const struct pci_device *d, struct irq_message m) {
     u32 control = pci_read(d->bdf, d->msi + PCI_MSI_CONTROL, 2) & ~MSI_MULTIPLE;
     u32 wider = 0;
@@ -171,10 +194,17 @@ static void write_msi(const struct pci_device *d, struct irq_message m) {
     if (control & PCI_MSI_MASKS) pci_write(d->bdf, d->msi + MSI_MASK + wider, 4, ~1u);
 }
 
-/* Returns the control word of an entry of an MSI-X table. */
+/* Returns the control word of an entry of an MSI-X table as it has to be in the device. */
 static u32 msix_control(const struct pci_vector *e) {
-    if (e->masked) return MSIX_ENTRY_MASKED;
+    if (e->masked || e->assignment->shut) return MSIX_ENTRY_MASKED;
     return 0;
+}
+
+/* Writes that word. */
+static void write_msix_control(const struct pci_vector *e) {
+    u64 at = MSIX_ENTRY_SIZE * (u64)(e - e->assignment->entry) + MSIX_CONTROL;
+
+    mmio_write32(e->assignment->pci->msix_table + at, msix_control(e));
 }
 
 /* Writes an entry of the MSI-X table. The entry must be masked while it changes: PCI 3.0, 6.8.2. */
@@ -186,7 +216,7 @@ static void write_msix(const struct pci_vector *e, struct irq_message m) {
     mmio_write32(at + MSIX_ADDRESS, (u32)m.addr);
     mmio_write32(at + MSIX_UPPER, (u32)(m.addr >> 32));
     mmio_write32(at + MSIX_DATA, m.data);
-    mmio_write32(at + MSIX_CONTROL, msix_control(e));
+    write_msix_control(e);
 }
 
 /* Sends the messages of this entry to `cpu`. Returns 0, or an error of iommu_irq(); then they still
@@ -251,7 +281,9 @@ static void on_line(void *arg) {
 }
 
 /* Handles an interrupt that came as a message. If the device has used up its burst, it is masked
- * until the next millisecond. Otherwise it could keep a pCPU busy with nothing but interrupts. */
+ * until the next millisecond. Otherwise it could keep a pCPU busy with nothing but interrupts. A
+ * device that goes on although it is masked is stopped. If the vCPU has moved to another pCPU, a
+ * timer sends the device's messages there from now on. */
 static void on_message(void *arg) {
     struct pci_vector *e = arg;
     struct assignment *a = e->assignment;
@@ -267,10 +299,11 @@ static void on_message(void *arg) {
     }
     if (n == 1 && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &a->move, now);
     spin_unlock(&a->lock);
-    evtchn_raise(&a->owner->events, e->port, now);
+    tell_vm(e, now);
     if (n == a->burst + STORM) stop_storm(a);
 }
 
+/* a->masked is false if the line was unmasked already, as when a VM calls twice. */
 void interrupt_done(struct assignment *a) {
     if (a->irq != PCI_INTX || !__atomic_load_n(&a->masked, __ATOMIC_SEQ_CST)) return;
     if (a->in_window >= a->burst && now_ns() - a->window < NS_PER_MS)
@@ -281,6 +314,7 @@ void interrupt_done(struct assignment *a) {
 
 /* ---- MSI-X tables ---- */
 
+/* Those pages must not be mapped for the VM: it could send messages with any vector to any pCPU. */
 bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     const struct pci_bar *b = &d->bar[i];
     u32 where, entries;
@@ -295,15 +329,41 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     return (where & MSIX_BAR) == i;
 }
 
+void interrupt_shut(struct assignment *a, bool shut) {
+    spin_lock(&a->lock);
+    a->shut = shut;
+    for (u32 i = 0; i < a->nr_vectors && a->irq == PCI_MSIX; i++) write_msix_control(&a->entry[i]);
+    spin_unlock(&a->lock);
+}
+
 /* Returns what the VM reads in the word at `offset` of an entry of the MSI-X table. */
 static u64 msix_shown(const struct pci_vector *e, u64 offset) {
+    bool pc = vm_is_pc(e->assignment->owner);
+
+    if (offset == MSIX_CONTROL && e->masked) return MSIX_ENTRY_MASKED;
+    if (offset == MSIX_CONTROL) return 0;
+    if (!pc && offset == MSIX_DATA) return e->port;
+    if (!pc) return 0;
     switch (offset) {
-    case MSIX_DATA: return e->port;
-    case MSIX_CONTROL: return msix_control(e);
-    default: return 0;
+    case MSIX_ADDRESS: return (u32)e->address;
+    case MSIX_UPPER: return e->address >> 32;
+    default: return e->data;
     }
 }
 
+/* The VM writes a word of an entry. Only a PC may say what message it wants. */
+static void msix_write(struct pci_vector *e, u64 offset, u32 value) {
+    if (offset == MSIX_CONTROL) {
+        e->masked = value & MSIX_ENTRY_MASKED;
+        write_msix_control(e);
+    }
+    if (!vm_is_pc(e->assignment->owner)) return;
+    if (offset == MSIX_ADDRESS) e->address = (e->address & ~0xffffffffull) | value;
+    if (offset == MSIX_UPPER) e->address = (u32)e->address | (u64)value << 32;
+    if (offset == MSIX_DATA) e->data = value;
+}
+
+/* Any access that is not of 4 bytes, or beyond the entries that are in use, does nothing. */
 void msix_access(void *dev, const struct bus_access *access, u64 *value) {
     struct assignment *a = dev;
     u64 at = access->addr - a->msix_gpa, offset = at % MSIX_ENTRY_SIZE, n = at / MSIX_ENTRY_SIZE;
@@ -311,18 +371,18 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
 
     spin_lock(&a->lock);
     if (access->size == 4 && n < a->nr_vectors && a->irq == PCI_MSIX) {
-        if (access->write && offset == MSIX_CONTROL) {
-            e->masked = *value & MSIX_ENTRY_MASKED;
-            mmio_write32(a->pci->msix_table + at, msix_control(e));
-        } else if (!access->write) {
+        if (access->write)
+            msix_write(e, offset, (u32)*value);
+        else
             *value = msix_shown(e, offset);
-        }
     }
     spin_unlock(&a->lock);
 }
 
 /* ---- connecting ---- */
 
+/* Tells which pin the device uses and where we know that from, since firmware is often wrong
+ * there. */
 static void log_pin(const struct vm *vm, const struct assignment *a, u32 flags,
                     const char *source) {
     const char *level = "high", *trigger = "edge";
@@ -360,8 +420,8 @@ static int connect_line(struct vm *vm, struct assignment *a) {
 }
 
 /* Adds one more interrupt of the device, with a vector and a port. The first entry begins unmasked
- * and all others masked, because a driver that uses only one interrupt unmasks none. Returns 0, or
- * an error. */
+ * and all others masked, because a driver that uses only one interrupt unmasks none. On a PC all
+ * begin masked, as PCI says (PCI 3.0, 6.8.2.9). Returns 0, or an error. */
 static int add_vector(struct vm *vm, struct assignment *a) {
     struct pci_vector *e = &a->entry[a->nr_vectors];
     void (*handler)(void *) = on_message;
@@ -369,7 +429,9 @@ static int add_vector(struct vm *vm, struct assignment *a) {
 
     if (port < 0) return port;
     if (a->irq == PCI_INTX) handler = on_line;
-    *e = (struct pci_vector){ .assignment = a, .port = (u32)port, .masked = e != a->entry };
+    *e = (struct pci_vector){ .assignment = a,
+                              .port = (u32)port,
+                              .masked = vm_is_pc(vm) || e != a->entry };
     e->vector = irq_alloc(handler, e);
     if (e->vector < 0) {
         evtchn_unmake(&vm->events, e->port);
@@ -391,6 +453,8 @@ static u64 rate_of(const struct vm *vm, const struct assignment *a) {
     return RATE;
 }
 
+/* Returns the best way that the device has: MSI-X has a message for each queue, MSI has one
+ * message, and a pin is shared and slow. */
 static enum pci_irq best_irq(const struct pci_device *d) {
     if (d->msix_table) return PCI_MSIX;
     if (d->msi) return PCI_MSI;
@@ -401,6 +465,8 @@ static const char *const irq_names[] = {
     [PCI_NO_IRQ] = "nothing", [PCI_INTX] = "a pin", [PCI_MSI] = "MSI", [PCI_MSIX] = "MSI-X"
 };
 
+/* What was made before an error is taken away by interrupt_disconnect(). MSI-X is enabled but
+ * masked at first, because its table can be written only then. */
 int interrupt_connect(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
     u32 most = 1; /* vectors */
@@ -413,6 +479,7 @@ int interrupt_connect(struct vm *vm, struct assignment *a) {
     a->interrupts = a->refused = 0;
     a->burst = (u32)MAX(MIN(rate_of(vm, a), (u64)UINT32_MAX) / 1000, 1ull);
     a->irq = best_irq(d);
+    a->shut = vm_is_pc(vm);
     if (a->irq == PCI_MSIX)
         change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && a->nr_vectors < most) err = add_vector(vm, a);
@@ -430,6 +497,8 @@ int interrupt_connect(struct vm *vm, struct assignment *a) {
     return 0;
 }
 
+/* A virtual function is "held" while the card that it is a part of is reset. That has cleared the
+ * function's own registers, too, so its messages are written again. */
 void interrupt_again(struct assignment *a) {
     const struct pci_device *d = a->pci;
 
@@ -445,12 +514,15 @@ void interrupt_again(struct assignment *a) {
     spin_unlock(&a->lock);
 }
 
+/* Cancels the timers, so that none of them touches the device while it is reset. */
 void interrupt_quiet(struct assignment *a) {
     if (!a->nr_vectors) return; /* then the timers are not initialised */
     timer_cancel(&a->unmask);
     timer_cancel(&a->move);
 }
 
+/* First nothing can interrupt any more, then the handlers are gone, then the timers, and the events
+ * come last: each of them may use what comes after it. */
 void interrupt_disconnect(struct assignment *a) {
     u32 nr = a->nr_vectors;
 

@@ -36,9 +36,15 @@ void interrupt_done(struct assignment *a);
 /* Returns whether the MSI-X table of `d` is in BAR i. If so, [*from, *to) become the host-physical
  * pages that hold it. */
 bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to);
+/* Keeps all messages of the device back, or lets them through again: a VM that is a PC has switched
+ * them off or on. From any pCPU; takes the lock of the assignment. */
+void interrupt_shut(struct assignment *a, bool shut);
+
 /* A bus_fn (vdev/bus.h) for the MSI-X table as the VM sees it; `dev` is the assignment. The VM can
- * set and clear the mask bit of an entry, and nothing else. The address of an entry reads as 0, and
- * its data as the port of the event. From any pCPU; takes the lock of the assignment. */
+ * set and clear the mask bit of an entry. A VM that is a PC can also write what message it wants,
+ * and reads that again; the device has another message, at which Takt delivers the one that the VM
+ * wants. In other VMs the address of an entry reads as 0, and its data as the port of the event.
+ * From any pCPU; takes the lock of the assignment. */
 void msix_access(void *dev, const struct bus_access *access, u64 *value);
 
 #endif

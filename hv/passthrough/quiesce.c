@@ -1,7 +1,9 @@
-/* If the machine was booted over the network, the network card may still write the frames that it
- * receives into buffers of the boot loader. These buffers are free memory by now, so the card would
- * overwrite data of Takt or of a VM. Most firmware stops such devices at the end of its boot
- * services, but not all firmware does. */
+/* Stops devices that the firmware has left running. If the machine was booted over the network, the
+ * network card may still write the frames that it receives into buffers of the boot loader. These
+ * buffers are free memory by now, so the card would overwrite data of Takt or of a VM. Most
+ * firmware stops such devices at the end of its boot services, but not all firmware does. A device
+ * can write to memory only while it is "master of the bus", which is a bit in its configuration
+ * space. */
 #include "passthrough/quiesce.h"
 
 #include <takt/io.h>
@@ -44,7 +46,7 @@ static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
     return LEGACY_ID(head) == LEGACY_SUPPORT && head & LEGACY_FIRMWARE_OWNS;
 }
 
-/* The same question for an xHCI controller, of whose registers `size` bytes are mapped. */
+/* Does the firmware own this xHCI controller? `size` bytes of its registers are mapped. */
 static bool xhci_owned(volatile u8 *regs, u64 size) {
     u64 at = XHCI_LIST(mmio_read32(regs + XHCI_PARAMETERS));
 

@@ -1,8 +1,11 @@
+/* Resets a device that is given to a VM or taken from one. Resetting a card makes its virtual
+ * functions vanish for some time, though other VMs may have them. So those are held: they may not
+ * access memory until they are back, and the store tells their VMs. */
 #include "passthrough/reset.h"
 
 #include "passthrough/interrupt.h"
 
-/* The reset of a physical function takes its virtual functions away for a while. */
+/* Switches off the virtual functions of a card that is to be reset, as far as VMs have them. */
 static void hold_vfs(const struct pci_device *pf) {
     FOR_ASSIGNMENTS(a) {
         if (a->pci->pf != pf || !a->owner) continue;
@@ -11,7 +14,8 @@ static void hold_vfs(const struct pci_device *pf) {
     }
 }
 
-/* Those that were held go on, unless they are lost together with their physical function. */
+/* After the reset of the card: switches its virtual functions on again, unless they did not come
+ * back. */
 static void resume_vfs(const struct pci_device *pf) {
     FOR_ASSIGNMENTS(a) {
         if (a->pci->pf != pf || !a->owner) continue;
@@ -20,6 +24,8 @@ static void resume_vfs(const struct pci_device *pf) {
     }
 }
 
+/* A reset takes several phases with pauses between them, so that no step of the caller is long.
+ * Phase 0 is the first one, in which the device is still in use. */
 u64 assign_reset(struct assignment *a, u32 phase) {
     struct pci_device *d = a->pci;
     bool was_in_reset = d->in_reset;

@@ -1,6 +1,12 @@
-/* Lock order: a domain's page tables, then the queue of a unit. While they are held, no other lock
- * is taken.
+/* VT-d, Intel's IOMMU: it decides which memory a device can read and write, and which interrupts it
+ * can raise. A "unit" is one such IOMMU; a machine may have several. A "domain" is the memory that
+ * the devices of one VM reach: page tables from the VM's addresses to the machine's. A "context" is
+ * the entry of a device, which says to which domain it belongs; a device without one reaches
+ * nothing. A "region" (RMRR) is memory that the firmware goes on using by a device. Section numbers
+ * are of the VT-d specification.
  *
+ * Lock order: a domain's page tables, then the queue of a unit. While they are held, no other lock
+ * is taken.
  * All units of a segment share these tables: one root table, a context table for each bus, and one
  * table of interrupts, where the entry of a vector has the vector's number. Only the housekeeping
  * pCPU writes them. Two segments do not share tables, because a unit knows a device only by bus,
@@ -334,6 +340,8 @@ void iommu_release(struct vm *vm) {
     vm->dma = NULL;
 }
 
+/* The units have to forget what they remember if an old entry was replaced. Some units ("eager")
+ * also remember that an entry was absent, so for them a new entry needs a flush, too. */
 int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
     struct iommu_domain *m = vm->dma;
     u64 before;
@@ -415,6 +423,8 @@ int iommu_attach(struct assignment *a, struct vm *vm) {
     return context_attach(a, u, vm->dma);
 }
 
+/* The context entry becomes absent first; then the unit forgets it and its translations, which also
+ * waits for accesses that are under way. */
 void iommu_detach(struct assignment *a) {
     u64 *e;
 
@@ -429,9 +439,9 @@ void iommu_detach(struct assignment *a) {
 
 /* ---- interrupts, 5.1.3 and 9.10 ---- */
 
-/* Sets the entry of `vector` in the table of unit u: an interrupt message by that entry, if it
- * comes from the device `source`, interrupts pCPU `cpu`. Returns 0, or
- *   -ENODEV  entries have only 8 bits for APIC ids, and that pCPU's id is larger */
+/* Sets the entry of `vector` in unit u's table: a message by it, if it comes from device `source`,
+ * interrupts pCPU `cpu`. Messages of other devices are dropped. Returns 0, or -ENODEV if entries
+ * have 8 bits for APIC ids and that pCPU's id is larger. */
 static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, bool level) {
     u32 id = percpu_of[cpu]->apic_id;
     u64 low = PRESENT | IRTE_VECTOR(vector);
@@ -469,8 +479,9 @@ void iommu_irq_free(u32 vector) {
     vtd_flush(u, FLUSH_INTERRUPT(vector));
 }
 
-/* The function behind irq_remap_pin (platform/irq.h). Returns 1 if the unit that has the IOAPIC is
- * not in use, so that its pins are not remapped. */
+/* The function behind irq_remap_pin (platform/irq.h): lets a pin of IOAPIC `id` raise `vector`
+ * through the unit that has that IOAPIC. Returns 0; 1 if that unit is not in use, so that its pins
+ * are not remapped; -ENODEV if no unit is said to have the IOAPIC. */
 static int remap_pin(u32 id, u32 vector, bool level) {
     for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++) {
         if (s->of_region || s->kind != DMAR_IOAPIC || s->id != id) continue;

@@ -1,3 +1,7 @@
+/* Commands to an IOMMU (VT-d calls it a "unit"), the hardware that decides what a device can read
+ * and write. A unit caches what it has read from our tables. So after each change it has to be told
+ * to forget, by a request in a queue in memory, and it has to confirm that. Section numbers are of
+ * the VT-d specification. */
 #include "passthrough/vtd_unit.h"
 
 #include "lib/printf.h"
@@ -22,6 +26,8 @@ bool vtd_becomes(const struct iommu_unit *u, u32 reg, u32 bits, u32 value) {
     return false;
 }
 
+/* The command register holds all functions that are switched on, so the other bits are read from
+ * the status register and written again. */
 bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
     u32 others = vtd_read(u, REG_STATUS) & (u32)LASTING & ~bit, wanted = 0;
 
@@ -30,13 +36,16 @@ bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
     return vtd_becomes(u, REG_STATUS, bit, wanted);
 }
 
+/* Some units read memory without looking into the CPU's caches. For them the caches are written
+ * back. */
 void vtd_publish(const volatile void *p, u64 len) {
     if (vtd_write_back) cache_write_back((const void *)p, len);
 }
 
 /* ---- the queue ---- */
 
-/* Puts a request into the queue. The unit sees it when REG_QUEUE_TAIL is written. */
+/* Puts a request into the queue. It wraps around at its end. The unit sees the request only when
+ * REG_QUEUE_TAIL is written. */
 static void submit(struct iommu_unit *u, u64 low, u64 high) {
     u->queue[u->tail][0] = low;
     u->queue[u->tail][1] = high;
@@ -44,7 +53,8 @@ static void submit(struct iommu_unit *u, u64 low, u64 high) {
     u->tail = (u->tail + 1) % QUEUE_ENTRIES;
 }
 
-/* Ends the VMs whose devices belong to a unit that was given up. */
+/* Ends the VMs whose devices belong to a unit that was given up, since nothing confines these
+ * devices reliably any more. It is the function of a timer, so it runs without locks. */
 static void on_trouble(struct timer *t, u64 now) {
     FOR_ASSIGNMENTS(a) {
         if (!a->iommu || !a->iommu->why || !a->owner) continue;
@@ -73,6 +83,9 @@ static bool queue_is_done(const struct iommu_unit *u) {
     return *u->done == u->serial;
 }
 
+/* Behind the request it puts a "wait", by which the unit writes u->serial to *u->done when all
+ * before it is done. If the answer does not come, the unit is given up, because nobody knows what
+ * it still remembers. */
 void vtd_flush(struct iommu_unit *u, u64 what) {
     bool done;
 

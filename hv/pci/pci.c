@@ -1,3 +1,8 @@
+/* Finds all PCI functions at boot, and notes what they say about themselves. A function is a
+ * device, or one of several parts of a device; its number is its bdf (bus, device and function). In
+ * its configuration space it has BARs, each of which says at which range of addresses it answers,
+ * and a list of capabilities, such as MSI for interrupts. Two functions that can reach
+ * each other without passing an IOMMU form a group, and only one VM may have them. */
 #include "pci/pci.h"
 
 #include <takt/io.h>
@@ -148,6 +153,8 @@ static u32 probe_bar(const struct pci_device *d, u32 offset) {
     return v;
 }
 
+/* A size whose bits make no sense, or that does not fit the address, becomes 0: such a BAR is not
+ * used. */
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b) {
     u32 low = pci_read(d->bdf, at, 4), mask = probe_bar(d, at);
     u64 bits;
@@ -171,6 +178,8 @@ u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *
     return 1;
 }
 
+/* A bridge, a timer or a counter beside the cores works for the whole machine, so a VM that had it
+ * could disturb all others. Only SD card controllers of the system class are ordinary devices. */
 bool pci_part_of_machine(const struct pci_device *d) {
     u32 class = d->class_rev >> 24;
 
@@ -265,8 +274,9 @@ static bool isolates(const struct pci_device *d) {
 }
 
 /* Returns the group of a function. Functions of one group can reach each other without going
- * through the root, and so past the IOMMU. Going up from the function, a bridge that does not
- * isolate makes one group of all behind it. */
+ * through the root, and so past the IOMMU. Two things put functions together: going up from the
+ * function, a bridge that does not isolate makes one group of all that is behind it; and the
+ * functions of one device are together unless each of them isolates. */
 static u32 pci_group_of(const struct pci_device *d) {
     const struct pci_device *b = d;
     u32 group = d->bdf;
@@ -326,6 +336,8 @@ static void save_state(struct pci_device *d) {
         d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
 }
 
+/* Logs a function and its BARs for developers; it is shown only if the console's level is
+ * "debug". */
 static void log_device(const struct pci_device *d) {
     static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
     const char *kind = kinds[MIN(d->header, 3)], *msi = "", *msix = "";
@@ -377,6 +389,8 @@ static void add_function(u32 bdf, u32 id, u32 header) {
     log_device(d);
 }
 
+/* A virtual function has no BARs of its own: those of all virtual functions lie one behind the
+ * other, from the address in the capability of the physical function. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     struct pci_device *d;
 
@@ -392,9 +406,14 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
         d->bar[i].addr += vf * d->bar[i].size;
     }
     save_state(d);
+    /* What is saved here is written back after each reset (reset.c). The register of a virtual
+     * function's id reads as all ones, so the caller has computed the id.
+     *
+     * The physical function switches memory decoding on for all its virtual functions. In QEMU a
+     * virtual function also looks at its own bit, so that has to be set, too. The command that is
+     * written now is that of a device which nobody uses: with this bit, and without the right to
+     * access memory by itself (bus mastering). */
     d->saved[PCI_ID / 4] = id;
-    /* The physical function switches memory decoding on for all its virtual functions. In QEMU a
-     * virtual function also looks at its own bit, so that has to be set, too. */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
     d->group = pci_group_of(d);
@@ -415,7 +434,8 @@ static void probe_slot(u32 bdf) {
 }
 
 /* Looks at every bus, even if no bridge leads to it. A machine may have several host bridges, and
- * which buses these have is told only in AML, the language of ACPI, which Takt does not read. */
+ * which buses these have is told only in AML, the language of ACPI, which Takt does not read. The
+ * groups are computed last, when all bridges are known. */
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;

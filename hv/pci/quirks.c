@@ -1,3 +1,6 @@
+/* PCI devices that do not behave as the specification says ("quirks"), by vendor and device number.
+ * ACS is the ability of a device to send all its requests up to the root of PCI, where an IOMMU
+ * sees them, instead of to its neighbours. */
 #include "pci/quirks.h"
 
 #define INTEL                0x8086
@@ -82,12 +85,14 @@ static const struct range acs_of_dwords[] = { { INTEL, 0xa110, 0xa11f },
                                               { INTEL, 0xa2e7, 0xa2ee },
                                               { INTEL, 0x9d10, 0x9d1b } };
 
+/* Is the device in a list of `nr` ranges? */
 static bool is_in(const struct pci_device *d, const struct range *r, u32 nr) {
     for (const struct range *end = r + nr; r < end; r++)
         if (d->vendor == r->vendor && d->device >= r->first && d->device <= r->last) return true;
     return false;
 }
 
+/* Is it a PCI Express device of this type? */
 static bool is_type(const struct pci_device *d, u32 type) {
     return d->express && EXPRESS_TYPE(pci_read(d->bdf, d->express + (u32)EXPRESS_FLAGS, 2)) == type;
 }

@@ -1,4 +1,7 @@
-/* Taking a device out of the hands of whoever used it, and resetting it. */
+/* Resets a PCI device between two users, and before that stops its interrupts and its accesses to
+ * memory. Otherwise a device would go on with what its last VM told it to do: write into memory
+ * that belongs to another VM by now. FLR is function-level reset, by which a device resets
+ * itself. */
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "pci/pci.h"
@@ -119,6 +122,9 @@ static u64 first_phase(struct pci_device *d) {
     return RESET_NS;
 }
 
+/* Phase 0 stops the device and starts its reset. The next phases wait until it answers again, and
+ * give it up as lost if it does not; then its registers are restored. The last phase waits for the
+ * virtual functions of a card. */
 u64 pci_reset(struct pci_device *d, u32 phase) {
     u32 pm = (u32)PM_CONTROL + d->pm;
 

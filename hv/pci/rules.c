@@ -1,3 +1,8 @@
+/* Which registers of a PCI device's configuration space its VM may read or write, as a table of
+ * rules. Only what a driver needs and what tells nothing about the rest of the machine is shown;
+ * anything that is not in the table is refused. passthrough/mediate.c goes by it. A capability is a
+ * group of registers for one ability of the device; its head holds its number and where the next
+ * one begins. */
 #include "pci/rules.h"
 
 #define FIRST_CAPABILITY 0x40u  /* the first offset behind the header */
@@ -65,8 +70,8 @@ static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, 
     return PCI_RULE_REFUSED;
 }
 
-/* Does the same for registers from 0x100 on. There the heads of capabilities have another form: PCI
- * Express 7.9.3. */
+/* Returns the rule for a register from 0x100 on, by walking the list of extended capabilities.
+ * Their heads have another form than those below 0x100: PCI Express 7.9.3. */
 static enum pci_rule rule_of_extended(const struct pci_device *d, u32 offset, u32 size) {
     u32 at = FIRST_EXTENDED;
 

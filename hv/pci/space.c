@@ -1,6 +1,7 @@
-/* Configuration space as a PC has it. It is reached by memory (ECAM, PCI Express 7.2.2), where each
- * window covers some buses of a segment, or by two ports (PCI 3.0, 3.2.2.3.2), which reach only
- * segment 0. In this file a bus is segment << 8 | number. */
+/* Reads and writes configuration space, the registers by which every PCI device is recognised and
+ * set up. A PC has two ways to it. With ECAM (PCI Express 7.2.2) the registers are in memory: a
+ * "window" covers some buses of a segment. Or they are reached by two I/O ports (PCI 3.0,
+ * 3.2.2.3.2), which reach only segment 0. In this file a bus is segment << 8 | number. */
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/spinlock.h"
@@ -31,12 +32,15 @@ static volatile u8 *register_at(u32 bdf, u32 offset) {
     return NULL;
 }
 
+/* Reads with an access of the register's size, since some devices ignore others. */
 static u32 memory_read(volatile u8 *p, u32 size) {
     if (size == 1) return *p;
     if (size == 2) return *(volatile u16 *)p;
     return mmio_read32(p);
 }
 
+/* Reads by the ports: the address of the word goes to one port, and its bytes are read at the
+ * other. */
 static u32 ports_read(u32 bdf, u32 offset, u32 size) {
     u16 data = (u16)(DATA + (offset & 3));
     u32 v;
@@ -62,6 +66,7 @@ u32 pci_read(u32 bdf, u32 offset, u32 size) {
     return ~0u >> (32 - 8 * size); /* all ones */
 }
 
+/* By the window if one covers the bus, or else by the ports. */
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     volatile u8 *p = register_at(bdf, offset);
     u16 data = (u16)(DATA + (offset & 3));
@@ -132,6 +137,8 @@ static const char *add_window(const struct acpi_info *a, const struct acpi_ecam 
     return NULL;
 }
 
+/* A wrong window would let us write into other devices or RAM. So each is checked (add_window()),
+ * and the log names those that are not used. */
 const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram) {
     nr_windows = 0;
     for (const struct acpi_ecam *e = a->ecam; e < a->ecam + a->nr_ecams; e++) {

@@ -1,3 +1,7 @@
+/* Switches on the virtual functions of cards that have them (SR-IOV): the card, called the physical
+ * function (PF), can show itself as several devices (VFs), so that several VMs can have one each.
+ * The firmware need not have done that, so this file finds addresses for their BARs (the registers
+ * that say where a device answers) in the window of addresses that the bridge above forwards. */
 #include "pci/sriov.h"
 
 #include "lib/printf.h"
@@ -144,6 +148,7 @@ static void program(const struct pci_device *pf) {
     }
 }
 
+/* From now on the virtual functions exist. They need time before they answer (SRIOV_SETTLE_NS). */
 static void switch_vfs_on(const struct pci_device *pf) {
     sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) | (u32)(VF_ENABLE | VF_MEMORY));
 }
@@ -170,6 +175,7 @@ static const char *enable_vfs(struct pci_device *pf, u32 most) {
     return why;
 }
 
+/* If a card gets none, the log says why; the card itself stays usable. */
 bool sriov_enable(u32 most) {
     bool any = false;
 
@@ -187,6 +193,8 @@ bool sriov_enable(u32 most) {
     return any;
 }
 
+/* The first call after a reset writes the capability again, which the reset has cleared. The second
+ * one, when the virtual functions have had time to come back, makes each of them idle. */
 bool sriov_restore(struct pci_device *pf) {
     if (pf->nr_vfs && !pf->lost && !(sriov_get(pf, CONTROL) & VF_ENABLE)) {
         program(pf);
@@ -203,6 +211,8 @@ bool sriov_restore(struct pci_device *pf) {
     return false;
 }
 
+/* Adds the virtual functions that were enabled to the devices, and logs how many answer. Only
+ * vendor and device of a card's virtual functions are in the card's own capability, all alike. */
 void sriov_find(void) {
     /* virtual functions have higher bdfs, so this loop meets those that it adds, and passes over
      * them */

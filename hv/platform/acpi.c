@@ -1,6 +1,9 @@
-/* Reads the tables of ACPI 6.5, section 5.2. They may contain errors, so nothing is read beyond a
- * length that was checked. From the FADT Takt reads how the machine is switched off and reset, and
- * whether there is a keyboard controller. */
+/* Reads the tables by which the firmware describes the machine: ACPI 6.5, section 5.2. The root
+ * table (XSDT, or RSDT in old firmware) lists the others. The MADT names CPUs and interrupt
+ * controllers, the SRAT says to which node each CPU and each piece of memory belongs, the MCFG
+ * where PCI's configuration space is, the SPCR which serial port the firmware uses. From the FADT
+ * Takt reads how the machine is switched off and reset, and whether there is a keyboard controller.
+ * A table may contain errors, so nothing is read beyond a length that was checked. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 #include "platform/irq.h"
@@ -33,7 +36,8 @@ static const u8 *sound_table(u64 pa, u32 *len) {
     return t;
 }
 
-/* Does the same as sound_table(), and counts the table as bad if it is not sound. */
+/* Returns the table at `pa`, with its length in *len, if it is sound. Otherwise returns NULL, and
+ * counts it as bad, so that the operator is told how many tables were left out. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = sound_table(pa, len);
 
@@ -46,7 +50,8 @@ static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
 #define ENTRY_ENABLED BIT(0)
 #define APIC_ALL      0xffffffffu /* an APIC id that means all CPUs, not one of them */
 
-/* Adds a CPU to the list, if it is enabled and is not in the list yet. */
+/* Adds a CPU to the list, if it is enabled and is not in the list yet: the MADT may name it twice,
+ * by an id of 8 bits and by one of 32. */
 static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
     if (!(flags & ENTRY_ENABLED) || apic_id == APIC_ALL) return;
     for (u32 i = 0; i < a->nr_cpus; i++)
@@ -57,6 +62,7 @@ static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
         a->apic_id[a->nr_cpus++] = apic_id;
 }
 
+/* If the boot CPU is in the list already, it changes places with the first one. */
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     u32 i = 0;
 
@@ -111,6 +117,8 @@ enum { NMI_LINT = 5 };
 enum { X2APIC_ID = 4, X2APIC_FLAGS = 8 };
 #define LAPIC_ALL 0xff /* a LAPIC_ID that means all CPUs, not one of them */
 
+/* Takes one entry of the MADT: a CPU, an IOAPIC (a chip with pins for interrupts), or an exception
+ * from the rule that interrupt line n of a PC is pin n. parse_entries() has checked its length. */
 static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     switch (e[ENTRY_KIND]) {
     case MADT_LAPIC:
@@ -137,6 +145,7 @@ static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     }
 }
 
+/* least[] is the size of each kind of entry; a shorter one would make us read behind it. */
 static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
     static const u8 least[MADT_KINDS] = {
         [MADT_LAPIC] = 8,     [MADT_IOAPIC] = 12, [MADT_OVERRIDE] = 10,
@@ -149,6 +158,7 @@ static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
 /* "IA-PC HPET Specification" 1.0a, 3.2.4. At HPET_ADDRESS there is a generic address. */
 enum { HPET_ADDRESS = 40, HPET_LEAST = 56 };
 
+/* Notes where the HPET is, a timer of a known rate by which clock.c measures the TSC. */
 static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     const u8 *gas = t + HPET_ADDRESS;
 
@@ -183,6 +193,8 @@ static u32 srat_node_of(struct acpi_info *a, u32 domain) {
     return a->nr_nodes++;
 }
 
+/* Notes to which node a CPU belongs. What there is no room for is left out; such a CPU counts as
+ * one of node 0, which costs speed but breaks nothing. */
 static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags) {
     u32 node;
 
@@ -192,6 +204,8 @@ static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags
     a->cpu_node[a->nr_cpu_nodes++] = (struct acpi_cpu_node){ apic_id, node };
 }
 
+/* Notes to which node the memory [start, start + len) belongs. A range whose end would be beyond
+ * 2^64 is left out. */
 static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u32 flags) {
     u32 node;
 
@@ -215,6 +229,8 @@ enum {
 };
 enum { SRAT_X2APIC_DOMAIN = 4, SRAT_X2APIC_ID = 8, SRAT_X2APIC_FLAGS = 12 };
 
+/* Takes one entry of the SRAT: the node ("proximity domain") of a CPU, which may be named by an id
+ * of 8 or of 32 bits, or of a range of memory. */
 static void parse_srat_entry(struct acpi_info *a, const u8 *e) {
     switch (e[ENTRY_KIND]) {
     case SRAT_LAPIC:
@@ -243,6 +259,8 @@ static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
     parse_entries(a, t, len, SRAT_ENTRIES, least, SRAT_KINDS, parse_srat_entry);
 }
 
+/* Notes where the table of the IOMMUs is. dmar.c reads it later; only the firmware's wish about
+ * x2APIC is needed early, before the local APIC is set up. */
 static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
     a->dmar = t;
     a->dmar_len = len;
@@ -385,7 +403,9 @@ static bool denies_8042(const u8 *t, u32 len) {
     return !(table_get(t + FADT_IAPC_BOOT_ARCH, 2) & BOOT_ARCH_8042);
 }
 
-/* Reads the FADT, and from the DSDT, whose address is in the FADT, the values for "off". */
+/* Reads the FADT, which names the registers for power-off and reset, and, from the DSDT, whose
+ * address is in the FADT, the values for "off". A later version of ACPI has added wider fields for
+ * the same things; those count if the table is long enough to have them. */
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     struct acpi_power *p = &a->power;
     u64 wide = 0, narrow = table_get(t + FADT_DSDT, 4); /* two addresses of the DSDT */
@@ -500,6 +520,7 @@ static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 
     return NULL;
 }
 
+/* The word at 40Eh is where a BIOS notes the segment of its extended data area (EBDA). */
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *bda = acpi_map(BDA, BDA_SIZE), *p = NULL;
     u64 ebda = 0;
@@ -522,6 +543,8 @@ u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
 #define INTI_ACTIVE_LOW      3u
 #define INTI_LEVEL           3u
 
+/* On most machines line 0, the old timer, is wired to pin 2, and all others to the pin with their
+ * own number. So a line without an entry is its own pin. */
 u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
     *flags = 0;
     for (u32 i = 0; i < a->nr_overrides; i++) {
@@ -533,6 +556,8 @@ u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
     return irq;
 }
 
+/* The copy of the loader comes first, since firmware that started by UEFI leaves none in low
+ * memory. */
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
     const u8 *p = rsdp;
     bool has_xsdt;

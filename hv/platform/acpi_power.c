@@ -1,3 +1,7 @@
+/* Switches the machine off and resets it by the registers that ACPI's tables name. "PM1" is the
+ * control register of the chipset's power management; some machines have two, called a and b. S5 is
+ * ACPI's name for "off". SLP_TYP, the "type", is the number of the state to enter, and SLP_EN makes
+ * the chipset enter it. */
 #include "platform/acpi_power.h"
 
 #include <takt/io.h>
@@ -28,7 +32,8 @@ void acpi_power_init(const struct acpi_power *p) {
         reset_register = mmio_map(acpi.reset_address, 1);
 }
 
-/* The chipset obeys the PM1 registers only after the firmware has switched it to ACPI's mode. */
+/* Asks the firmware to hand power management over. The chipset obeys the PM1 registers only after
+ * that; until then acpi_off() would write to them in vain. The firmware may take seconds. */
 static void acpi_take_over(void) {
     if (!acpi.smi_command || !acpi.acpi_enable || (inw(acpi.pm1a) & PM1_SCI_EN)) return;
     outb(acpi.smi_command, acpi.acpi_enable);
@@ -36,12 +41,15 @@ static void acpi_take_over(void) {
         delay_ns(HANDOVER_POLL_NS);
 }
 
+/* Returns what to write to the PM1 register at `port` so that its type becomes `type`, while the
+ * two bits that are not ours stay as they are. */
 static u16 with_type(u16 port, u8 type) {
     return (u16)((inw(port) & (PM1_SCI_EN | PM1_BM_RLD)) | PM1_SLP_TYP(type));
 }
 
-/* The type is written to both registers before either is told to go, as ACPI 6.5, 16.1.7 wants
- * it. */
+/* The type is written to both registers before SLP_EN is written to either, as ACPI 6.5, 16.1.7
+ * wants it: SLP_EN in the first one may switch the machine off before the second one knows the
+ * type. The delay gives the machine time to go off; a return means that it did not. */
 void acpi_off(void) {
     u16 a, b = 0;
 
@@ -58,14 +66,17 @@ void acpi_off(void) {
     delay_ns(OFF_NS);
 }
 
-/* A register in PCI's configuration space is one of bus 0. Its address holds the device in bits
- * 47:32, the function in 31:16 and the offset in 15:0 (ACPI 6.5, 5.2.3.2). */
+/* Writes a reset register that lies in PCI's configuration space. It is always a register of bus 0.
+ * Its address `at` holds the device in bits 47:32, the function in 31:16 and the offset in 15:0
+ * (ACPI 6.5, 5.2.3.2). */
 static void reset_by_pci(u64 at) {
     u32 device = at >> 32 & 0x1f, function = at >> 16 & 7;
 
     outb(pci_port_select(device << 3 | function, at & 0xff), acpi.reset_value);
 }
 
+/* The register may be an I/O port, a register of PCI or a byte in memory. If it is in memory and
+ * could not be mapped at boot, nothing is written. */
 void acpi_reset(void) {
     if (!acpi.can_reset) return;
     if (acpi.reset_space == ACPI_SPACE_IO)

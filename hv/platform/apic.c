@@ -1,3 +1,7 @@
+/* The local APIC ("LAPIC"): the part of each CPU that receives its interrupts, sends interrupts to
+ * other CPUs (IPIs), and has a timer. Its registers are reached by memory (xAPIC mode) or, on newer
+ * CPUs, as MSRs (x2APIC mode). The 8259 is the interrupt controller of the first PCs. Takt uses
+ * none, so this file makes it silent. */
 #include "platform/apic.h"
 
 #include <takt/errno.h>
@@ -50,10 +54,14 @@ u32 apic_id(void) {
 
 static void eoi(void) { apic_write(REG_EOI, 0); }
 
+/* In xAPIC mode the register that sends an IPI has two halves, and the CPU may still be sending the
+ * last one. So it waits until that one is gone, writes the receiver, and then the half that sends.
+ * The wait has an end, because a CPU that panics calls this too and must get on. */
 void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     u32 low = (u32)how << 8 | ICR_ASSERT | vector;
 
-    /* An x2APIC write does not order earlier stores (SDM 3A 11.12.3). */
+    /* What we stored before has to be visible to the receiver when the IPI arrives. A write in
+     * x2APIC mode does not wait for earlier stores (SDM 3A 11.12.3), so wait here. */
     __asm__ volatile("mfence; lfence" : : : "memory");
     if (apic_x2) {
         wrmsr(MSR_X2APIC + REG_ICR, (u64)dest << 32 | low);
@@ -70,8 +78,9 @@ u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
 /* ---- the interrupt controller that Takt does not use ---- */
 
-/* Gives its interrupts vectors of their own, so that a spurious one is not taken for an exception,
- * and masks them all (8259A data sheet). */
+/* Masks all interrupts of the two 8259s. They also get vectors of their own first: an 8259 may send
+ * a spurious interrupt even if all is masked, and with its vectors of old this would be taken for
+ * an exception (8259A data sheet). */
 static void silence_8259(void) {
     static const struct {
         u8 port, value;
@@ -84,6 +93,9 @@ static void silence_8259(void) {
 
 /* ---- set-up ---- */
 
+/* In TSC-deadline mode the timer fires when the TSC reaches a given value. On some CPUs with old
+ * microcode it may never fire, although CPUID promises it (an "erratum"); the timer that counts
+ * down is used there instead. */
 int apic_probe(void) {
     struct cpuid c = cpuid(1, 0);
     struct cpu_kind kind = cpu_kind_read();
@@ -95,6 +107,8 @@ int apic_probe(void) {
     return 0;
 }
 
+/* The firmware may ask for xAPIC mode. acpi_wants_x2apic() says when we obey. In that mode the
+ * registers are in memory and have to be mapped. */
 int apic_init(const struct acpi_info *a) {
     acpi = a;
     if (apic_probe() < 0) return -ENODEV;
@@ -110,6 +124,9 @@ int apic_init(const struct acpi_info *a) {
     return 0;
 }
 
+/* An LVT entry says what each source of interrupts inside the CPU raises. All entries stay masked
+ * but those of the timer, of the pin on which the machine reports defects by NMI, and of sources
+ * that the firmware handles itself. */
 void apic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
     u32 timer = VEC_TIMER;

@@ -1,5 +1,7 @@
-/* Multiboot2 specification 3.6 (boot information). Nothing is read outside [mbi, mbi +
- * total_size). */
+/* Reads what the boot loader tells: a list of tags, by the Multiboot2 specification, 3.6. A tag
+ * holds the command line, a module (a file that was loaded, such as a guest's image), the map of
+ * memory, the screen, or a copy of ACPI's root pointer. Each tag begins with its kind and its
+ * length. The list may be wrong, so nothing is read outside [mbi, mbi + total_size). */
 #include "platform/firmware.h"
 
 enum {
@@ -15,12 +17,14 @@ enum { MEM_RAM = 1 };
 
 /* ---- sets of ranges ---- */
 
+/* Adds a range that touches no other one. Does nothing if it is empty or there is no room. */
 static void append(struct memmap *m, u64 start, u64 end) {
     if (start >= end || m->nr == BOOT_MAX_RANGES) return;
     m->range[m->nr].start = start;
     m->range[m->nr++].end = end;
 }
 
+/* Each range that touches or overlaps the new one is taken out and made part of it. */
 void memmap_add(struct memmap *m, u64 start, u64 end) {
     if (start >= end) return;
     for (u32 i = 0; i < m->nr;) {
@@ -35,6 +39,8 @@ void memmap_add(struct memmap *m, u64 start, u64 end) {
     append(m, start, end);
 }
 
+/* Each range that overlaps [start, end) is taken out, and what is left of it on either side is put
+ * back. */
 void memmap_remove(struct memmap *m, u64 start, u64 end) {
     for (u32 i = 0; i < m->nr && start < end;) {
         u64 from = m->range[i].start, to = m->range[i].end;
@@ -71,6 +77,8 @@ static void copy_text(char *to, size_t size, const u8 *from, size_t len) {
     to[n] = 0;
 }
 
+/* Adds a module. Its name is the first word of its line, without directories, because guests' files
+ * are named like that in VM files. Two modules that overlap would destroy each other. */
 static const char *parse_module(struct boot_info *b, const u8 *tag, u32 len) {
     struct boot_module *m = &b->module[b->nr_modules];
     u32 base = 8, end = 8;
@@ -91,8 +99,9 @@ static const char *parse_module(struct boot_info *b, const u8 *tag, u32 len) {
     return NULL;
 }
 
-/* RAM is what some entry calls RAM and no entry calls anything else. Pages that are RAM in part are
- * not used. Of two maps the first one counts. */
+/* Adds all that an entry calls RAM in a first round, and takes away all that any entry calls
+ * something else in a second one. So memory about which entries contradict each other is not used.
+ * Pages that are RAM in part are not used either. Of two maps the first one counts. */
 static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
     u32 step = 0; /* from one entry to the next */
 
@@ -117,6 +126,9 @@ static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
     return NULL;
 }
 
+/* Takes one tag; `tag` is what follows its head. Returns NULL, or why the information is refused.
+ * Unknown tags are skipped. Of two copies of the RSDP the longer one is kept, as it is of the newer
+ * version. */
 static const char *parse_tag(struct boot_info *b, u32 type, const u8 *tag, u32 len) {
     switch (type) {
     case TAG_CMDLINE: copy_text(b->cmdline, sizeof(b->cmdline), tag, len); break;
@@ -134,6 +146,8 @@ static const char *parse_tag(struct boot_info *b, u32 type, const u8 *tag, u32 l
     return NULL;
 }
 
+/* Each tag begins at a multiple of 8. The list ends with an end tag; a list without it was cut off
+ * or overwritten, so it is not trusted. */
 const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out) {
     const u8 *base = mbi;
     u32 total, size;

@@ -1,5 +1,7 @@
-/* Measures how fast the TSC and the LAPIC's timer count. Both are compared with a clock whose
- * rate is known: the HPET, the timer of ACPI's power management, or the PIT. */
+/* Measures how fast the TSC (each CPU's counter of time) and the LAPIC's timer count. Both are
+ * compared with a clock whose rate is known, the "reference": the HPET, or the PIT where there is
+ * no HPET. Everything that Takt knows about time follows from these rates. The end of the file
+ * compares the TSCs of two CPUs. */
 #include "platform/clock.h"
 
 #include <takt/errno.h>
@@ -52,6 +54,8 @@ static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     return true;
 }
 
+/* Starts channel 2 of the 8254 as the reference. Every PC has it, so we do not look for it first;
+ * if it does not count, measure_tsc() finds that out. */
 static bool use_pit(struct reference *r) {
     outb(0x61, (inb(0x61) & ~2) | 1);
     outb(0x43, 0xb4); /* channel 2, both bytes, mode 2 */
@@ -67,6 +71,8 @@ struct sample {
     u64 tsc, width;
 };
 
+/* Reads the reference and the TSC at the same moment, as well as that is possible. The TSC is read
+ * before and after; `width` is how far the two readings are apart. */
 static struct sample sample_clock(const struct reference *r) {
     struct sample best = { 0, 0, ~0ull };
 
@@ -137,6 +143,9 @@ static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock,
         log_warn("%s says %lu.%03lu MHz, which is not believed", leaf, said / 1000, said % 1000);
 }
 
+/* Measures by the HPET, or else by the PIT. If CPUID names a rate and the measurement agrees with
+ * it, CPUID's rate is used, because it is exact. The two factors `tsc_to_ns_mul` and
+ * `ns_to_tsc_mul` turn a division at each reading of the clock into a multiplication. */
 int clock_calibrate(const struct acpi_info *a) {
     struct reference r = { .name = NULL }, timer = { .mask = ~0u, .read = read_apic_timer };
     struct tsc_measured measured = { 0 };
@@ -184,6 +193,8 @@ static void compare_once(bool boot_cpu) {
         __atomic_compare_exchange_n(&latest, &seen, t, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
+/* The two CPUs note in turn the largest TSC that they have seen; compare_once() finds out whether
+ * one of them ever reads a smaller one. */
 void clock_compare(volatile bool *done, bool mine) {
     u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS);
 

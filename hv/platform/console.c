@@ -1,3 +1,8 @@
+/* The console: the serial port (or the screen and keyboard) that the operator sits at. It carries
+ * two things in turn: the log, which is what the hypervisor and its guests report, and the output
+ * of the shell. During boot each writer waits until the port has sent its text. After that, when
+ * guests run, nobody may wait for a slow port: output is queued, and a work item, pump(), moves it
+ * in short steps on the housekeeping pCPU (WORK_CPU). */
 #include "platform/console.h"
 
 #include "lib/parse.h"
@@ -77,6 +82,8 @@ bool (*console_redraw)(void);
 static volatile u32 owner = NOBODY;
 static volatile bool panicking;
 
+/* Takes the lock of the logs and the output. Returns false if it was not taken, and must not be
+ * given back: this CPU holds it already, or the machine panics. */
 static bool take_lock(void) {
     u32 me = this_cpu()->id;
 
@@ -136,11 +143,14 @@ static const struct line *next_to_show(void) {
     }
 }
 
+/* Does some line wait to be sent to the console? */
 static bool log_waits(void) {
     return logs[OF_HYPERVISOR].shown < logs[OF_HYPERVISOR].end ||
            logs[OF_GUESTS].shown < logs[OF_GUESTS].end;
 }
 
+/* Both logs are read at once, the line with the lower number first, so that the reader sees all
+ * lines in the order in which they came. */
 size_t log_read(u64 *position, char *buf, size_t size) {
     bool taken = take_lock();
     size_t n = 0;
@@ -275,7 +285,7 @@ unsigned console_room(void) { return (unsigned)(OUT_SIZE - (out_head - out_tail)
 
 /* Queues `n` bytes of the shell, and returns how many there was room for. Before
  * console_set_async() it sends them at once, so there is always room. */
-static unsigned write_locked(const char *s, unsigned n) {
+static unsigned console_queue(const char *s, unsigned n) {
     unsigned i;
 
     for (i = 0; i < n; i++) {
@@ -290,7 +300,7 @@ static unsigned write_locked(const char *s, unsigned n) {
 
 unsigned console_write(const char *s, unsigned n) {
     bool taken = take_lock();
-    unsigned done = write_locked(s, n);
+    unsigned done = console_queue(s, n);
 
     drop_lock(taken);
     return done;
@@ -357,6 +367,9 @@ bool log_takes_guests(void) {
 
 /* ---- set-up, and the end ---- */
 
+/* The port that is used so far gets all that is queued before the console moves. A port that does
+ * not answer is not used: otherwise a typing error on the command line would leave the operator
+ * without any output. */
 void console_init(const char *spec, const struct acpi_info *acpi) {
     struct console_spec want;
     struct serial found;
@@ -529,7 +542,8 @@ static void start_screen(const struct acpi_info *acpi) {
 }
 
 /* Notes whether the port has taken no byte for STALL_NS although there is something to send. If the
- * keyboard is in use, the screen then goes on without the port. */
+ * keyboard is in use, the screen then goes on without the port: otherwise a port that nobody reads
+ * would also stop the shell on the screen. */
 static void watch_port(bool moves, u64 now) {
     if (moves || !anything_queued()) {
         stalled_at = 0;

@@ -1,3 +1,8 @@
+/* Keeps the last lines of the log, and the last trace records, in a piece of RAM that survives a
+ * reset. So after a crash, the next start can show what happened. A "session" is the time from one
+ * start to the next. There are two "banks": this session writes one, while the other one holds what
+ * the last session wrote. RAM may have been overwritten meanwhile, so each line, each record and
+ * the head of a bank has a checksum, and what does not match it is left out. */
 #include "platform/crashlog.h"
 
 #include "lib/printf.h"
@@ -67,6 +72,7 @@ static u32 sum_of(const void *p, u32 len, u32 seed) {
 
 static u32 head_sum(const struct head *h) { return sum_of(h, offsetof(struct head, sum), 0); }
 
+/* Is this the head of a bank that a session of the same version has written? */
 static bool head_ok(const struct head *h) {
     return h->magic == MAGIC && h->size == sizeof(struct bank) && h->sum == head_sum(h) &&
            h->end > CRASH_NONE && h->end <= CRASH_ORDERLY;
@@ -85,6 +91,8 @@ static struct slot *slot_of(const struct ring *r, u32 number) {
     return (struct slot *)(r->slots + (u64)(number % r->nr) * r->size);
 }
 
+/* The number of the session goes into the checksum, so that a line that an older session has left
+ * in the same slot does not count as one of this session. */
 static u32 slot_sum(const struct ring *r, const struct slot *s) {
     return sum_of(&s->number, r->size - (u32)offsetof(struct slot, number), r->session);
 }
@@ -110,6 +118,7 @@ static void crashlog_put(struct ring *r, const void *p, u32 len) {
     cache_write_back(s, r->size);
 }
 
+/* Returns a ring that has its slots at `slots`. Its end is 0 until find_end() looks for it. */
 static struct ring ring_of(u8 *slots, u32 size, u32 nr, u32 session) {
     return (struct ring){ .slots = slots, .size = size, .nr = nr, .session = session };
 }
@@ -139,6 +148,9 @@ static const struct slot *next(const struct ring *r, u32 *at) {
 
 /* ---- this session ---- */
 
+/* Takes the bank with the highest session number as the one to show, and the other one for this
+ * session. It notes the end of this session as "silent" at once. If the machine is reset from
+ * outside, nobody gets to write anything later, and this is what the next session finds. */
 void crashlog_open(void *at) {
     struct bank *bank = at;
     u32 session = 1;
@@ -174,6 +186,8 @@ void crashlog_records(const struct trace_record *r, u32 n) {
     for (u32 i = 0; keeping && i < n; i++) crashlog_put(&my_records, &r[i], sizeof(r[i]));
 }
 
+/* Merges the rings: it takes the oldest of the CPUs' next records, over and over, until all rings
+ * are empty. `next_of` is static because the stack of a CPU that panics may be nearly full. */
 void crashlog_drain_trace(void) {
     /* the oldest unread record of each CPU's ring; event 0: that ring is empty */
     static struct trace_record next_of[TAKT_MAX_CPUS];
@@ -214,6 +228,9 @@ bool crashlog_last_record(u32 *at, struct trace_record *out) {
     return s;
 }
 
+/* Only the last REPORT_LINES lines are logged; the others can be read by the shell. Lines are kept
+ * from now on and not before. Otherwise those of the last session would be kept as lines of this
+ * one. */
 void crashlog_report(void) {
     enum crash_end how = crashlog_last();
     u32 at = MAX(last_lines.end, REPORT_LINES) - REPORT_LINES;

@@ -1,3 +1,9 @@
+/* Reads ACPI's table DMAR, by which the firmware tells where the IOMMUs are (VT-d; the table calls
+ * them "units") and which devices are behind each of them. It also tells of "regions": memory that
+ * the firmware goes on using by devices. Both name their devices by "scopes": a bus, and the path
+ * from there over bridges to the device. Section numbers are of the VT-d specification. Firmware
+ * may have written nonsense. A device about which the table is not clear must count as one that no
+ * IOMMU confines: if we guessed wrong, a VM that has the device could read and write all memory. */
 #include "platform/firmware.h"
 
 /* Offsets in the table, and bits of its flags: VT-d 8.1. */
@@ -20,15 +26,18 @@ enum { REGION_SEGMENT = 6, REGION_FIRST = 8, REGION_LAST = 16, REGION_SCOPES = 2
 enum { SCOPE_KIND = 0, SCOPE_LENGTH = 1, SCOPE_ID = 4, SCOPE_BUS = 5, SCOPE_PATH = 6 };
 #define HOP_BYTES 2u
 
-/* Can dmar_info hold a scope of `size` bytes? */
+/* Can *out hold one more scope, whose entry in the table has `size` bytes? No if the path has no
+ * hop, half a hop, or more hops than there is room for. */
 static bool scope_fits(const struct dmar_info *out, u32 size) {
     if (size < SCOPE_PATH + HOP_BYTES || size % HOP_BYTES) return false;
     if (size > SCOPE_PATH + HOP_BYTES * DMAR_MAX_HOPS) return false;
     return out->nr_scopes < DMAR_MAX_SCOPES;
 }
 
-/* Adds the scopes in the `len` bytes at `e`, which belong to unit or region number `of`. Returns
- * false if some scope could not be added, so that the device that it names stays unknown. */
+/* Copies the scopes of one unit or region, the `len` bytes at `e`, to out->scope. `of` is the
+ * number of that unit (or region, if `of_region`). Each scope begins with its own length, so the
+ * walk goes from one to the next. Returns false if some scope could not be added. The caller then
+ * marks the unit as unsure, because a device that was meant to be confined may be missing. */
 static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_region, u32 of) {
     bool all = true;
 
@@ -54,8 +63,9 @@ static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_regi
     return all;
 }
 
-/* Returns why unit n cannot be used, or NULL. Entries for the same unit, or for the same devices,
- * contradict each other. */
+/* Returns why unit n cannot be used, in words to follow "as", or NULL if it can. A unit that shares
+ * its address, or its claim to all other devices, with another one contradicts it: we cannot know
+ * which of the two is right. */
 static const char *odd_unit(const struct dmar_info *out, u32 n) {
     if (!out->unit[n].base || out->unit[n].base & (PAGE_SIZE - 1))
         return "firmware's table tells no address of its IOMMU";
@@ -68,8 +78,8 @@ static const char *odd_unit(const struct dmar_info *out, u32 n) {
     return NULL;
 }
 
-/* Adds a unit. Returns false if the entry had to be left out, so that nobody knows which devices
- * the unit has. */
+/* Adds the unit that the entry at `e` of `len` bytes describes. Returns false if the entry had to
+ * be left out, so that nobody knows which devices the unit has. */
 static bool add_unit(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_units;
 
@@ -85,12 +95,14 @@ static bool add_unit(struct dmar_info *out, const u8 *e, u32 len) {
     return true;
 }
 
-/* Does [first, last] consist of whole pages? */
+/* Does [first, last] consist of whole pages? Rights of devices are given by the page, so any other
+ * region would grant a device more memory than the firmware has asked for. */
 static bool whole_pages(u64 first, u64 last) {
     return !(first & (PAGE_SIZE - 1)) && !((last + 1) & (PAGE_SIZE - 1)) && first < last;
 }
 
-/* Adds a region. Returns false if the entry, or a device that it names, had to be left out. */
+/* Adds the region that the entry at `e` of `len` bytes describes. Returns false if the entry, or a
+ * device that it names, had to be left out. */
 static bool add_region(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_regions;
 
@@ -109,6 +121,8 @@ bool dmar_opts_out_of_x2apic(const u8 *t, u32 len) {
     return len >= DMAR_ENTRIES && (t[DMAR_FLAGS] & both) == both;
 }
 
+/* Goes through the entries of the table, and adds units and regions to *out. Entries of other kinds
+ * are not needed. If the length of an entry makes no sense, the walk ends, and all is unsure. */
 void dmar_parse(struct dmar_info *out, const u8 *t, u32 len) {
     memset(out, 0, sizeof(*out));
     out->unsure = len < DMAR_ENTRIES;

@@ -1,3 +1,8 @@
+/* The hypervisor's own page tables: where its image, the machine's RAM (the "direct map", at a
+ * fixed distance from the physical address), the registers of devices and the CPUs' stacks are.
+ * They grow only during boot, and nothing is ever unmapped, so no CPU has to flush its TLB.
+ * "Write-combining" memory is such that the CPU collects writes and sends them together, as suits a
+ * screen. */
 #include "platform/hostmap.h"
 
 #include "boot/layout.h"
@@ -46,7 +51,10 @@ static unsigned image_right(u64 va) {
     return NPT_RW;
 }
 
-/* Makes new tables beside those of boot.asm, and switches to them when they are complete. */
+/* Makes new tables for the image beside those of boot.asm, and switches to them when they are
+ * complete. The direct map's tables are kept: the new top level points to those of boot.asm, and
+ * only makes the direct map not executable. A CPU without NX treats that bit as reserved, so there
+ * it is set nowhere. */
 void hostmap_image(void) {
     bool ok = npt_init(&tables, &format) == 0;
     u64 nx = 0;
@@ -63,6 +71,9 @@ void hostmap_image(void) {
 
 hpa_t hostmap_root(void) { return tables.root; }
 
+/* Maps the registers at [pa, pa + len) at the next free place, and returns where. NULL: there is no
+ * memory for a table, or the CPU has no such physical addresses, as a wrong table of the firmware
+ * may say. */
 static volatile void *hostmap_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;
@@ -85,6 +96,7 @@ const void *acpi_map(u64 pa, u64 len) {
     return (const void *)mmio_map(pa, len);
 }
 
+/* The page below the stack stays unmapped (the guard), so a stack that overflows causes a fault. */
 u8 *stack_map(u32 size) {
     stack_next += PAGE_SIZE; /* the guard */
     for (u64 end = stack_next + size; stack_next < end; stack_next += PAGE_SIZE) {

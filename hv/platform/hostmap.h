@@ -22,7 +22,7 @@ void hostmap_image(void);
  * Returns NULL if there is no memory for page tables, or if there can be no such address: tables of
  * the firmware may name any. */
 volatile void *mmio_map(hpa_t pa, u64 len);
-/* The same for a frame buffer, with write combining: the CPU collects writes and sends them
+/* As mmio_map(), for a frame buffer, with write combining: the CPU collects writes and sends them
  * together. Without that, a real screen would need more than a second to scroll. What was written
  * must not be read back, as that is slow. */
 volatile void *mmio_map_wc(hpa_t pa, u64 len);

@@ -1,3 +1,7 @@
+/* Interrupts of devices. A device interrupts by a wire to a pin of an IOAPIC, the chip that turns
+ * wires into messages to CPUs, or by sending such a message itself (MSI). Both name a vector: the
+ * number by which a CPU chooses the handler. This file hands out the vectors VEC_DEVICE and up, and
+ * programs the pins. The number of a pin among those of all IOAPICs is called GSI. */
 #include "platform/irq.h"
 
 #include <takt/errno.h>
@@ -49,8 +53,9 @@ static void on_device(u8 vector) {
     __atomic_fetch_sub(&use[i].busy, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Pins and messages have 8 bits for the id of the APIC that is to take the interrupt, and the id
- * 255 means all of them. */
+/* Pins and messages have only 8 bits for the id of the APIC that is to take the interrupt, and the
+ * id 255 means all of them. So a machine whose housekeeping pCPU has a larger id gets no
+ * interrupts. */
 int irq_alloc(void (*fn)(void *), void *arg) {
     if (percpu_of[WORK_CPU]->apic_id > 254) return -ENODEV;
     for (u32 i = 0; i < NR_VEC_DEVICE; i++) {
@@ -63,11 +68,14 @@ int irq_alloc(void (*fn)(void *), void *arg) {
     return -ENOSPC;
 }
 
+/* The function is taken away first, and then we wait for calls that had begun before. So the caller
+ * can free what the function uses. */
 void irq_free(int vector) {
     __atomic_store_n(&use[vector - VEC_DEVICE].fn, NULL, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&use[vector - VEC_DEVICE].busy, __ATOMIC_SEQ_CST)) cpu_relax();
 }
 
+/* The address and the value are those that the CPU expects of an MSI (SDM 3A 11.11). */
 int irq_message(int vector, u32 cpu, struct irq_message *m) {
     u32 id = percpu_of[cpu]->apic_id;
 
@@ -105,6 +113,10 @@ static bool find_pin(u32 gsi, u32 *i) {
     return false;
 }
 
+/* If an IOMMU remaps interrupts, the entry of the pin holds an index into the IOMMU's table, not a
+ * CPU and a vector. irq_remap_pin() writes that table; it returns 0 if it did so, a positive number
+ * if there is no remapping, and a negative one if remapping is on but this IOAPIC is behind no
+ * known IOMMU. Then the IOMMU would drop the interrupts, so the pin is refused. */
 int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     u32 i, low = RTE_MASKED | (u32)vector, high = percpu_of[WORK_CPU]->apic_id << 24;
     int how = 1;
@@ -122,6 +134,8 @@ int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     return MIN(how, 0);
 }
 
+/* Reads the entry and writes it back with the bit changed. Both have to happen under the lock,
+ * since another pCPU may change the same entry. */
 void irq_pin_mask(u32 gsi, bool masked) {
     volatile u8 *low;
     u32 i, v;
@@ -134,6 +148,8 @@ void irq_pin_mask(u32 gsi, bool masked) {
     spin_unlock(&pin_lock);
 }
 
+/* An IOAPIC that does not answer reads as all ones. All pins are masked, because the firmware may
+ * have left some open, and nobody would handle their interrupts. */
 void irq_init(const struct acpi_info *a) {
     for (u32 i = 0; i < a->nr_ioapics; i++) {
         u32 version = ~0u;

@@ -1,6 +1,9 @@
-/* The keyboard's controller (8042): IBM PS/2 Hardware Interface Technical Reference, keyboard
- * and auxiliary device controller. Keyboards send scan codes of set 2, which the controller
- * translates to set 1. */
+/* A PC's keyboard, as an input of the shell. The first half of this file turns scan codes, the
+ * numbers by which a keyboard reports that a key went down or up, into the bytes that a terminal
+ * would send. The second half drives the keyboard's controller, the 8042 (IBM PS/2 Hardware
+ * Interface Technical Reference, keyboard and auxiliary device controller). Keyboards send scan
+ * codes of "set 2". We let the controller translate them to the simpler "set 1", in which bit 7
+ * tells that a key was let go. */
 #include "platform/keyboard.h"
 
 #include <takt/io.h>
@@ -38,6 +41,8 @@ static const char shifted[] = "\0\x1b"
  * Delete. */
 static const char keypad[] = "HA\0-D\0C+FB\0\0E";
 
+/* Writes what a key of the keypad stands for: a terminal's escape sequence, such as ESC [ A for
+ * cursor up, or nothing. */
 static void keypad_key(u8 key, char out[KEY_BYTES]) {
     u32 n = key - KEYPAD;
     char c = 0;
@@ -53,7 +58,8 @@ static void keypad_key(u8 key, char out[KEY_BYTES]) {
 
 static bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
 
-/* The byte for a key of the main field, given the keys that are held. */
+/* Returns the byte for a key of the main field, given which modifiers are held; 0 if the key stands
+ * for nothing. Caps Lock reverses Shift for letters only. */
 static char main_key(const struct keys *k, u8 key) {
     bool shift = k->shift;
     char c;
@@ -68,13 +74,17 @@ static char main_key(const struct keys *k, u8 key) {
     return c;
 }
 
-/* Remembers what is held. The codes of Shift behind EXTENDED are made up by the keyboard. */
+/* Remembers which modifiers are held. Shift behind EXTENDED is left out: no person pressed it, the
+ * keyboard makes it up around the codes of the cursor keys, for programs that know only the oldest
+ * keyboards. */
 static void modifier(struct keys *k, u8 key, bool down, bool extended) {
     if (key == KEY_CTRL) k->ctrl = down;
     if (!extended && (key == KEY_LEFT_SHIFT || key == KEY_RIGHT_SHIFT)) k->shift = down;
     if (key == KEY_CAPS && down) k->caps = !k->caps;
 }
 
+/* A key may take several codes: EXTENDED comes before its own code, and Pause has a long code of
+ * its own that is skipped. So `k` remembers between calls what came before. */
 void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]) {
     bool extended = k->extended, down = !(code & RELEASED);
     u8 key = code & (u8)~RELEASED;
@@ -121,38 +131,49 @@ void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]) {
 static void (*heard)(const char *s, unsigned n);
 static struct keys keys;
 
+/* Waits until `bit` of the controller's status is `value`; false if that takes too long (about 20
+ * ms), so that a broken controller cannot hang the boot. */
 static bool wait(u8 bit, u8 value) {
     for (u32 i = 0; i < POLLS; i++, cpu_relax())
         if ((inb(PORT_STATUS) & bit) == value) return true;
     return false;
 }
 
-static bool send(u16 port, u8 v) {
+/* Writes a byte to the controller after it has taken the last one. Returns false if it never
+ * does. */
+static bool keyboard_send(u16 port, u8 v) {
     if (!wait(STATUS_IN, 0)) return false;
     outb(port, v);
     return true;
 }
 
+/* Throws away the bytes that wait in the controller, at most AT_ONCE of them. */
 static void drain(void) {
     for (u32 i = 0; i < AT_ONCE && inb(PORT_STATUS) & STATUS_OUT; i++) (void)inb(PORT_DATA);
 }
 
+/* Makes the controller report keys by interrupt and as set 1, and switches the keyboard on. The
+ * mouse's interrupt is switched off, as nobody would take its bytes. Returns false if there is no
+ * controller, or if it does not answer in time. */
 static bool switch_on(void) {
     u8 config;
 
     if (inb(PORT_STATUS) == NOBODY_ANSWERS) return false;
     drain();
-    if (!send(PORT_STATUS, CMD_READ) || !wait(STATUS_OUT, STATUS_OUT)) return false;
+    if (!keyboard_send(PORT_STATUS, CMD_READ) || !wait(STATUS_OUT, STATUS_OUT)) return false;
     config = inb(PORT_DATA);
     config |= CONFIG_IRQ | CONFIG_SET1;
     config &= (u8) ~(CONFIG_OFF | CONFIG_MOUSE);
-    if (!send(PORT_STATUS, CMD_WRITE) || !send(PORT_DATA, config) || !send(PORT_DATA, ENABLE))
+    if (!keyboard_send(PORT_STATUS, CMD_WRITE) || !keyboard_send(PORT_DATA, config) ||
+        !keyboard_send(PORT_DATA, ENABLE))
         return false;
     wait(STATUS_OUT, STATUS_OUT); /* its acknowledgement, which nobody needs */
     drain();
     return true;
 }
 
+/* The handler of the keyboard's interrupt. It takes at most AT_ONCE bytes, so that a keyboard that
+ * sends without end cannot keep the pCPU here. */
 static void on_key(void *arg) {
     for (u32 i = 0; i < AT_ONCE; i++) {
         u8 status = inb(PORT_STATUS), code;
@@ -166,6 +187,8 @@ static void on_key(void *arg) {
     }
 }
 
+/* What was set up before an error is given back, so that the pin stays masked and the vector
+ * free. */
 bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsigned n)) {
     u32 flags = 0, gsi;
     int vector;

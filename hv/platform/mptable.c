@@ -1,3 +1,7 @@
+/* Reads the MP table, which tells to which IOAPIC pin the interrupt of each PCI device is wired. An
+ * IOAPIC is the chip that turns interrupt wires into messages to CPUs. The table is older than
+ * ACPI; section numbers are of the MultiProcessor Specification 1.4. Firmware may have written
+ * nonsense, so every length is checked before the bytes are read. */
 #include "platform/firmware.h"
 
 /* The floating pointer, which says where the table is: MP 1.4, 4.1. */
@@ -16,11 +20,14 @@ enum { INT_TYPE = 1, INT_FLAGS = 2, INT_BUS = 4, INT_SOURCE = 5, INT_IOAPIC = 6,
 #define PCI_DEVICE(from) ((from) >> 2 & 31) /* INT_SOURCE of a PCI bus: appendix D.3 */
 #define PCI_PIN(from)    ((from)&3)
 
+/* Is this the floating pointer, the small structure in low memory that says where the table is? */
 static bool floating_ok(const u8 *p, u32 len) {
     return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len);
 }
 
-/* Returns the table, with its length in *len; NULL: there is none, or (out->bad) it is no good. */
+/* Finds the table and checks it as a whole. Returns it, with its length in *len. Returns NULL if
+ * there is none, or if it is damaged; then out->bad is set, so that the operator is told. It is
+ * mapped twice, because the length is known only after the header has been read. */
 static const u8 *find_table(struct mp_info *out, u32 *len) {
     const u8 *p = firmware_find(BIOS_ROM, FLOATING_SIZE, floating_ok), *t;
     u64 pa;
@@ -44,14 +51,17 @@ static u32 entry_size(const u8 *e) {
     return ENTRY_SIZE;
 }
 
-/* Returns the bus or IOAPIC with this id; NULL if there is none. */
+/* Returns the table's entry of this kind (MP_BUS or MP_IOAPIC) with this id; NULL if there is none.
+ * An interrupt's entry names its bus and its IOAPIC only by such ids. */
 static const u8 *find_entry(const u8 *t, u32 len, u8 kind, u8 id) {
     for (u32 at = MP_ENTRIES; at + ENTRY_SIZE <= len; at += entry_size(t + at))
         if (t[at + ENTRY_KIND] == kind && t[at + ENTRY_ID] == id) return t + at;
     return NULL;
 }
 
-/* Adds an interrupt if it is an ordinary one, from a PCI bus to an IOAPIC that `a` knows. */
+/* Adds the interrupt that entry `e` of table `t` describes to `out`. It is left out unless it is an
+ * ordinary one, from a PCI bus to an IOAPIC that ACPI knows as well (`a`). The two tables number
+ * the IOAPICs differently, so they are matched by the address of their registers. */
 static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *t, u32 len,
                       const u8 *e) {
     const u8 *bus = find_entry(t, len, MP_BUS, e[INT_BUS]);
@@ -72,6 +82,8 @@ static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *
     }
 }
 
+/* Goes through the entries of the table. One that reaches beyond the end of the table ends the
+ * walk, because where the next one begins is then unknown. */
 void mp_parse(struct mp_info *out, const struct acpi_info *a) {
     const u8 *t;
     u32 len = 0;

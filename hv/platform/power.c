@@ -1,3 +1,8 @@
+/* The end of the machine's run: power-off, reset, halt, and panic(), which is called when the
+ * hypervisor finds that one of its own invariants is broken. Before any of these, the other CPUs
+ * are stopped, and the console sends what it has queued. Emulators are ended by ports of their own,
+ * so that tests see an exit code. The last part makes faults on request, to test that they are
+ * reported. */
 #include "platform/power.h"
 
 #include <takt/errno.h>
@@ -78,6 +83,7 @@ static void __attribute__((noreturn)) reset(void) {
     __builtin_unreachable();
 }
 
+/* Tries the emulator's port first and ACPI after that. */
 void platform_poweroff(void) {
     log_info("Switching the machine off.");
     last_words();
@@ -97,6 +103,7 @@ void platform_reboot(void) {
     reset();
 }
 
+/* Unlike a power-off, this leaves a real machine's last text on its screen. */
 void platform_halt(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
@@ -122,6 +129,9 @@ void stop_machine(const char *why) {
  * once: a message that is lost does less harm than a machine that stays off. */
 static u32 panicking = NO_CPU;
 
+/* Only the first CPU that panics does the work. Then all other CPUs are stopped, so their trace
+ * records do not change any more and can be kept for the next session (crashlog.c). With `noreboot`
+ * the machine stands still instead of starting again, which a developer wants. */
 void panic(const char *fmt, ...) {
     u32 known = NO_CPU;
     char text[192];
@@ -160,6 +170,8 @@ static void general_protection(void) { *(volatile int *)(0x8000000000000000ull |
 
 static void undefined(void) { __asm__ volatile("ud2"); }
 
+/* Makes RSP point to memory that is not mapped. Then the page fault of the push cannot be
+ * delivered, and becomes a double fault. */
 static void double_fault(void) {
     __asm__ volatile("mov %0, %%rsp; push %%rax" : : "r"(0x1000ull) : "memory");
 }
@@ -172,11 +184,13 @@ static void assertion(void) { ASSERT(nr_cpus == 0); }
 
 static void nmi(void) { apic_send(this_cpu()->apic_id, APIC_NMI, 0); }
 
+/* Sends this CPU an interrupt for which nobody has registered a handler. */
 static void stray(void) {
     apic_send(this_cpu()->apic_id, APIC_FIXED, STRAY_VECTOR);
     irq_window();
 }
 
+/* Sends more stray interrupts than trap.c accepts from one source, so that it masks that source. */
 static void storm(void) {
     for (int i = 0; i < 1200; i++) stray();
 }
@@ -194,6 +208,7 @@ static void sleep(void) {
     cpu_halt();
 }
 
+/* The words are listed in fault_words for the shell's help; both lists have to be kept alike. */
 int fault_inject(const char *what) {
     static const struct {
         const char *word;

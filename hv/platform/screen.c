@@ -1,3 +1,8 @@
+/* The screen that the boot loader has set up: either in text mode, where memory holds characters,
+ * or a frame buffer, where it holds pixels and we draw the characters. During boot, text is drawn
+ * at once. After the first key the screen is a terminal: the shell's output goes into struct
+ * terminal, and a work item draws the cells (places for one character) that have changed, a few at
+ * each step. Drawing is slow, and no step may keep guests waiting. */
 #include "platform/screen.h"
 
 #include "lib/printf.h"
@@ -35,6 +40,8 @@ static const u64 font[95] = {
 static volatile u8 *cells; /* text: a character and its colour each; else pixels */
 static u32 kind, pitch, bytes_per_cell, zoom, rows, columns, row, column;
 
+/* A screen of another kind, too small, or with a size that makes no sense is not used; output then
+ * goes to the serial port alone. */
 void screen_init(const struct boot_screen *b) {
     u64 bytes = (u64)b->pitch * b->height;
     bool is_text = b->kind == SCREEN_TEXT;
@@ -63,6 +70,8 @@ void screen_init(const struct boot_screen *b) {
     log_info("screen: %u columns, %u rows%s", columns, rows, how);
 }
 
+/* Draws character `c` in cell (y, x) of a frame buffer. Each pixel of the font becomes zoom times
+ * zoom pixels. `inverse` exchanges grey and black, which is how the cursor looks. */
 static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
     u32 height = CELL_H * zoom, width = CELL_W * zoom;
     u64 glyph = 0;
@@ -87,6 +96,7 @@ static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
     }
 }
 
+/* Draws one character, in whichever way the screen has. */
 static void screen_draw(u32 y, u32 x, char c, bool inverse) {
     u16 colour = TEXT_GREY;
 
@@ -97,10 +107,13 @@ static void screen_draw(u32 y, u32 x, char c, bool inverse) {
         draw_pixels(y, x, c, inverse);
 }
 
+/* Clears row y. */
 static void screen_blank(u32 y) {
     for (u32 x = 0; x < columns; x++) screen_draw(y, x, ' ', false);
 }
 
+/* Only the row that is begun and the next one are cleared, so that a reader sees where the newest
+ * text ends. */
 void screen_write(const char *s, size_t n) {
     if (!cells) return;
     for (; n--; s++) {
@@ -150,6 +163,8 @@ void screen_feed(const char *s, size_t n) {
     look_at_all();
 }
 
+/* Returns the character that should be in cell (y, x), with CURSOR added where the cursor is.
+ * Behind the last column the cursor is shown in it. */
 static u8 screen_wanted(u32 y, u32 x) {
     u8 c = (u8)terminal_at(&terminal, y, x);
 
@@ -157,6 +172,7 @@ static u8 screen_wanted(u32 y, u32 x) {
     return c;
 }
 
+/* Goes round all cells from where the last step ended, and draws those that differ from `drawn`. */
 bool screen_step(void) {
     u32 all = terminal.columns * terminal.rows;
     u32 to_draw = PIXELS_AT_ONCE;

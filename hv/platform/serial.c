@@ -1,3 +1,7 @@
+/* Finds the serial port for the console, as the operator or the firmware names it: a COM port, any
+ * I/O port, registers in memory, or a PCI device. It finds out where the registers are and which
+ * interrupt the port has; drivers/uart.c then drives it. AML is ACPI's own language, for which Takt
+ * has no interpreter. */
 #include "platform/serial.h"
 
 #include <takt/io.h>
@@ -18,6 +22,8 @@
 #define BAR_64         BIT(2) /* of a memory BAR: another register has the upper half */
 #define CLASS_SERIAL   0x0700 /* class 7, subclass 0 */
 
+/* Notes that the port has registers in memory at `addr`, `stride` bytes apart, and maps them.
+ * Returns NULL or what is wrong. */
 static const char *serial_registers(u64 addr, u32 stride, struct serial *s) {
     s->uart.regs = mmio_map(addr, (u64)UART_REGISTERS * stride);
     s->uart.stride = (u8)stride;
@@ -25,8 +31,8 @@ static const char *serial_registers(u64 addr, u32 stride, struct serial *s) {
     return NULL;
 }
 
-/* The registers are in its first BAR. Only AML, the language of ACPI, tells how its interrupt line
- * is wired, so it is used without interrupts. */
+/* Fills in *s for a PCI device. Its registers are where its first BAR says. How its interrupt is
+ * wired only AML tells, so it is used without interrupts. Returns NULL or what is wrong. */
 static const char *find_pci(u32 bdf, struct serial *s) {
     u32 bar, command, decodes;
     u64 addr;
@@ -59,13 +65,16 @@ static const char *find_pci(u32 bdf, struct serial *s) {
 
 /* ---- the others ---- */
 
+/* Notes that the port has interrupt line `irq` of a PC. Before ACPI has been read (`a` is NULL), we
+ * do not know to which pin that line goes. */
 static void use_irq(const struct acpi_info *a, u32 irq, struct serial *s) {
     if (!a) return;
     s->has_gsi = true;
     s->gsi = acpi_line(a, irq, &s->irq_flags);
 }
 
-/* com1 and com3 have line 4, com2 and com4 line 3. */
+/* Fills in *s for a port at an I/O address. If it is one of the four COM ports, its interrupt is
+ * known: com1 and com3 have line 4, com2 and com4 line 3. */
 static void find_port(u64 port, const struct acpi_info *a, struct serial *s) {
     s->uart.port = (u16)port;
     hv_snprintf(s->name, sizeof(s->name), "port 0x%lx", port);
@@ -79,6 +88,7 @@ static void find_port(u64 port, const struct acpi_info *a, struct serial *s) {
     }
 }
 
+/* Fills in *s for registers in memory. Returns NULL or what is wrong. */
 static const char *find_memory(u64 addr, u32 stride, struct serial *s) {
     const char *kind = "mmio";
 
@@ -87,6 +97,7 @@ static const char *find_memory(u64 addr, u32 stride, struct serial *s) {
     return serial_registers(addr, stride, s);
 }
 
+/* Fills in *s for the port that the firmware's table SPCR names. Returns NULL or what is wrong. */
 static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
     const struct acpi_serial *f = &a->serial;
     const char *why = NULL;
@@ -109,6 +120,8 @@ static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
     return why;
 }
 
+/* If the firmware does not say which port it uses, com1 is the best guess: most machines have
+ * it. */
 const char *serial_find(const struct console_spec *want, const struct acpi_info *a,
                         struct serial *s) {
     *s = (struct serial){ .baud = want->baud };

@@ -1,3 +1,8 @@
+/* All that concerns more than one CPU: starting the others at boot (an "AP" is a CPU that the boot
+ * CPU starts), making their TSCs agree, kicking, and watching each other. To kick a CPU is to
+ * interrupt it, so that it leaves its guest and goes once through its loop, where it sees what
+ * others want of it. An AP begins on the "trampoline", a few instructions in a page below 1 MiB, as
+ * a CPU starts in 16-bit mode. */
 #include "platform/smp.h"
 
 #include <takt/errno.h>
@@ -43,6 +48,9 @@ static u64 ap_adjust;  /* what it holds; 0 without that register */
 bool smp_fault_tsc, smp_fault_no_adjust;
 static void (*ap_entry)(void);
 
+/* The page below each stack is not mapped, so a stack that overflows causes a fault instead of
+ * overwriting other data. NMIs, double faults and machine checks have stacks of their own (IST):
+ * they may come when the normal stack is of no use. */
 int cpu_give_stacks(struct cpu *c) {
     c->p.stack_top = stack_map(STACK_SIZE);
     if (!c->p.stack_top) return -ENOMEM;
@@ -53,6 +61,7 @@ int cpu_give_stacks(struct cpu *c) {
     return 0;
 }
 
+/* Does this CPU have IA32_TSC_ADJUST, a register that is added to its TSC? */
 static bool has_tsc_adjust(void) {
     return cpuid_or_zero(7, 0).ebx & CPUID_TSC_ADJUST && !smp_fault_no_adjust;
 }
@@ -78,6 +87,8 @@ static void join_clocks(void) {
     } while (ap_order != AP_GO);
 }
 
+/* join_clocks() must come before ap_entry(): once guests run here, a wrong TSC can no longer be
+ * mended. */
 void ap_main(void) {
     struct cpu *c = starting;
 
@@ -150,6 +161,7 @@ static bool start_one(struct cpu *c, hpa_t page) {
     return false;
 }
 
+/* CPUs are started one after the other, because they share the trampoline and `starting`. */
 void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
     static u32 ids[ACPI_MAX_CPUS];
     u32 nr = a->nr_cpus, left_out = a->cpus_left_out;
@@ -198,6 +210,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
 
 /* ---- kicking ---- */
 
+/* Handles the interrupt of a kick. The pCPU has left its guest by now, and its loop does the rest.
+ * So the kick is answered, and the next one has to send an interrupt again. */
 static void on_kick(u8 vector) { cpu_of(this_cpu())->kicked_at = 0; }
 
 /* About 1 ms ago this CPU has kicked others. Each CPU that has not answered a kick of this age gets
@@ -222,6 +236,9 @@ static void on_kick_timer(struct timer *t, u64 now) {
     }
 }
 
+/* kicked_at is the time of a kick that is not answered yet, or 0. If it is not 0, an interrupt is
+ * on its way already, and a second one would only cost time. An interrupt may be lost or come late,
+ * so a timer looks after 1 ms and sends an NMI instead. */
 void cpu_kick(unsigned cpu) {
     struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
     u64 none = 0;
@@ -236,6 +253,7 @@ void cpu_kick(unsigned cpu) {
 
 void cpu_interrupt_self(void) { apic_send(this_cpu()->apic_id, APIC_FIXED, VEC_KICK); }
 
+/* An NMI reaches also a CPU that has its interrupts switched off. */
 void smp_stop_others(void) {
     cpus_stop = true;
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
@@ -289,6 +307,7 @@ bool smp_all_alive(void) {
     return true;
 }
 
+/* Each CPU watches the next one, in a circle. So a CPU that hangs is noticed whichever it is. */
 void smp_watch(void) {
     struct cpu *c = cpu_of(this_cpu());
 

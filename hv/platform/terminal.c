@@ -1,4 +1,7 @@
-/* Escape sequences: ECMA-48, 5.4 and 8.3. */
+/* A terminal in memory: a grid of characters and a cursor, which text and escape sequences change.
+ * An escape sequence is ESC [, numbers, and a letter, such as ESC [ 2 J to clear the screen
+ * (ECMA-48, 5.4 and 8.3). Only those that the shell and common programs use are known. screen.c
+ * draws the grid. */
 #include "platform/terminal.h"
 
 #include "common/string.h"
@@ -7,12 +10,15 @@
 
 enum { TEXT, AFTER_ESC, IN_SEQUENCE };
 
+/* Returns the characters of a row. The rows are a ring that begins with t->first, so that scrolling
+ * moves no text. */
 static char *row_of(struct terminal *t, u32 row) { return t->cell[(t->first + row) % t->rows]; }
 
 char terminal_at(const struct terminal *t, u32 row, u32 column) {
     return t->cell[(t->first + row) % t->rows][column];
 }
 
+/* Clears columns [from, to) of a row. */
 static void terminal_blank(struct terminal *t, u32 row, u32 from, u32 to) {
     memset(row_of(t, row) + from, ' ', to - from);
 }
@@ -24,7 +30,7 @@ void terminal_init(struct terminal *t, u32 columns, u32 rows) {
     for (u32 i = 0; i < t->rows; i++) terminal_blank(t, i, 0, t->columns);
 }
 
-/* At the bottom everything moves up. */
+/* Moves the cursor down. In the last row everything moves up instead. */
 static void next_line(struct terminal *t) {
     if (t->row + 1 < t->rows) {
         t->row++;
@@ -34,6 +40,8 @@ static void next_line(struct terminal *t) {
     terminal_blank(t, t->row, 0, t->columns);
 }
 
+/* Takes a byte outside of escape sequences: a character to show, or a control character. A
+ * character behind the last column goes to the next line. */
 static void terminal_plain(struct terminal *t, char c) {
     switch (c) {
     case ESC: t->state = AFTER_ESC; break;
@@ -58,8 +66,8 @@ static u32 number(const struct terminal *t, u32 n, u32 missing) {
     return t->number[n];
 }
 
-/* ED, ECMA-48 8.3.39: 0 is from the cursor to the end, 2 is all. 1, from the beginning to the
- * cursor, is left out. */
+/* ED, ECMA-48 8.3.39: 0 clears from the cursor to the end, 2 clears all. 1, from the beginning to
+ * the cursor, is left out, because nobody uses it. */
 static void erase_display(struct terminal *t) {
     u32 from = MIN(t->column, t->columns - 1), what = number(t, 0, 0), row = 0;
 
@@ -80,6 +88,9 @@ static void erase_line(struct terminal *t) {
     terminal_blank(t, t->row, from, t->columns);
 }
 
+/* Does what an escape sequence says, whose letter is `c`: moves the cursor (A up, B down, C right,
+ * D left, H to a place) or clears (J, K). The cursor stops at the edges. Unknown letters do
+ * nothing. */
 static void finish_sequence(struct terminal *t, char c) {
     u32 n = number(t, 0, 1), last = t->columns - 1;
 
@@ -111,6 +122,8 @@ static void in_sequence(struct terminal *t, char c) {
     }
 }
 
+/* `t->state` remembers between calls where in an escape sequence the text is, because a sequence
+ * may come in pieces. */
 void terminal_write(struct terminal *t, const char *s, size_t n) {
     for (; n; n--, s++) {
         if (t->state == TEXT) {

@@ -1,4 +1,8 @@
-/* Each queue has a lock, which is a leaf. The functions of timers are called without it. */
+/* Timers and work items. Each pCPU has a queue of timers: a timer calls a function on that pCPU at
+ * a certain time. The hardware timer is armed for the earliest deadline. A work item is a function
+ * that does a longer job on the housekeeping pCPU (WORK_CPU) in short steps, so that guests there
+ * do not wait for the whole job. Each queue has a lock, which is a leaf: no other lock is taken
+ * while it is held. The functions of timers are called without it. */
 #include "platform/timer.h"
 
 #include "lib/spinlock.h"
@@ -26,6 +30,8 @@ struct cpu_timers {
 
 static struct cpu_timers *timers_of(unsigned cpu) { return percpu_of[cpu]->timers; }
 
+/* The timer may move to another CPU's queue while we wait for the lock. Then we have locked the
+ * wrong queue, and try again. */
 void timer_cancel(struct timer *t) {
     /* t->cpu may change until its queue's lock is held */
     while (__atomic_load_n(&t->queued, __ATOMIC_ACQUIRE)) {
@@ -57,6 +63,8 @@ void timer_cancel_wait(struct timer *t) {
         while (cpu != this_cpu()->id && is_running(timers_of(cpu), t)) cpu_relax();
 }
 
+/* If the new deadline is the earliest of another pCPU, that pCPU is kicked: its hardware timer is
+ * set to a later time, and only that pCPU itself can change it. */
 void timer_set(unsigned cpu, struct timer *t, u64 when) {
     struct cpu_timers *c = timers_of(cpu);
     bool sooner;
@@ -81,6 +89,8 @@ u64 timers_late(unsigned cpu, u64 now) {
     return now - next;
 }
 
+/* The time is read once, at the beginning. So a timer that arms itself again for a very near time
+ * does not keep the pCPU in this loop. */
 void timers_run(void) {
     struct cpu_timers *c = this_cpu()->timers;
     u64 now = now_ns();
@@ -100,6 +110,8 @@ void timers_run(void) {
     }
 }
 
+/* Handles the hardware timer's interrupt. The timer has stopped with it, so it counts as not armed.
+ * timers_run() is called by the loop. */
 static void on_timer(u8 vector) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
 /* Returns the value for the counter of the LAPIC's timer that stands for a deadline. If the
@@ -112,6 +124,7 @@ static u32 ticks_until(u64 when) {
     return (u32)MIN(left, (u64)UINT32_MAX);
 }
 
+/* Writing the hardware is slow, so nothing is written if the time has not changed. */
 void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;
     bool never = when == ~0ull;
@@ -141,6 +154,7 @@ void timers_init_cpu(void) {
 
 static struct list due_work = { &due_work, &due_work }; /* WORK_CPU's own: no lock */
 
+/* A work item's time has come: it joins the items that are due. */
 static void on_due(struct timer *t, u64 now) {
     list_add_tail(&due_work, &container_of(t, struct work, timer)->link);
 }
@@ -152,6 +166,8 @@ void work_add(struct work *w) {
 
 bool work_due(void) { return !list_empty(&due_work); }
 
+/* One step at a time, so that the loop can look after guests in between. An item whose step returns
+ * true has more to do, and is added again. */
 bool work_run(void) {
     struct work *w = list_first(&due_work, struct work, link);
 

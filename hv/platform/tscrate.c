@@ -1,3 +1,6 @@
+/* What CPUID says about the rate of the TSC, the CPU's counter of time. That number is exact where
+ * it is right, but it is wrong on some machines and in some emulators. So clock.c measures the rate
+ * too, and believes CPUID only if both agree. */
 #include "platform/tscrate.h"
 
 #include "common/insn.h"

@@ -1,7 +1,9 @@
-/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes a
- * watchdog as a list of instructions such as "to start it, write this value to that register".
- * Takt also knows one kind of watchdog without a table, Intel's TCO timer. This file describes that
- * one by the same kind of instructions, so that the rest of the code is the same for both. */
+/* The machine's watchdog: a timer in the chipset that resets the machine unless it gets a sign of
+ * life in time. So a hypervisor that hangs does not need a person to reset it. ACPI's table WDAT
+ * ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes a watchdog as a list
+ * of instructions such as "to start it, write this value to that register". Takt also knows one
+ * kind of watchdog without a table, Intel's TCO timer. This file describes that one by the same
+ * kind of instructions, so that the rest of the code is the same for both. */
 #include "platform/watchdog.h"
 
 #include <takt/errno.h>
@@ -64,6 +66,8 @@ static struct work sign_of_life;
 
 /* ---- instructions ---- */
 
+/* Reads the register that an instruction names, with an access of the register's size: hardware may
+ * ignore any other. */
 static u32 dog_read(const struct entry *e) {
     u16 port = (u16)e->addr;
 
@@ -77,6 +81,7 @@ static u32 dog_read(const struct entry *e) {
     return inl(port);
 }
 
+/* Writes the register that an instruction names, with an access of its size. */
 static void dog_write(const struct entry *e, u32 v) {
     u16 port = (u16)e->addr;
 
@@ -104,6 +109,7 @@ static void write_bits(const struct entry *e, u32 v) {
     dog_write(e, bits);
 }
 
+/* Is there an instruction for this action? Some actions are not there on all watchdogs. */
 static bool dog_has(enum action action) {
     for (u32 i = 0; i < dog.nr; i++)
         if (dog.entry[i].action == action) return true;
@@ -155,6 +161,7 @@ static u8 register_bytes(u8 access, u8 width) {
     return width / 8;
 }
 
+/* Is this one of the actions that Takt executes? */
 static bool dog_uses(u8 action) {
     switch (action) {
     case RESET_COUNTDOWN:
@@ -226,6 +233,7 @@ static bool read_table(const u8 *t, u32 len) {
 #define TMR_LEAST     4u
 #define TICK_MS       600u
 
+/* Adds an instruction on a 16-bit I/O port, as all of the TCO timer's are. */
 static bool dog_add_port(enum action action, u8 operation, u32 addr, u32 value, u32 mask) {
     return dog_add(
         (struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
@@ -303,6 +311,8 @@ static const char *dog_start(u32 count) {
     return NULL;
 }
 
+/* The firmware's table is preferred, as it fits the machine. The time is rounded up to whole counts
+ * and kept within what the hardware can. */
 void watchdog_init(const struct acpi_info *a, u32 seconds) {
     const char *name = NULL, *why;
     u64 count;

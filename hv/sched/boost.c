@@ -1,29 +1,35 @@
-/* The boost policies: which class a vCPU has after a wake, a tick or a change of its credit.
+/* The boost policies: which class a vCPU (a CPU of a VM) has after a wake, a tick or a change of
+ * its credit. In Credit, BOOST goes before UNDER, the class of those that have CPU time left to
+ * use, and UNDER before OVER, those that have used too much. A boost lets a vCPU that was woken,
+ * usually by I/O, run before others for a short time.
  *
- * off:          No vCPU is boosted.
- * stock:        As in Xen: a wake lifts a vCPU from UNDER to BOOST, but not one from OVER. A tick
- *               that finds the vCPU running ends the boost.
- * aggressive:   Every wake boosts, also that of a vCPU which has overdrawn its credit. The boost
- *               lasts until the vCPU has computed for a whole slice. So I/O goes first, at the cost
- *               of fairness (vSlicer, figure 3).
- * anticipatory: BOOST has boost_levels levels, and a vCPU of a higher level goes first. A wake
- *               raises a vCPU by one level. A tick that finds it running, an accounting pass, and
- *               each boost_hold_us of sleep lower it by one. So a vCPU that often did I/O is
- *               expected to do so again ("Coexisting scheduling policies", section 6, names the
- *               idea and leaves the rules open). With one level that is never lost by sleeping,
- *               this is the same as stock. */
+ *   off:          No vCPU is boosted.
+ *   stock:        As in Xen: a wake lifts a vCPU from UNDER to BOOST, but not one from OVER. A tick
+ *                 that finds the vCPU running ends the boost.
+ *   aggressive:   Every wake boosts, also that of a vCPU which has overdrawn its credit. The boost
+ *                 lasts until the vCPU has computed for a whole slice. So I/O goes first, at the
+ *                 cost of fairness (vSlicer, figure 3).
+ *   anticipatory: BOOST has boost_levels levels, and a vCPU of a higher level goes first. A wake
+ *                 raises a vCPU by one level. A tick that finds it running, an accounting pass, and
+ *                 each boost_hold_us of sleep lower it by one. So a vCPU that often did I/O is
+ *                 expected to do so again ("Coexisting scheduling policies", section 6, names the
+ *                 idea and leaves the rules open). With one level that is never lost by sleeping,
+ *                 this is the same as stock. */
 #include "sched/credit.h"
 
+/* Returns the class that a vCPU has by its credit alone. */
 static enum credit_class by_credit(const struct sched_pool *p, const struct credit_vcpu *cv) {
     return credit_class_of(credit_pool(p), cv);
 }
 
+/* The rules for `off`. Each such function returns the class of a vCPU after an event. */
 static enum credit_class boost_off(const struct sched_pool *p, struct credit_vcpu *cv,
                                    enum boost_event event) {
     if (event == BOOST_CREDIT) return by_credit(p, cv);
     return cv->cls;
 }
 
+/* The rules for `stock`. */
 static enum credit_class boost_stock(const struct sched_pool *p, struct credit_vcpu *cv,
                                      enum boost_event event) {
     if (event == BOOST_CREDIT) return by_credit(p, cv);
@@ -32,6 +38,7 @@ static enum credit_class boost_stock(const struct sched_pool *p, struct credit_v
     return cv->cls;
 }
 
+/* The rules for `aggressive`. */
 static enum credit_class boost_aggressive(const struct sched_pool *p, struct credit_vcpu *cv,
                                           enum boost_event event) {
     if (event == BOOST_WAKE) return CLASS_BOOST;
@@ -40,6 +47,7 @@ static enum credit_class boost_aggressive(const struct sched_pool *p, struct cre
     return cv->cls;
 }
 
+/* Lowers the level of a vCPU, but not below 0. */
 static void lower_level(struct credit_vcpu *cv, u64 by) { cv->level -= (u32)MIN(cv->level, by); }
 
 /* Returns the class of a vCPU after an event, by the rules for `anticipatory` above, and keeps its

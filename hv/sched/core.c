@@ -1,9 +1,15 @@
-/* The scheduler core: states, switching, waking, blocking, pausing, affinity, migration.
+/* The scheduler core, which all policies share: the states of vCPUs, switching, waking, blocking,
+ * pausing, affinity (which pCPUs a vCPU may use), migration to another pCPU. A pool is a set of
+ * pCPUs with a policy, the code that decides which vCPU runs next and for how long; VMs belong to a
+ * pool. A vCPU is "current" on the pCPU that runs it, "queued" if it waits in the policy's queue,
+ * "blocked" if it sleeps, and "parked" if its VM has used up its cap. Before each input,
+ * record_input() writes it to the trace, so that a simulation can replay all decisions.
  *
  * Flags say what a vCPU may do: blocked, parked, migrating, and its VM's pause count. After each
- * change of a flag sched_update() draws the consequences for the vCPU's state and for the
- * policy's queue. A vCPU that is current on a pCPU is the exception: its registers are in that
- * pCPU, so nobody else touches it. The pCPU is kicked, and its sched_run() takes the vCPU off. */
+ * change of a flag sched_update() draws the consequences for the vCPU's state and for the policy's
+ * queue. A vCPU that is current on a pCPU is the exception: its registers are in that pCPU, so
+ * nobody else touches it. The pCPU is kicked (interrupted), and its sched_run() takes the vCPU
+ * off. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "sched/core.h"
@@ -68,10 +74,11 @@ static void set_run_state(struct sched_pool *p, struct sched_vcpu *v, enum run_s
 static enum run_state state_off_cpu(const struct sched_vcpu *v) {
     if (v->blocked) return RS_BLOCKED;
     if (v->parked) return RS_OFFLINE;
-    if (!sched_is_idle(v) && v->dom->paused) return RS_OFFLINE;
+    if (!sched_is_idle(v) && v->vm->paused) return RS_OFFLINE;
     return RS_RUNNABLE;
 }
 
+/* Does a pCPU run this vCPU now, so that nobody else may touch it? */
 static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
 
 /* A vCPU that is current on a pCPU is not touched here. Its pCPU is kicked if the vCPU must not run
@@ -101,6 +108,7 @@ void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* ---- running ---- */
 
+/* The timer of a slice: the pCPU has to decide anew. */
 static void slice_over(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
@@ -176,7 +184,7 @@ struct sched_vcpu *sched_run(u32 cpu) {
  * done. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     if (sched_is_idle(prev)) return;
-    struct sched_pool *p = sched_enter(&prev->dom->pool);
+    struct sched_pool *p = sched_enter(&prev->vm->pool);
 
     record_input(p, IN_SAVED, sched_who(prev), 0, cpu);
     if (sched_cpus[cpu].current != prev && prev->on_cpu == cpu) {
@@ -205,7 +213,7 @@ void sched_wake(struct sched_vcpu *v) {
 
     /* Most wakes find a vCPU that does not sleep. They cost no lock. */
     if (!sched_blocked(v)) return;
-    p = sched_enter(&v->dom->pool);
+    p = sched_enter(&v->vm->pool);
 
     if (v->blocked) {
         record_input(p, IN_WAKE, sched_who(v), 0, 0);
@@ -224,7 +232,7 @@ void sched_wake(struct sched_vcpu *v) {
 
 /* Only sets the flag. The vCPU leaves its pCPU in the sched_run() that follows. */
 void sched_block(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p = sched_enter(&v->vm->pool);
 
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
@@ -237,7 +245,7 @@ void sched_block(struct sched_vcpu *v) {
 /* Notes the wish for the policy. A vCPU that was taken off its pCPU meanwhile has yielded
  * already. */
 void sched_yield(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p = sched_enter(&v->vm->pool);
 
     record_input(p, IN_YIELD, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_YIELD, 0, 0, 0);
@@ -250,7 +258,7 @@ void sched_yield(struct sched_vcpu *v) {
 
 /* for_each_vcpu brings each vCPU in line with the new count. One that runs is kicked, and goes at
  * its pCPU's next sched_run(). */
-void sched_pause(struct sched_dom *d) {
+void sched_pause(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
 
     record_input(p, IN_PAUSE, d->id << 16, 0, 0);
@@ -259,7 +267,8 @@ void sched_pause(struct sched_dom *d) {
     spin_unlock(&p->lock);
 }
 
-int sched_unpause(struct sched_dom *d) {
+/* With the last pause gone, each vCPU that is not blocked is queued again. */
+int sched_unpause(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
     int error = 0;
 
@@ -274,7 +283,9 @@ int sched_unpause(struct sched_dom *d) {
     return error;
 }
 
-bool sched_dom_stopped(struct sched_dom *d) {
+/* on_cpu is set until the state of a vCPU has been saved, which is later than its last
+ * instruction. */
+bool sched_vm_stopped(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
     bool stopped = d->paused > 0;
 
@@ -323,7 +334,7 @@ void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
 /* If the vCPU may stay where it is, the policy is only told, because another pCPU may take it
  * now. */
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p = sched_enter(&v->vm->pool);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
     int error = 0;
 
@@ -380,6 +391,7 @@ void sched_timer_fire(u32 cpu, u32 kind) {
     spin_unlock(&p->lock);
 }
 
+/* The function of the policies' timers; it only finds out which of them is due. */
 static void policy_timer_due(struct timer *t, u64 now) {
     struct policy_timer *pt = container_of(t, struct policy_timer, t);
 
@@ -416,7 +428,7 @@ int sched_cpu_online(u32 cpu) {
 
 /* The time in the present state is not in state_ns yet, so it is added. */
 void sched_times(struct sched_vcpu *v, struct sched_times *out) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p = sched_enter(&v->vm->pool);
 
     memcpy(out->state_ns, v->state_ns, sizeof(out->state_ns));
     out->state_ns[v->state] += p->now - v->since;
@@ -441,7 +453,7 @@ void sched_times(struct sched_vcpu *v, struct sched_times *out) {
 }
 
 void sched_reset_latency(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p = sched_enter(&v->vm->pool);
 
     v->wake_latency = (struct hist){ 0 };
     spin_unlock(&p->lock);

@@ -92,7 +92,7 @@ void sched_monitor_start(struct sched_pool *p, u32 cpu);
 /* These take the pool's lock. The replay calls them, too. */
 
 /* Labels a VM as I/O-intensive, or not. */
-void sched_label(struct sched_dom *d, bool io);
+void sched_label(struct sched_vm *d, bool io);
 /* A policy's timer (cpu, kind) is due. */
 void sched_timer_fire(u32 cpu, u32 kind);
 

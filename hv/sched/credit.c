@@ -1,19 +1,19 @@
 /* Credit: the proportional-share scheduler that Xen has had since 3.0, with its history as knobs
- * (credit.h).
+ * (credit.h). A vCPU is a CPU of a VM, a pCPU one of the machine, and a pool a set of pCPUs.
  *
- * Once an accounting period a pool grants credit for the time of its pCPUs, divided by weight
- * among the VMs that are active (credit_account.c). Running burns credit. A vCPU that has some
- * left is of class UNDER and goes before those that have none, which are OVER. Within a class
- * the vCPU that came first goes first, and each runs for a slice. A wake may lift a vCPU to the
- * class BOOST (boost.c).
+ * Once an accounting period a pool grants credit for the time of its pCPUs, divided by weight among
+ * the VMs that are active (credit_account.c). Running burns credit. A vCPU that has some left is of
+ * class UNDER and goes before those that have none, which are OVER. Within a class the vCPU that
+ * came first goes first, and each runs for a slice. A wake may lift a vCPU to the class BOOST
+ * (boost.c). To steal is to take a vCPU that waits for another pCPU; to tickle is to kick a pCPU
+ * that should run it.
  *
  * Locks: only the pool's, which the core holds around every hook. Each pCPU has a queue, made of
- * FIFO lists, one or more a class. A vCPU whose class changes while it waits keeps its place
- * until the pCPU sorts its queue, at its first tick after an accounting pass.
+ * FIFO lists, one or more a class. A vCPU whose class changes while it waits keeps its place until
+ * the pCPU sorts its queue, at its first tick after an accounting pass.
  *
- * Variations attach in four places: slice_of() (how long a vCPU runs), position() (where in a
- * list it is put), credit_account() (how credit is granted) and boost_vcpu() (what a wake
- * earns). */
+ * Variations attach in four places: slice_of() (how long a vCPU runs), position() (where in a list
+ * it is put), credit_account() (how credit is granted) and boost_vcpu() (what a wake earns). */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "sched/credit.h"
@@ -56,14 +56,14 @@ static void start_tick(struct sched_pool *p, u32 cpu) {
 /* ---- the active list ---- */
 
 /* What one unit of weight_scope (a VM, or a vCPU) of an active VM counts in W. */
-static u64 weight_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+static u64 weight_of(const struct credit_pool *cp, const struct credit_vm *cd) {
     if (cd->share_ns) return MAX(cd->share_ns / NS_PER_US, 1);
     if (cp->knob.fault == FAULT_IGNORE_WEIGHT) return CREDIT_DEFAULT_WEIGHT;
     return cd->weight;
 }
 
 /* Brings up to date what a VM counts in W, the sum of the weights of active VMs. */
-static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
+static void count_weight(struct credit_pool *cp, struct credit_vm *cd) {
     cp->weight -= cd->counted;
     cd->counted = 0;
     if (cp->knob.weight_scope == SCOPE_VCPU)
@@ -74,13 +74,13 @@ static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
 }
 
 void credit_weights_changed(struct sched_pool *p) {
-    list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link)
+    list_for_each(cd, &credit_pool(p)->active, struct credit_vm, link)
         count_weight(credit_pool(p), cd);
 }
 
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
-    struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    struct credit_vm *cd = credit_vm(cv->vcpu->vm);
 
     if (active) {
         list_add_head(&cd->active, &cv->active);
@@ -132,7 +132,7 @@ static enum credit_queue queue_for(const struct credit_pool *cp, const struct cr
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
-/* Does the same as queue_for(), for a pool that may have a slicer. A vCPU with micro-slices belongs
+/* Returns the queue for a vCPU, in a pool that may have a slicer. A vCPU with micro-slices belongs
  * into one of two lists of its kind, even when it has just got credit again. In the list of the
  * others it would end a T_S when it is picked. */
 static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu *cv) {
@@ -168,6 +168,7 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
     return equals;
 }
 
+/* Puts a vCPU that can run into the queue of its pCPU, in the list for its class. */
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     u32 cpu = cv->vcpu->cpu;
@@ -180,6 +181,7 @@ static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     if (cv->queue < Q_OVER) cpumask_set(&cp->ahead, cpu);
 }
 
+/* Takes a vCPU out of its queue. */
 static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     u32 cpu = cv->vcpu->cpu;
@@ -192,8 +194,7 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
     if (!(cc->queues & QUEUES_AHEAD)) cpumask_clear(&cp->ahead, cpu);
 }
 
-/* Puts each waiting vCPU into the queue that its class and credit now ask for; within a queue
- * the order stays. */
+/* Puts each waiting vCPU into the queue for its class and credit; within it the order stays. */
 static void sort_queue(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -294,8 +295,8 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
         }
 }
 
-/* This pCPU was kicked to help a vCPU, and took another one. Those that still wait need another
- * idle pCPU, or the one that they were kept from. */
+/* This pCPU was kicked to run a certain vCPU, but took a better one. For those that still wait,
+ * kicks another idle pCPU, or else the pCPU in whose queue they are. */
 static void pass_on(struct sched_pool *p) {
     cpumask_for_each(peer, &credit_pool(p)->waiting) {
         const struct sched_vcpu *current = sched_current_locked(peer);
@@ -309,8 +310,7 @@ static void pass_on(struct sched_pool *p) {
 
 /* ---- stealing ---- */
 
-/* Returns the first vCPU better than `limit` in the queue of `peer` that may run on `cpu`, or
- * NULL. */
+/* Returns the first vCPU better than `limit` in `peer`'s queue that may run on `cpu`, or NULL. */
 static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu,
                                       enum credit_class limit) {
     struct credit_cpu *cc = credit_cpu(peer);
@@ -345,7 +345,7 @@ static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_clas
 
 /* ---- burning ---- */
 
-/* Takes from a vCPU the `ns` of credit that it has used. */
+/* Takes from a vCPU the `ns` that it has used. That may make it active, or lower its class. */
 static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     const struct credit_pool *cp = credit_pool(p);
 
@@ -377,7 +377,7 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
     else
         cv->left = 0;
     cv->micro -= MIN(cv->micro, ns);
-    credit_dom(cv->vcpu->dom)->used += ns;
+    credit_vm(cv->vcpu->vm)->used += ns;
     if (!ns || cp->knob.debit != DEBIT_TIME) return;
     if (cp->unit) ns = whole_units(cp, cv, ns);
     charge(p, cv, ns);
@@ -407,7 +407,7 @@ static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu 
            steal(p, cpu, CLASS_OVER);
 }
 
-/* Does for v, which runs, what a tick does: ends its boost, charges it, may move it. */
+/* For v, which runs, does what a tick does: ends its boost, charges it, may activate or move it. */
 static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     struct credit_vcpu *cv = credit_vcpu(v);
@@ -478,7 +478,7 @@ static void credit_timer(struct sched_pool *p, u32 cpu, u32 kind) {
 /* With order = round the heaviest vCPU runs for a whole slice. The others run for less, but not for
  * so little that it would not be worth a switch. */
 static u64 slice_by_weight(const struct credit_pool *cp, const struct credit_vcpu *cv) {
-    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    const struct credit_vm *cd = credit_vm(cv->vcpu->vm);
     u64 weight = cp->heaviest;
 
     if (cd->nr_active) weight = cd->counted / cd->nr_active;
@@ -580,8 +580,7 @@ static void credit_yield(struct sched_pool *p, struct sched_vcpu *v) {
     credit_vcpu(v)->yielded = credit_pool(p)->knob.yield_hint;
 }
 
-/* v was put back into a queue before its state was saved. Only from now on can another pCPU take
- * it. */
+/* v was queued before its state was saved. Only from now on can another pCPU take it. */
 static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask idlers = idlers_for(p, v);
 
@@ -615,8 +614,8 @@ static void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
 }
 
 /* A VM joins the pool. Its part in a turbo pool takes over the values of the VM itself. */
-static void credit_dom_add(struct sched_pool *p, struct sched_dom *d) {
-    struct credit_dom *cd = credit_dom(d);
+static void credit_vm_add(struct sched_pool *p, struct sched_vm *d) {
+    struct credit_vm *cd = credit_vm(d);
 
     cd->weight = CREDIT_DEFAULT_WEIGHT;
     if (d->id & SCHED_TURBO) vturbo_copy(d->peer, d);
@@ -640,8 +639,8 @@ static void credit_vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* Takes over what a VM is labelled, or what the administrator says instead. With aca, all vCPUs
  * of an I/O-intensive VM are on the active list from then on. */
-static void classify(struct sched_pool *p, struct sched_dom *d) {
-    struct credit_dom *cd = credit_dom(d);
+static void classify(struct sched_pool *p, struct sched_vm *d) {
+    struct credit_vm *cd = credit_vm(d);
 
     if (!p->turbo) cd->share_ns = cd->turbo_ns = 0;
     cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
@@ -651,7 +650,7 @@ static void classify(struct sched_pool *p, struct sched_dom *d) {
             credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
 }
 
-static void credit_label(struct sched_pool *p, struct sched_dom *d) {
+static void credit_label(struct sched_pool *p, struct sched_vm *d) {
     classify(p, d);
     vslicer_recount(p);
 }
@@ -660,7 +659,7 @@ static void credit_label(struct sched_pool *p, struct sched_dom *d) {
  * pool was set, its peer gets it, too. param_set() has locked both pools. */
 static void copy_to_turbo(struct sched_pool *p) {
     ASSERT_HELD(&p->turbo->lock);
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+    list_for_each(d, &p->vms, struct sched_vm, in_pool) {
         if (d->peer) vturbo_copy(d, d->peer);
     }
     credit_weights_changed(p->turbo);
@@ -714,7 +713,7 @@ static int credit_changed(struct sched_pool *p, const struct param *e, const cha
     if (!*why) *why = credit_conflict(p);
     if (!*why) *why = vslicer_refuses(p);
     if (*why) return -EINVAL;
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
+    list_for_each(d, &p->vms, struct sched_vm, in_pool) classify(p, d);
     credit_weights_changed(p);
     vslicer_recount(p);
     if (!e || e->scope == PARAM_POOL)
@@ -724,7 +723,7 @@ static int credit_changed(struct sched_pool *p, const struct param *e, const cha
     return 0;
 }
 
-static bool credit_is_io(const struct sched_dom *d) { return credit_dom(d)->io; }
+static bool credit_is_io(const struct sched_vm *d) { return credit_vm(d)->io; }
 
 static void credit_wishes(const struct sched_pool *p, struct sched_wishes *out) {
     const struct credit_knobs *k = &credit_pool(p)->knob;
@@ -736,7 +735,8 @@ static void credit_wishes(const struct sched_pool *p, struct sched_wishes *out) 
 }
 
 /* Returns how tables name a vCPU: what its VM is, and whether it has micro-slices. */
-static const char *kind_of(const struct credit_pool *cp, bool is_turbo, bool is_io, bool is_ls) {
+static const char *credit_kind_of(const struct credit_pool *cp, bool is_turbo, bool is_io,
+                                  bool is_ls) {
     if (is_turbo) return "turbo";
     if (is_ls && is_io) return "LS+io";
     if (is_ls) return "LS";
@@ -749,15 +749,15 @@ static const char *kind_of(const struct credit_pool *cp, bool is_turbo, bool is_
 static void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_vcpu *cv = credit_vcpu(v);
-    const struct sched_dom *regular = v->dom;
-    const struct credit_dom *cd;
+    const struct sched_vm *regular = v->vm;
+    const struct credit_vm *cd;
     u64 period_us;
 
-    if (v->dom->id & SCHED_TURBO) regular = v->dom->peer;
-    cd = credit_dom(regular);
+    if (v->vm->id & SCHED_TURBO) regular = v->vm->peer;
+    cd = credit_vm(regular);
     period_us = MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
     out->micro_ns = vslicer_micro(cp, cv);
-    out->kind = kind_of(cp, regular != v->dom, cd->io, out->micro_ns != 0);
+    out->kind = credit_kind_of(cp, regular != v->vm, cd->io, out->micro_ns != 0);
     out->turbo_pct = cd->turbo_ns / NS_PER_US * 10000 / period_us;
     if (cp->knob.share) out->moved_ns = cd->moved;
     if (cv->cls == CLASS_BOOST) out->boost = MAX(cv->level, 1);
@@ -779,7 +779,7 @@ const struct sched_policy credit_policy = {
     .pool_init = credit_pool_init,
     .cpu_add = credit_cpu_add,
     .cpu_remove = credit_cpu_remove,
-    .dom_add = credit_dom_add,
+    .vm_add = credit_vm_add,
     .vcpu_add = credit_vcpu_add,
     .vcpu_remove = credit_vcpu_remove,
     .wake = credit_wake,

@@ -62,7 +62,7 @@ struct credit_vcpu {
     enum credit_class cls;
     enum credit_queue queue; /* the queue that it is in, or was in last */
     bool yielded;
-    struct list active; /* in credit_dom.active; empty: it is inactive */
+    struct list active; /* in credit_vm.active; empty: it is inactive */
     i64 credit;         /* ns */
     u64 billed;         /* while it runs: the time up to which it has been charged */
     /* ns that it ran and was not charged for, because credit comes in whole units (see `unit`).
@@ -81,7 +81,7 @@ struct credit_vcpu {
     u64 key; /* with slicer = edf or frequency: the vCPU with the least goes first */
 };
 
-struct credit_dom {
+struct credit_vm {
     u32 weight;
     u32 cap;        /* % of one pCPU; 0: none */
     u32 micro_us;   /* the micro-slice that it asks for; 0: none */
@@ -161,7 +161,7 @@ static inline struct credit_pool *credit_pool(const struct sched_pool *p) {
     return (void *)p->priv;
 }
 static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
-static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
+static inline struct credit_vm *credit_vm(const struct sched_vm *d) { return (void *)d->priv; }
 static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) {
     return (void *)v->priv;
 }
@@ -185,7 +185,7 @@ static inline u64 credit_cut_off(const struct credit_pool *cp, u64 ns) {
 
 /* Returns how much of a period's credit a VM may get at most, because of its cap and of what it
  * used of the turbo pool. ~0 if it has no cap. */
-static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
+static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_vm *cd) {
     u64 ns = credit_round_up(cp, (cd->cap * cp->period + 99) / 100);
 
     if (!cd->cap) return ~0ull;
@@ -195,13 +195,13 @@ static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_d
 /* Returns a * b / c rounded up. The result has to fit, and b and c are below 2^32, so that no
  * product overflows. */
 static inline u64 credit_part(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
-/* The same, rounded up to whole units of credit. */
+/* Returns a * b / c, rounded up to whole units of credit. */
 static inline u64 credit_grant(const struct credit_pool *cp, u64 a, u64 b, u64 c) {
     return credit_round_up(cp, credit_part(a, b, c));
 }
 
 /* Returns how much more credit the active vCPUs of a VM can hold. */
-u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd);
+u64 credit_room(const struct credit_pool *cp, const struct credit_vm *cd);
 /* Moves credit between the grants of an accounting pass (shared.c). */
 void shared_credit(struct sched_pool *p);
 
@@ -210,7 +210,7 @@ void shared_credit(struct sched_pool *p);
 void vturbo_exchange(struct sched_pool *r);
 /* Gives the part of a VM in the turbo pool the weight and cap of the part in the regular pool.
  * Both pools are locked. */
-void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo);
+void vturbo_copy(const struct sched_vm *regular, struct sched_vm *turbo);
 /* Computes W anew. */
 void credit_weights_changed(struct sched_pool *p);
 /* Decides below which credit a vCPU is OVER. To be called after the pool's order, its pCPUs or

@@ -1,5 +1,5 @@
-/* How the credit engine grants credit: in one pass over the active VMs, every accounting period
- * T.
+/* How the credit engine grants credit, the CPU time that a vCPU may use: in one pass over the
+ * active VMs, those with vCPUs that take part in this, every accounting period T.
  *
  *   C        = T * pCPUs - what all vCPUs together have too much (or + what they have overdrawn)
  *   fair(VM) = C * w / W    W: the weights of the active VMs (weight_scope = vcpu: times active
@@ -32,7 +32,8 @@ struct pass {
     bool wanted; /* a VM that was visited could have used more */
 };
 
-/* Returns how much more credit a vCPU can hold. */
+/* Returns how much more credit a vCPU can hold. A vCPU that holds credit for a whole period can run
+ * all the time until the next pass, so more would be of no use to it. */
 static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
@@ -40,7 +41,7 @@ static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return (u64)n;
 }
 
-u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
+u64 credit_room(const struct credit_pool *cp, const struct credit_vm *cd) {
     u64 sum = 0;
 
     list_for_each(cv, &cd->active, struct credit_vcpu, active) {
@@ -50,7 +51,7 @@ u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
 }
 
 /* Returns the most that a VM of weight w can use, apart from its cap. */
-static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w,
+static u64 peak_of(const struct credit_pool *cp, const struct credit_vm *cd, u64 w,
                    const struct pass *s) {
     u64 peak = cp->period * cd->nr_active;
 
@@ -63,7 +64,7 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
 /* Returns what the VM is entitled to by its weight and by what others leave, before the sum of
  * credit is steered. Sets cd->saturated if its active vCPUs cannot run for more than that.
  * `s->left` no longer counts this VM. */
-static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak,
+static u64 entitlement(const struct credit_pool *cp, struct credit_vm *cd, u64 peak,
                        struct pass *s) {
     u64 full = cp->period * cd->nr_active, most = MIN(peak, full);
     u64 fair = credit_grant(cp, s->all, cd->counted, s->weight);
@@ -76,7 +77,7 @@ static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 
 /* Returns how much this VM gets. What it cannot use is left to those after it. If one before it
  * could have used that, it moves to the front of the list, so that the next pass visits it
  * first. */
-static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
+static u64 grant(struct credit_pool *cp, struct credit_vm *cd, struct pass *s) {
     u64 w = cd->counted, peak = peak_of(cp, cd, w, s),
         fair = credit_grant(cp, (u64)s->credit, w, s->weight);
 
@@ -103,7 +104,7 @@ static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) 
 /* Returns what each active vCPU of a VM gets of the VM's grant: equal parts. With overflow =
  * hand_on a vCPU that has no room for its part only takes what it has room for, so the others'
  * parts are larger. */
-static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64 given) {
+static u64 divide(const struct credit_pool *cp, const struct credit_vm *cd, u64 given) {
     u64 n = cd->nr_active, level;
 
     if (n <= 1) return given;
@@ -148,7 +149,7 @@ static i64 lowest_credit(const struct sched_pool *p, const struct sched_vcpu *v)
  * the time. If the credit of these were part of the sum, it would push all the others below 0,
  * where weights do not count. */
 static bool competes(const struct sched_pool *p, const struct sched_vcpu *v) {
-    return sched_runnable(v) && !(credit_dom(v->dom)->saturated && roams(p, v));
+    return sched_runnable(v) && !(credit_vm(v->vm)->saturated && roams(p, v));
 }
 
 /* Called for a vCPU whose credit is above the limit. The part above the limit is not the vCPU's
@@ -198,7 +199,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     }
     if (v->parked) sched_park(p, v, false);
     if (cv->credit < limit) return cv->credit;
-    if (credit_dom(v->dom)->kept) {
+    if (credit_vm(v->vm)->kept) {
         cv->credit = limit;
         return limit;
     }
@@ -213,7 +214,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
 static u64 shortened(const struct credit_pool *cp) {
     u64 all = 0, asleep = 0;
 
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
+    list_for_each(cd, &cp->active, struct credit_vm, link) {
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             all++;
             if (cd->kept && !sched_runnable(cv->vcpu)) asleep++;
@@ -235,12 +236,12 @@ void credit_account(struct sched_pool *p) {
     else
         s.credit = all - MIN(cp->balance, 0);
     cp->heaviest = 0;
-    list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
+    list_for_each_safe(cd, &cp->active, struct credit_vm, link) {
         cp->heaviest = MAX(cp->heaviest, cd->counted / cd->nr_active);
         cd->given = grant(cp, cd, &s);
     }
     if (cp->knob.share) shared_credit(p);
-    list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
+    list_for_each_safe(cd, &cp->active, struct credit_vm, link) {
         u64 each = divide(cp, cd, cd->given), a = cd->nr_active;
         i64 park = INT64_MIN;
 

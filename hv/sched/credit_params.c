@@ -1,8 +1,10 @@
-/* The credit engine's entries in the parameter table, and the presets. */
+/* The credit engine's entries in the parameter table, which the shell, the store and the
+ * configuration file use, and the presets: named sets of values, such as those of a certain version
+ * of Xen. A "knob" is a parameter of a pool. */
 #include "sched/credit.h"
 
 #define VM(field, unit, help, min, max)                                                            \
-    { #field, unit, help, PARAM_DOM, offsetof(struct credit_dom, field), min, max, NULL }
+    { #field, unit, help, PARAM_DOM, offsetof(struct credit_vm, field), min, max, NULL }
 #define POOL(field, unit, help, ...)                                                               \
     { #field, unit, help, PARAM_POOL, offsetof(struct credit_pool, knob.field), __VA_ARGS__ }
 #define NUM(field, unit, help, min, max) POOL(field, unit, help, min, max, NULL)
@@ -29,7 +31,7 @@ const struct param credit_params[] = {
        0, 64),
     { "io", "",
       "Is the VM I/O-intensive? auto: if Takt counts many events for it; io: yes; cpu: no.",
-      PARAM_DOM, offsetof(struct credit_dom, io_setting), 0, PARAM_WORDS("auto", "io", "cpu") },
+      PARAM_DOM, offsetof(struct credit_vm, io_setting), 0, PARAM_WORDS("auto", "io", "cpu") },
     SCHED_VM_PARAMS,
     NUM(tslice_us, "us", "Slice: how long a vCPU may run until the scheduler chooses again.", 50,
         1000000),

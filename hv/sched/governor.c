@@ -29,20 +29,21 @@ static u32 nr_samples, load[SCHED_MAX_POOLS]; /* load: the sum of this window's 
 static struct {
     struct sched_pool *from, *to; /* If `from` is NULL, no change is under way. */
     u32 cpu;
-    u32 dom; /* the VM that moves, which is paused; 0 means that the pCPU moves */
+    u32 vm; /* the VM that moves, which is paused; 0 means that the pCPU moves */
 } change;
 
-static struct sched_dom *dom_in(struct sched_pool *p, u32 id) {
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+/* Returns the VM with this id if it is in the pool; NULL otherwise. */
+static struct sched_vm *vm_in(struct sched_pool *p, u32 id) {
+    list_for_each(d, &p->vms, struct sched_vm, in_pool)
         if (d->id == id) return d;
     return NULL;
 }
 
 /* Ends a change of a VM that is not in change.from any more: somebody else has moved or
  * destroyed it. */
-static void let_go_of_dom(u32 id) {
+static void let_go_of_vm(u32 id) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
-        struct sched_dom *d = dom_in(p, id);
+        struct sched_vm *d = vm_in(p, id);
 
         if (!d) continue;
         sched_unpause(d);
@@ -53,17 +54,17 @@ static void let_go_of_dom(u32 id) {
 /* Tries to move the VM. While a pCPU still holds the state of one of its vCPUs, it tries again at
  * the next step. The VM keeps its parameters; those that the new pool does not have are named in
  * the log. */
-static void go_on_with_dom(void) {
-    struct sched_dom *d = dom_in(change.from, change.dom);
+static void go_on_with_vm(void) {
+    struct sched_vm *d = vm_in(change.from, change.vm);
     struct param_values lost;
     int error;
 
     if (!d) {
         change.from = NULL;
-        let_go_of_dom(change.dom);
+        let_go_of_vm(change.vm);
         return;
     }
-    error = param_move_dom(change.to, d, &lost);
+    error = param_move_vm(change.to, d, &lost);
     if (error == -EAGAIN) return;
     for (u32 i = 0; !error && i < lost.nr; i++)
         log_warn("%s: pool %s does not keep its %s, which was %ld", d->name, change.to->name,
@@ -72,6 +73,7 @@ static void go_on_with_dom(void) {
     change.from = NULL;
 }
 
+/* Tries to move the pCPU. As long as it still runs a vCPU, it tries again at the next step. */
 static void go_on_with_cpu(void) {
     int error = sched_pool_remove_cpu(change.from, change.cpu);
 
@@ -80,9 +82,10 @@ static void go_on_with_cpu(void) {
     change.from = NULL;
 }
 
+/* Does the next step of the change that is under way. */
 static void go_on(void) {
-    if (change.dom)
-        go_on_with_dom();
+    if (change.vm)
+        go_on_with_vm();
     else
         go_on_with_cpu();
 }
@@ -93,18 +96,21 @@ static void begin_cpu(struct sched_pool *from, struct sched_pool *to) {
         if (cpumask_test(&from->cpus, cpu)) change.cpu = cpu;
     change.from = from;
     change.to = to;
-    change.dom = 0;
+    change.vm = 0;
 }
 
-static void begin_dom(struct sched_pool *from, struct sched_pool *to, struct sched_dom *d) {
+/* Begins to move a VM, which is paused until it has been moved: only then does no pCPU hold the
+ * state of one of its vCPUs. */
+static void begin_vm(struct sched_pool *from, struct sched_pool *to, struct sched_vm *d) {
     change.from = from;
     change.to = to;
-    change.dom = d->id;
+    change.vm = d->id;
     sched_pause(d);
 }
 
+/* Adds how many vCPUs of the pool run or want to run now. */
 static void sample(const struct sched_pool *p) {
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+    list_for_each(d, &p->vms, struct sched_vm, in_pool)
         for_each_vcpu(v, d)
             if (v->state == RS_RUNNING || v->state == RS_RUNNABLE) load[p->id]++;
 }
@@ -122,7 +128,7 @@ static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
 
 /* Returns whether the VM counts as I/O-intensive. The VM's policy decides, by the label and by what
  * the administrator says. If the policy does not decide, the label does. */
-static bool is_io(const struct sched_dom *d) {
+static bool is_io(const struct sched_vm *d) {
     if (d->pool->policy->is_io) return d->pool->policy->is_io(d);
     return d->io;
 }
@@ -130,9 +136,9 @@ static bool is_io(const struct sched_dom *d) {
 /* Begins to move the first VM of `from` that belongs to `to`. Returns whether there is one. */
 static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool io) {
     if (cpumask_empty(&to->cpus)) return false;
-    list_for_each(d, &from->doms, struct sched_dom, in_pool)
+    list_for_each(d, &from->vms, struct sched_vm, in_pool)
         if (is_io(d) == io && !d->peer) {
-            begin_dom(from, to, d);
+            begin_vm(from, to, d);
             return true;
         }
     return false;
@@ -163,6 +169,7 @@ static void govern(struct sched_pool *p) {
     if (p->id && !change.from && wishes.auto_io) io_pool(p);
 }
 
+/* Forgets what was measured. */
 static void new_window(void) {
     nr_samples = 0;
     for (u32 i = 0; i < SCHED_MAX_POOLS; i++) load[i] = 0;
@@ -184,6 +191,7 @@ u64 governor_step(u64 now) {
     return next_sample;
 }
 
+/* For tests, each of which begins with no change under way. */
 void governor_reset(void) {
     next_sample = 0;
     change.from = NULL;

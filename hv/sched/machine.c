@@ -1,4 +1,6 @@
-/* The machine under the scheduler, in the image. */
+/* What the scheduler needs of the machine, such as the time and timers, in the image. The
+ * simulation has the same functions in virtual time, so that the scheduler's sources need not know
+ * where they run. */
 #include "sched/machine.h"
 #include "platform/smp.h"
 #include "platform/timer.h"

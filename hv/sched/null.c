@@ -1,12 +1,13 @@
-/* null: each vCPU has a pCPU of its own. A pCPU of the pool has at most one vCPU assigned to it
- * and runs no other. A vCPU for which there is no free pCPU waits, in the order of arrival, and
- * does not run. There is no timer, no slice and no accounting, and weights mean nothing. With
- * `sleepless` a vCPU that halts keeps its pCPU, which halts with the vCPU's state loaded. So
- * there is never a switch, but the vCPU's CPU time reads 100 % (the no-op scheduler of
- * "Coexisting scheduling policies", section 4).
+/* null: each vCPU (a CPU of a VM) has a pCPU (one of the machine) of its own, so that nobody
+ * shares. A pCPU of the pool has at most one vCPU assigned to it, its "owner", and runs no other. A
+ * vCPU for which there is no free pCPU waits, in the order of arrival, and does not run. There is
+ * no timer, no slice and no accounting, and weights mean nothing. With `sleepless` a vCPU that
+ * halts keeps its pCPU, which halts with the vCPU's state loaded. So there is never a switch, but
+ * the vCPU's CPU time reads 100 % (the no-op scheduler of "Coexisting scheduling policies", section
+ * 4).
  *
- * From the time that a vCPU joins the pool until it leaves it is either assigned to a pCPU or
- * waits for one, whether it can run or not. */
+ * From the time that a vCPU joins the pool until it leaves it is either assigned to a pCPU or waits
+ * for one, whether it can run or not. */
 #include "sched/policy.h"
 
 struct null_pool {
@@ -48,6 +49,7 @@ static void take_on(struct sched_pool *p, u32 cpu) {
 
 static void null_pool_init(struct sched_pool *p) { list_init(&pool_of(p)->waiting); }
 
+/* A vCPU joins the pool. It gets a pCPU later, by null_place(). */
 static void null_vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
     vcpu_of(v)->vcpu = v;
     list_init(&vcpu_of(v)->waiting);
@@ -75,6 +77,7 @@ static u32 null_place(struct sched_pool *p, struct sched_vcpu *v) {
     return nearest_of(&free, v);
 }
 
+/* If a pCPU is assigned to v, makes it decide anew. */
 static void kick_own(struct sched_pool *p, struct sched_vcpu *v) {
     if (*owner(v->cpu) == v) sched_kick(p, v->cpu);
 }
@@ -95,12 +98,13 @@ static void null_affinity(struct sched_pool *p, struct sched_vcpu *v) {
 static struct sched_pick null_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     if (!*owner(cpu)) take_on(p, cpu);
     struct sched_vcpu *v = *owner(cpu);
-    bool stays = v && v == current && pool_of(p)->sleepless && !v->migrating && v->dom->paused == 0;
+    bool stays = v && v == current && pool_of(p)->sleepless && !v->migrating && v->vm->paused == 0;
 
     if (v && !stays && !sched_runnable(v)) v = NULL;
     return (struct sched_pick){ v, SCHED_NEVER };
 }
 
+/* The parameter was set: pCPUs that halt may have to switch, or the other way round. */
 static int null_changed(struct sched_pool *p, const struct param *e, const char **why) {
     cpumask_for_each(cpu, &p->cpus) sched_kick(p, cpu);
     return 0;

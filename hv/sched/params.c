@@ -1,12 +1,16 @@
-/* The parameter table: finding, reading and setting parameters, and the sentences about them. */
+/* The parameter table: finding, reading and setting parameters of pools and VMs, such as `weight`,
+ * and the sentences about them. Each policy has a list of parameters (struct param): the name, its
+ * limits or its words, and where the value is. So the shell, the store and the configuration file
+ * all know every parameter of every policy. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "common/string.h"
 #include "sched/core.h"
 
-void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
+void (*param_hook)(struct sched_pool *p, struct sched_vm *d, const char *name);
 
+/* Returns the parameter `name` of a policy; NULL if it has none. */
 static const struct param *param_of_policy(const struct sched_policy *policy, const char *name) {
     for (const struct param *e = policy->params; e && e->name; e++)
         if (strcmp(e->name, name) == 0) return e;
@@ -26,18 +30,20 @@ const struct param *param_at(const struct sched_pool *pool, unsigned index) {
     return e;
 }
 
-static char kind_of(const struct param *e) {
+/* Returns 'p' for a parameter of pools and 'v' for one of VMs. */
+static char param_kind_of(const struct param *e) {
     if (e->scope == PARAM_POOL) return 'p';
     return 'v';
 }
 
+/* Parameters are numbered through all policies, one after the other. */
 const char *param_name_at(u32 i, char *scope) {
     u32 number = 0;
 
     for (u32 k = 0; sched_policies[k]; k++)
         for (const struct param *e = sched_policies[k]->params; e && e->name; e++, number++)
             if (number == i) {
-                *scope = kind_of(e);
+                *scope = param_kind_of(e);
                 return e->name;
             }
     return NULL;
@@ -47,7 +53,7 @@ char param_kind(const char *name) {
     for (u32 i = 0; sched_policies[i]; i++) {
         const struct param *e = param_of_policy(sched_policies[i], name);
 
-        if (e) return kind_of(e);
+        if (e) return param_kind_of(e);
     }
     return 0;
 }
@@ -63,7 +69,7 @@ struct param_place {
  * says. */
 static struct param_place place_of(const struct param *e, void *object) {
     struct sched_pool *p = object;
-    struct sched_dom *d = object;
+    struct sched_vm *d = object;
 
     if (e->scope == PARAM_POOL)
         return (struct param_place){ (u32 *)((char *)p->priv + e->offset), p, TRACE_NOBODY };
@@ -126,7 +132,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 /* ---- a VM that goes to another pool ---- */
 
 /* Notes all parameters of a VM. */
-static void remember_params(struct sched_pool *pool, const struct sched_dom *d,
+static void remember_params(struct sched_pool *pool, const struct sched_vm *d,
                             struct param_values *all) {
     const struct param *e;
 
@@ -141,13 +147,13 @@ static void remember_params(struct sched_pool *pool, const struct sched_dom *d,
 
 /* A parameter whose value was 0 is not reported as lost, because 0 is what a VM without that
  * parameter has. */
-int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost) {
+int param_move_vm(struct sched_pool *to, struct sched_vm *d, struct param_values *lost) {
     struct param_values had;
     int error;
 
     lost->nr = 0;
     remember_params(d->pool, d, &had);
-    error = sched_pool_move_dom(to, d);
+    error = sched_pool_move_vm(to, d);
     if (error) return error;
     for (u32 i = 0; i < had.nr; i++) {
         const struct param *same = param_find(to, had.of[i].param->name);
@@ -215,6 +221,8 @@ static int read_value(const struct param *e, const char *text, u64 *value) {
     return 0;
 }
 
+/* Whether the pool's policy accepts the value together with its other settings is known only when
+ * it is set. */
 int param_check(const struct param *e, const char *text, char why[PARAM_WHY]) {
     char expected[PARAM_WHY];
     u64 value;
@@ -225,6 +233,7 @@ int param_check(const struct param *e, const char *text, char why[PARAM_WHY]) {
     return -EINVAL;
 }
 
+/* The sentence in `why` begins with the parameter, so that it makes sense wherever it is read. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    char why[PARAM_WHY]) {
     const char *refused;

@@ -53,7 +53,7 @@ struct param {
             "Which vCPU gets an event. fixed: the one that the guest has chosen; spread: each in " \
             "turn; "                                                                               \
             "running: that one if it runs, else one that does.",                                   \
-            PARAM_DOM, PARAM_OF(sched_dom, route), 0, PARAM_WORDS("fixed", "spread", "running")    \
+            PARAM_DOM, PARAM_OF(sched_vm, route), 0, PARAM_WORDS("fixed", "spread", "running")     \
     }
 #define SCHED_POOL_PARAM(field, unit, help, min, max)                                              \
     { #field, unit, help, PARAM_POOL, PARAM_OF(sched_pool, field), min, max, NULL }
@@ -94,7 +94,7 @@ struct sched_policy {
     void (*cpu_add)(struct sched_pool *p, u32 cpu); /* may be NULL */
     /* Called when a pCPU leaves; its queue is empty by then. May be NULL. */
     void (*cpu_remove)(struct sched_pool *p, u32 cpu);
-    void (*dom_add)(struct sched_pool *p, struct sched_dom *d); /* may be NULL */
+    void (*vm_add)(struct sched_pool *p, struct sched_vm *d); /* may be NULL */
     /* Called before place(). May be NULL. */
     void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v);
     /* Called when a vCPU leaves the pool; it is neither queued nor running. May be NULL. */
@@ -136,10 +136,10 @@ struct sched_policy {
     /* With `pairs`: returns why p cannot be in a pair, a sentence, or NULL if it can. */
     const char *(*conflict)(const struct sched_pool *p);
     /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
-    void (*label)(struct sched_pool *p, struct sched_dom *d);
+    void (*label)(struct sched_pool *p, struct sched_vm *d);
     /* Returns whether the VM counts as I/O-intensive, by d->io and by what the administrator has
      * set. May be NULL: then it is d->io. */
-    bool (*is_io)(const struct sched_dom *d);
+    bool (*is_io)(const struct sched_vm *d);
     /* Says what the pool wants of the governor. Called without the pool's lock. May be NULL:
      * nothing. */
     void (*wishes)(const struct sched_pool *p, struct sched_wishes *out);
@@ -183,13 +183,13 @@ static inline struct sched_vcpu *sched_current_locked(u32 cpu) {
     return v;
 }
 
-/* Visits the vCPUs of a VM. (The VMs of a pool are in its list `doms`, linked by in_pool.) */
+/* Visits the vCPUs of a VM. (The VMs of a pool are in its list `vms`, linked by in_pool.) */
 #define for_each_vcpu(v, d)                                                                        \
     for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                         \
         for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
 
 static inline bool sched_runnable(const struct sched_vcpu *v) {
-    return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
+    return !v->blocked && !v->parked && !v->migrating && v->vm->paused == 0;
 }
 
 /* May `cpu` run v? It has to be in v's affinity and in the pool, and no other pCPU may hold v's
@@ -207,7 +207,7 @@ static inline struct cpumask sched_allowed(const struct sched_pool *p, const str
 /* How a vCPU is called in traces and recordings. */
 static inline u32 sched_who(const struct sched_vcpu *v) {
     if (sched_is_idle(v)) return 0xffff0000u | v->id;
-    return v->dom->id << 16 | v->id;
+    return v->vm->id << 16 | v->id;
 }
 
 /* Writes a trace record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() is a macro so that
@@ -251,7 +251,7 @@ char param_kind(const char *name);
 /* Returns the name of parameter number `i`, counted over all policies, and its kind in *scope;
  * NULL at the end. The configuration parser calls it (config_param_at in config.h). */
 const char *param_name_at(u32 i, char *scope);
-/* Returns the value of `e` in `object`, a struct sched_pool or sched_dom. A value that has words is
+/* Returns the value of `e` in `object`, a struct sched_pool or sched_vm. A value that has words is
  * the index of its word. */
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
 /* Sets `e` in `object`, at once for all that look under the pool's lock. Returns 0, or -EINVAL with
@@ -283,17 +283,17 @@ struct param_values {
         i64 value;
     } of[PARAM_OF_VM];
 };
-/* Moves a VM as sched_pool_move_dom() does, and then sets those of its former parameters that
+/* Moves a VM as sched_pool_move_vm() does, and then sets those of its former parameters that
  * the new pool's policy has by the same name. In `lost` are afterwards those that the new pool
  * does not have or refuses, unless their value was 0. Runs on WORK_CPU alone. Returns 0, or an
- * error of sched_pool_move_dom(), with nothing changed. */
-int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost);
+ * error of sched_pool_move_vm(), with nothing changed. */
+int param_move_vm(struct sched_pool *to, struct sched_vm *d, struct param_values *lost);
 /* Called after something that has a name changed: of the VM `d`, or of the pool if `d` is NULL.
  * If `name` is NULL, anything of it may have changed. Names are those of parameters, and beside
  * them "pool" and "class" (the monitor's label) of a VM, "name" and "policy" of a pool. Locks of
  * pools may be held. NULL: nobody wants to know. */
-extern void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
-static inline void param_changed(struct sched_pool *p, struct sched_dom *d, const char *name) {
+extern void (*param_hook)(struct sched_pool *p, struct sched_vm *d, const char *name);
+static inline void param_changed(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (param_hook) param_hook(p, d, name);
 }
 /* Returns the policy of that name. If the image has none, returns NULL, and `why` says which it

@@ -1,7 +1,9 @@
-/* Pools, and what is in them: creation, destruction, moves of pCPUs and of VMs. sched_lock lets
- * one of these happen at a time. A pool's own lock is taken for every change that scheduling
- * could see. A vCPU that leaves a pool is first taken out of the policy's queue. One that comes
- * is placed first, and then woken if it can run. */
+/* Pools, and what is in them: creation, destruction, moves of pCPUs and of VMs. A pool is a set of
+ * pCPUs with a scheduling policy and its parameters. A turbo pool (vTurbo) is one with very short
+ * slices that serves another pool, its regular pool; the two are a pair, and a VM may have one vCPU
+ * in the turbo pool. sched_lock lets one of these changes happen at a time. A pool's own lock is
+ * taken for every change that scheduling could see. A vCPU that leaves a pool is first taken out of
+ * the policy's queue. One that comes is placed first, and then woken if it can run. */
 #include <takt/errno.h>
 #include <takt/seed.h>
 #include "lib/parse.h"
@@ -11,10 +13,6 @@
 
 struct sched_pool sched_pools[SCHED_MAX_POOLS];
 static u64 seed;
-
-/* Weak, because labs/policies.c has a longer list that takes its place where it is linked. */
-const struct sched_policy *const sched_policies[]
-    __attribute__((weak)) = { &credit_policy, &null_policy, NULL };
 
 /* Takes sched_lock and the lock of the pool that *where points to, and returns that pool. */
 static struct sched_pool *pool_begin(struct sched_pool *const *where) {
@@ -39,6 +37,7 @@ static void lock_both(struct sched_pool *a, struct sched_pool *b) {
     low->now = high->now = MAX(low->now, high->now);
 }
 
+/* Gives both locks back. */
 static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
     spin_unlock(&a->lock);
     spin_unlock(&b->lock);
@@ -75,6 +74,7 @@ struct sched_pool *sched_pool_of_cpu(u32 cpu) {
     return sched_cpus[cpu].pool;
 }
 
+/* Gives the pool a name, if it is a valid one that no other pool has. */
 static int pool_set_name(struct sched_pool *p, const char *name) {
     ASSERT_HELD(&sched_lock);
     if (!valid_name(name)) return -EINVAL;
@@ -92,6 +92,7 @@ static u32 policy_number(const char *name) {
     return i;
 }
 
+/* Returns a pool that is not in use; NULL if there is none. */
 static struct sched_pool *free_pool(void) {
     for (u32 id = 0; id < SCHED_MAX_POOLS; id++)
         if (!sched_pools[id].policy) return &sched_pools[id];
@@ -114,7 +115,7 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
         p->id = (u32)(p - sched_pools);
         p->rotor = 0;
         p->policy = sched_policies[number];
-        list_init(&p->doms);
+        list_init(&p->vms);
         sched_monitor_init(p);
         memset(p->priv, 0, sizeof(p->priv));
         p->random = seed_of(seed, p->id);
@@ -134,15 +135,15 @@ int sched_pool_destroy(struct sched_pool *p) {
     pool_begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
         if (sched_cpus[cpu].pool == p) return pool_end(p, -EBUSY);
-    if (p->id == 0 || p->nr_doms || p->turbo || p->regular) return pool_end(p, -EBUSY);
+    if (p->id == 0 || p->nr_vms || p->turbo || p->regular) return pool_end(p, -EBUSY);
     record_input(p, IN_POOL_DESTROY, TRACE_NOBODY, 0, 0);
     p->policy = NULL;
     param_changed(p, NULL, NULL);
     return pool_end(p, 0);
 }
 
-/* Watches of the VMs in the pool are told as well, because a VM's node shows the name of its
- * pool. */
+/* Clients of the store that watch a VM of the pool are told as well, because a node of the VM shows
+ * the name of its pool. */
 int sched_pool_rename(struct sched_pool *p, const char *name) {
     int error;
 
@@ -150,7 +151,7 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
     error = pool_set_name(p, name);
     if (!error) {
         param_changed(p, NULL, "name");
-        list_for_each(d, &p->doms, struct sched_dom, in_pool) param_changed(p, d, "pool");
+        list_for_each(d, &p->vms, struct sched_vm, in_pool) param_changed(p, d, "pool");
     }
     return pool_end(p, error);
 }
@@ -158,7 +159,7 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
 /* Returns the sentence that says why `t` cannot become the turbo pool of `p`, or, if `p` is NULL,
  * why its pair cannot end. Returns NULL if that is possible. */
 static const char *pair_is_busy(const struct sched_pool *t, const struct sched_pool *p) {
-    if (t->nr_doms) return "it has VMs";
+    if (t->nr_vms) return "it has VMs";
     if (p && (p->turbo || p->regular || t->turbo || t->regular))
         return "one of the two is in a pair already";
     return NULL;
@@ -198,6 +199,7 @@ static int pair_locked(struct sched_pool *t, struct sched_pool *p, struct sched_
     return 0;
 }
 
+/* The two are locked in the order of their ids, so the turbo pool has to be the newer one. */
 int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why) {
     struct sched_pool *other = p;
     int error;
@@ -241,7 +243,7 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
 static bool evacuate(struct sched_pool *p, u32 cpu) {
     bool busy = false;
 
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+    list_for_each(d, &p->vms, struct sched_vm, in_pool)
         for_each_vcpu(v, d) {
             if (v->cpu == cpu && !v->migrating) sched_migrate(p, v);
             if (v->cpu == cpu) busy = true;
@@ -258,7 +260,7 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     pool_begin(&p);
     if (c->pool != p) return pool_end(p, -EINVAL);
     if (p->id == 0 && cpu == 0) return pool_end(p, -EBUSY);
-    if (!c->leaving && p->nr_doms && cpumask_weight(&p->cpus) == 1) return pool_end(p, -EBUSY);
+    if (!c->leaving && p->nr_vms && cpumask_weight(&p->cpus) == 1) return pool_end(p, -EBUSY);
     record_input(p, IN_CPU_REMOVE, TRACE_NOBODY, 0, cpu);
     c->leaving = true;
     cpumask_clear(&p->cpus, cpu);
@@ -277,13 +279,13 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
 /* ---- VMs ---- */
 
 /* Puts a VM into a pool. The policy's part of the VM begins with zeros. */
-static void dom_join(struct sched_pool *p, struct sched_dom *d) {
+static void vm_join(struct sched_pool *p, struct sched_vm *d) {
     memset(d->priv, 0, sizeof(d->priv));
     d->route = ROUTE_FIXED;
-    list_add_tail(&p->doms, &d->in_pool);
-    p->nr_doms++;
+    list_add_tail(&p->vms, &d->in_pool);
+    p->nr_vms++;
     __atomic_store_n(&d->pool, p, __ATOMIC_RELEASE);
-    if (p->policy->dom_add) p->policy->dom_add(p, d);
+    if (p->policy->vm_add) p->policy->vm_add(p, d);
 }
 
 /* Gives v a first pCPU: the next one in turn among those that it may use, so that new vCPUs are
@@ -298,37 +300,39 @@ static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
     sched_place(p, v);
 }
 
+/* Takes v out of all that the policy keeps. */
 static void vcpu_leave(struct sched_pool *p, struct sched_vcpu *v) {
     sched_unqueue(p, v);
     if (p->policy->vcpu_remove) p->policy->vcpu_remove(p, v);
     v->parked = false; /* only the policy that it leaves could unpark it */
 }
 
-int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpus,
-                   struct sched_pool *p) {
-    *d = (struct sched_dom){ .id = id, .name = name, .vcpu = vcpus, .paused = 1 };
+/* The VM begins paused, so that none of its vCPUs runs before it is complete. */
+int sched_vm_init(struct sched_vm *d, u32 id, const char *name, struct sched_vcpu **vcpus,
+                  struct sched_pool *p) {
+    *d = (struct sched_vm){ .id = id, .name = name, .vcpu = vcpus, .paused = 1 };
     pool_begin(&p);
     if (!p->policy) return pool_end(p, -EINVAL);
     record_input(p, IN_DOM_INIT, id << 16, 0, 0);
-    dom_join(p, d);
+    vm_join(p, d);
     return pool_end(p, 0);
 }
 
 /* Both pools are locked, because the policy copies the VM's values from one to the other. */
-int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu) {
+int sched_vm_init_turbo(struct sched_vm *t, struct sched_vm *d, struct sched_vcpu **vcpu) {
     struct sched_pool *p, *turbo;
 
     spin_lock(&sched_lock);
     p = d->pool;
     turbo = p->turbo;
     if (turbo) {
-        *t = (struct sched_dom){
+        *t = (struct sched_vm){
             .id = d->id | SCHED_TURBO, .name = d->name, .vcpu = vcpu, .paused = 1, .peer = d
         };
         lock_both(p, turbo);
         record_input(p, IN_TURBO, d->id << 16, 0, 0);
         d->peer = t;
-        dom_join(turbo, t);
+        vm_join(turbo, t);
         unlock_both(p, turbo);
     }
     spin_unlock(&sched_lock);
@@ -338,8 +342,8 @@ int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_
 
 /* If the VM has a part in a turbo pool, both pools are locked, because each part points to the
  * other. */
-void sched_dom_fini(struct sched_dom *d) {
-    struct sched_dom *peer = d->peer;
+void sched_vm_fini(struct sched_vm *d) {
+    struct sched_vm *peer = d->peer;
     struct sched_pool *p = d->pool, *other = NULL;
 
     spin_lock(&sched_lock);
@@ -352,7 +356,7 @@ void sched_dom_fini(struct sched_dom *d) {
     record_input(p, IN_DOM_FINI, d->id << 16, 0, 0);
     if (peer) peer->peer = NULL;
     list_del(&d->in_pool);
-    p->nr_doms--;
+    p->nr_vms--;
     __atomic_store_n(&d->pool, NULL, __ATOMIC_RELEASE);
     if (peer)
         unlock_both(p, other);
@@ -363,13 +367,13 @@ void sched_dom_fini(struct sched_dom *d) {
 
 /* A new vCPU is blocked, so that it does not run before the VM is complete. It begins when it is
  * woken. */
-int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
+int sched_vcpu_init(struct sched_vcpu *v, struct sched_vm *d, u32 id,
                     const struct cpumask *affinity) {
     struct sched_pool *p = pool_begin(&d->pool);
     struct cpumask allowed = cpumask_and(affinity, &p->cpus);
 
     if (cpumask_empty(&allowed)) return pool_end(p, -EINVAL);
-    *v = (struct sched_vcpu){ .dom = d, .id = id, .on_cpu = SCHED_NO_CPU, .affinity = *affinity };
+    *v = (struct sched_vcpu){ .vm = d, .id = id, .on_cpu = SCHED_NO_CPU, .affinity = *affinity };
     v->state = RS_BLOCKED;
     v->blocked = true;
     v->since = p->now;
@@ -380,8 +384,9 @@ int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
     return pool_end(p, 0);
 }
 
+/* nr_vcpus becomes smaller if this was the last one. */
 void sched_vcpu_fini(struct sched_vcpu *v) {
-    struct sched_dom *d = v->dom;
+    struct sched_vm *d = v->vm;
     struct sched_pool *p = pool_begin(&d->pool);
 
     record_input(p, IN_VCPU_FINI, sched_who(v), 0, 0);
@@ -391,9 +396,9 @@ void sched_vcpu_fini(struct sched_vcpu *v) {
     pool_end(p, 0);
 }
 
-/* Does the work of sched_pool_move_dom(). The caller holds the locks of both pools. Nothing is
+/* Does the work of sched_pool_move_vm(). The caller holds the locks of both pools. Nothing is
  * changed before all checks are done. */
-static int move_dom_locked(struct sched_pool *to, struct sched_dom *d) {
+static int move_vm_locked(struct sched_pool *to, struct sched_vm *d) {
     struct sched_pool *from = d->pool;
 
     ASSERT_HELD(&from->lock);
@@ -406,8 +411,8 @@ static int move_dom_locked(struct sched_pool *to, struct sched_dom *d) {
     from->sequence = to->sequence;
     for_each_vcpu(v, d) vcpu_leave(from, v);
     list_del(&d->in_pool);
-    from->nr_doms--;
-    dom_join(to, d);
+    from->nr_vms--;
+    vm_join(to, d);
     for_each_vcpu(v, d) {
         cpumask_fill(&v->affinity);
         vcpu_join(to, v);
@@ -416,7 +421,8 @@ static int move_dom_locked(struct sched_pool *to, struct sched_dom *d) {
     return 0;
 }
 
-int sched_pool_move_dom(struct sched_pool *to, struct sched_dom *d) {
+/* Both pools are locked, so nobody sees the VM in neither of them. */
+int sched_pool_move_vm(struct sched_pool *to, struct sched_vm *d) {
     struct sched_pool *from;
     int error = 0;
 
@@ -424,7 +430,7 @@ int sched_pool_move_dom(struct sched_pool *to, struct sched_dom *d) {
     from = d->pool;
     if (from != to) {
         lock_both(from, to);
-        error = move_dom_locked(to, d);
+        error = move_vm_locked(to, d);
         if (!error) param_changed(to, d, NULL);
         unlock_both(from, to);
     }

@@ -39,7 +39,7 @@ enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR };
 
 struct sched_vcpu {
     /* set by sched_vcpu_init, then constant */
-    struct sched_dom *dom; /* NULL: an idle vCPU */
+    struct sched_vm *vm; /* NULL: an idle vCPU */
     u32 id;
     /* under the pool's lock */
     u32 cpu; /* the pCPU that it is assigned to */
@@ -69,14 +69,14 @@ struct sched_vcpu {
     u64 priv[SCHED_PRIV];
 };
 
-struct sched_dom {
+struct sched_vm {
     u32 id;
     const char *name;        /* owned by the caller, constant */
-    struct sched_pool *pool; /* NULL before sched_dom_init() and after sched_dom_fini() */
+    struct sched_pool *pool; /* NULL before sched_vm_init() and after sched_vm_fini() */
     struct list in_pool;
     u32 nr_vcpus;             /* 1 + the number of the last vCPU that exists */
     struct sched_vcpu **vcpu; /* an array of the caller; NULL where a vCPU is gone */
-    struct sched_dom *peer;   /* the other part of a VM that has one in a turbo pool; else NULL */
+    struct sched_vm *peer;    /* the other part of a VM that has one in a turbo pool; else NULL */
     u32 paused;               /* no vCPU runs while this count is not 0 */
     /* The I/O monitor's (monitor.c). */
     bool io;       /* the VM is labelled I/O-intensive */
@@ -107,8 +107,8 @@ struct sched_pool {
     struct spinlock lock;
     struct cpumask cpus;
     struct cpumask idlers; /* those of `cpus` whose current vCPU is the idle one */
-    struct list doms;
-    u32 nr_doms;
+    struct list vms;
+    u32 nr_vms;
     struct sched_pool *turbo;   /* its turbo pool, or NULL; changes under the locks of both */
     struct sched_pool *regular; /* of a turbo pool: the pool that it serves; else NULL */
     u32 rotor;                  /* where the search for a pCPU for the next new vCPU begins */
@@ -151,33 +151,33 @@ struct sched_vcpu *sched_run(u32 cpu);
 void sched_saved(u32 cpu, struct sched_vcpu *prev);
 /* The vCPU that `cpu` runs. Takes no lock, so of another pCPU it may be out of date at once. */
 struct sched_vcpu *sched_current(u32 cpu);
-static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->dom == NULL; }
+static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->vm == NULL; }
 
 /* ---- VMs ---- */
 
 /* Adds a VM without vCPUs to `pool`, paused once. `name` and the array `vcpu` stay the caller's
  * and have to live as long as `d`. Returns 0, or -EINVAL if the pool is gone. */
-int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpu,
-                   struct sched_pool *pool);
+int sched_vm_init(struct sched_vm *d, u32 id, const char *name, struct sched_vcpu **vcpu,
+                  struct sched_pool *pool);
 /* Adds the second part of the VM `d`, the one that holds its turbo vCPU, to the turbo pool of
  * d's pool: with SCHED_TURBO in its id, and paused once. It has to end before `d` does. Returns
  * 0, or -EINVAL if d's pool has no turbo pool. */
-int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu);
+int sched_vm_init_turbo(struct sched_vm *t, struct sched_vm *d, struct sched_vcpu **vcpu);
 /* Takes a VM out of its pool. All its vCPUs have to be gone. */
-void sched_dom_fini(struct sched_dom *d);
+void sched_vm_fini(struct sched_vm *d);
 /* Adds vCPU `id`, which has to be the next number, in the blocked state. Returns 0, or -EINVAL if
  * `affinity` has no pCPU of the pool. */
-int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id,
+int sched_vcpu_init(struct sched_vcpu *v, struct sched_vm *d, u32 id,
                     const struct cpumask *affinity);
 /* Removes a vCPU. No pCPU may hold its state: pause the VM first, and wait for
- * sched_dom_stopped(). */
+ * sched_vm_stopped(). */
 void sched_vcpu_fini(struct sched_vcpu *v);
 /* Keeps all vCPUs of the VM from running and kicks the pCPUs that run one. Calls are counted. */
-void sched_pause(struct sched_dom *d);
+void sched_pause(struct sched_vm *d);
 /* Undoes one sched_pause(). Returns 0, or -EINVAL if the VM is not paused. */
-int sched_unpause(struct sched_dom *d);
+int sched_unpause(struct sched_vm *d);
 /* Is the VM paused, and does no pCPU hold the state of one of its vCPUs any more? */
-bool sched_dom_stopped(struct sched_dom *d);
+bool sched_vm_stopped(struct sched_vm *d);
 /* Returns 0, or -EINVAL with nothing changed if `m` has no pCPU of the pool. */
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m);
 
@@ -202,11 +202,11 @@ void sched_yield(struct sched_vcpu *v);
 
 /* Counts `n` events that others (its devices, other VMs) raised for a VM. May be called from
  * anywhere, and takes no lock. */
-void sched_io_events(struct sched_dom *d, u32 n);
+void sched_io_events(struct sched_vm *d, u32 n);
 /* Counts `n` events that the VM reports and nobody else saw. The same. */
-void sched_io_report(struct sched_dom *d, u32 n);
+void sched_io_report(struct sched_vm *d, u32 n);
 /* Notes whether the VM's driver says that the VM is I/O-intensive. The same. */
-void sched_io_says(struct sched_dom *d, bool io);
+void sched_io_says(struct sched_vm *d, bool io);
 
 /* ---- pools ---- */
 
@@ -243,12 +243,12 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu);
  *            sent elsewhere: call again until the result is another one
  * A vCPU that could run nowhere else loses its affinity. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
-/* Moves a VM to another pool. Its parameters go back to their defaults (param_move_dom() keeps
+/* Moves a VM to another pool. Its parameters go back to their defaults (param_move_vm() keeps
  * them) and its vCPUs' affinity to all pCPUs. Returns 0, or with nothing changed
  *   -EINVAL  the pool has no pCPU
  *   -EAGAIN  a pCPU holds the state of one of its vCPUs: pause the VM and try again
  *   -EBUSY   the VM has a part in a turbo pool */
-int sched_pool_move_dom(struct sched_pool *p, struct sched_dom *d);
+int sched_pool_move_vm(struct sched_pool *p, struct sched_vm *d);
 /* The pool of that name, or NULL. */
 struct sched_pool *sched_pool_find(const char *name);
 /* The pool that a pCPU is in, or NULL if it is in none. */

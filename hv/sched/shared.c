@@ -1,6 +1,7 @@
 /* Shared credit: VMs that compute lend credit to VMs labelled I/O-intensive, as far as they
- * consent ("Workload-aware credit scheduler", section 4.2). It happens right after an accounting
- * pass has made the grants C_i. For I/O-intensive VMs j and computing VMs i:
+ * consent ("Workload-aware credit scheduler", section 4.2). Credit is the CPU time that the policy
+ * Credit (credit.c) grants each VM for an accounting period. The loan is made right after these
+ * grants, C_i, have been computed. For I/O-intensive VMs j and computing VMs i:
  *
  *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period; V_j: queues (of
  *                                          virtual functions; else the number of vCPUs)
@@ -11,19 +12,22 @@
  * How we read the paper where it leaves something open: no need is below 0, and none is above
  * what a vCPU may hold.
  *
- * ACA (section 4.3): an I/O-intensive VM takes part in the grants also while it sleeps, so that
- * it has credit when it wakes:
+ * Agile credit allocation (ACA, section 4.3): an I/O-intensive VM takes part in the grants also
+ * while it sleeps, so that it has credit when it wakes. C is the credit of all pCPUs. With equal
+ * weights, and with the numbers of vCPUs that are active, and of those of I/O-intensive VMs that
+ * sleep (the inactive ones):
  *
  *   mu = active / (active + inactive I/O)  the active ones share mu C; the rest is kept for the
  *                                          inactive
  *
- * That is what follows if its vCPUs are left on the active list and their credit is cut off at
- * that of a period. aca_shorten also makes the period mu times as long. */
+ * The code needs no division for it: it leaves the vCPUs of a VM that sleeps on the list of active
+ * ones, and never lets them hold more than the credit of one period. The shares above follow from
+ * that. The parameter aca_shorten also makes the period mu times as long. */
 #include "sched/credit.h"
 
 /* Returns how much credit an I/O-intensive VM lacks in this period. Returns 0 for all other VMs,
  * and for one that has enough. */
-static u64 need_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+static u64 need_of(const struct credit_pool *cp, const struct credit_vm *cd) {
     u64 queues = cd->nr_active, want;
 
     if (cd->queues) queues = cd->queues;
@@ -33,7 +37,8 @@ static u64 need_of(const struct credit_pool *cp, const struct credit_dom *cd) {
     return want - cd->given;
 }
 
-static u64 offer_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+/* Returns how much credit a VM that computes lends in this period. */
+static u64 offer_of(const struct credit_pool *cp, const struct credit_vm *cd) {
     if (cd->io) return 0;
     return credit_cut_off(cp, cd->given * cd->share_pct / 100);
 }
@@ -49,7 +54,7 @@ struct split {
 };
 
 /* Returns the part for the next number, which is `ns`. */
-static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
+static u64 shared_next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     u64 before = x->out;
 
     x->seen += ns / NS_PER_US;
@@ -58,14 +63,17 @@ static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     return x->out - before;
 }
 
-/* First sums up what is needed and what is offered, then takes the credit from those that offer,
- * and at last gives out exactly what was taken. So no credit is made or lost. */
+/* First sums up what is needed and what is offered, then takes the credit from those that offer (a
+ * part of each, or all of one VM after the other), and at last gives out exactly what was taken, in
+ * proportion to the needs. So no credit is made or lost. Credit is in nanoseconds of CPU time.
+ * Only the sums in `total` are in microseconds, because a product of two of them in nanoseconds
+ * would not fit into 64 bits. */
 void shared_credit(struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
     struct split take = { 0 }, give = { 0 };
     u64 need = 0, offer = 0, taken = 0;
 
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
+    list_for_each(cd, &cp->active, struct credit_vm, link) {
         cd->need = need_of(cp, cd);
         need += cd->need;
         offer += offer_of(cp, cd);
@@ -73,20 +81,20 @@ void shared_credit(struct sched_pool *p) {
         take.total += offer_of(cp, cd) / NS_PER_US;
     }
     take.all = MIN(need, offer);
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
+    list_for_each(cd, &cp->active, struct credit_vm, link) {
         u64 offered = offer_of(cp, cd), mine = take.all - taken;
 
-        if (cp->knob.share == SHARE_PRORATA) mine = next_part(cp, &take, offered);
+        if (cp->knob.share == SHARE_PRORATA) mine = shared_next_part(cp, &take, offered);
         mine = MIN(mine, offered);
         cd->given -= mine;
         cd->moved = -(i64)mine;
         taken += mine;
     }
     give.all = taken;
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
+    list_for_each(cd, &cp->active, struct credit_vm, link) {
         u64 mine = 0;
 
-        if (cd->need) mine = next_part(cp, &give, cd->need);
+        if (cd->need) mine = shared_next_part(cp, &give, cd->need);
         cd->given += mine;
         cd->moved += (i64)mine;
         if (cd->moved)

@@ -1,6 +1,8 @@
 /* vSlicer: latency-sensitive VMs (LS) run more often and for less long, with an equal share of
- * the CPU (C. Xu et al., HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs
- * (NL) of a pCPU:
+ * the CPU (C. Xu et al., HPDC 2012, sections 3.1 and 4, Algorithm 1). So a packet or a key for such
+ * a VM waits for a shorter time. It is a part of the policy Credit (credit.c). A round is the time
+ * in which each vCPU of a pCPU has its share; a micro-slice is the short time for which an LS runs,
+ * several times in a round. For m LS and n other vCPUs (NL) of a pCPU:
  *
  *   T_N = tslice_us           an NL's slice, once in a round of T_P = (m + n) T_N; it is never cut
  *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two slices of NL
@@ -32,16 +34,18 @@ struct micro {
 
 /* Returns the micro-slice in ns that a VM asks for, or for which its label asks (section 6: the
  * class is inferred). Returns 0 if neither asks for one. */
-static u64 micro_wanted(const struct credit_pool *cp, const struct credit_dom *cd) {
+static u64 micro_wanted(const struct credit_pool *cp, const struct credit_vm *cd) {
     bool inferred = cd->io && !cd->micro_us && !cd->latency_us;
 
     if (inferred) return cp->knob.slicer_infer_us * NS_PER_US;
     return cd->micro_us * NS_PER_US;
 }
 
-/* Returns the micro-slice in ns that a VM with micro-slices asks for, directly or by a latency. */
+/* Returns the micro-slice in ns that a VM with micro-slices asks for: directly, or by how long it
+ * may wait. An LS waits while each other LS of its pCPU runs for one micro-slice, so that time is
+ * divided among them. */
 static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc,
-                     const struct credit_dom *cd) {
+                     const struct credit_vm *cd) {
     u64 ns = micro_wanted(cp, cd);
 
     if (!ns) {
@@ -60,11 +64,12 @@ static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
     return MAX(cp->tslice * cv->counted_weight / cc->nl_weight, VSLICER_LEAST_US * NS_PER_US);
 }
 
-/* Returns how long a vCPU with micro-slices may run in a T_S, and how long each of its micro-slices
- * is. The budget is divided into equal micro-slices, none longer than the VM has asked for. */
+/* Returns how long a vCPU with micro-slices may run in a T_S (its budget), and how long each of its
+ * micro-slices is. The budget is divided into equal micro-slices, none longer than the VM has asked
+ * for. With no NL on the pCPU nobody has to be waited for, so there is no budget to divide. */
 static inline struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
                                     const struct credit_vcpu *cv) {
-    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    const struct credit_vm *cd = credit_vm(cv->vcpu->vm);
     u64 ns = asked_for(cp, cc, cd), budget;
 
     if (!cc->nl) return (struct micro){ ns, ns };
@@ -74,7 +79,7 @@ static inline struct micro micro_of(const struct credit_pool *cp, const struct c
 
 /* Returns whether the vCPU gets micro-slices. */
 static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
-    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    const struct credit_vm *cd = credit_vm(cv->vcpu->vm);
 
     return cp->knob.slicer && (micro_wanted(cp, cd) || cd->latency_us);
 }
@@ -99,7 +104,7 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
 
     if (cv->counted) uncount(cp, cv);
     if (active) {
-        struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+        struct credit_vm *cd = credit_vm(cv->vcpu->vm);
         struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
 
         cv->counted = cv->vcpu->cpu + 1;
@@ -122,7 +127,7 @@ void vslicer_recount(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
     cpumask_for_each(cpu, &p->cpus) credit_cpu(cpu)->nl_weight = 0;
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
+    list_for_each(cd, &cp->active, struct credit_vm, link) {
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             vslicer_count(p, cv, true);
         }
@@ -145,13 +150,14 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
     return MIN(m.slice, cv->micro);
 }
 
+/* A slice that is too short would cost more in switches than it is long. */
 const char *vslicer_refuses(const struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
 
     if (cp->knob.slicer_infer_us && cp->knob.slicer_infer_us < VSLICER_LEAST_US)
         return "slicer_infer_us is 0 or at least 50";
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
-        u32 us = credit_dom(d)->micro_us;
+    list_for_each(d, &p->vms, struct sched_vm, in_pool) {
+        u32 us = credit_vm(d)->micro_us;
 
         if (us && us < VSLICER_LEAST_US) return "micro_us is 0 or at least 50";
     }
@@ -163,8 +169,8 @@ u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice;
 }
 
-/* A T_n is for one T_S. A vCPU that has used it up gets the one for the next T_S, and waits for
- * that. */
+/* Returns the queue for a vCPU of class UNDER: Q_MICRO if it may run in this T_S, Q_LATER if it has
+ * used up its T_n and waits for the next T_S, Q_UNDER if it has no micro-slices. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);

@@ -1,7 +1,9 @@
 /* vTurbo: a VM has a turbo vCPU, for the interrupt half of its I/O, on a core whose slices are a
  * few hundred times shorter, and gets no more CPU time by that (C. Xu et al., USENIX ATC 2013,
- * section 3.1). For VMs i of weights w_i that used rd_i of the regular pool and td_i of the
- * turbo pool in the last accounting period:
+ * section 3.1). A turbo pool is a set of such cores; the regular pool is the one whose VMs it
+ * serves. This is a part of the policy Credit (credit.c), which grants CPU time by weight. For VMs
+ * i of weights w_i that used rd_i of the regular pool and td_i of the turbo pool in the last
+ * accounting period:
  *
  *   C^R = sum rd_i,  C^T = sum td_i,  C = C^R + C^T
  *   FS_i   = C w_i / W          what is fair in both pools; W: the weights of the active VMs
@@ -16,8 +18,9 @@
  * given what its weight would have got it, so that it can begin. */
 #include "sched/credit.h"
 
-static u64 used_by(const struct sched_dom *d) {
-    struct credit_dom *cd = credit_dom(d);
+/* Returns how long the VM has run in its pool since the last call, in ns. */
+static u64 used_by(const struct sched_vm *d) {
+    struct credit_vm *cd = credit_vm(d);
     u64 ns = cd->used - cd->used_before;
 
     cd->used_before = cd->used;
@@ -26,9 +29,9 @@ static u64 used_by(const struct sched_dom *d) {
 
 /* Called as soon as weight or cap change, and not with the next exchange: exchanges happen only
  * while some vCPU runs in the regular pool, and a VM may work on its turbo vCPU alone. */
-void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo) {
-    credit_dom(turbo)->weight = credit_dom(regular)->weight;
-    credit_dom(turbo)->cap = credit_dom(regular)->cap;
+void vturbo_copy(const struct sched_vm *regular, struct sched_vm *turbo) {
+    credit_vm(turbo)->weight = credit_vm(regular)->weight;
+    credit_vm(turbo)->cap = credit_vm(regular)->cap;
 }
 
 /* Returns a * b / c for times of a period or two and weights, without an overflow; 0 if c is. */
@@ -37,28 +40,30 @@ static u64 scaled(u64 a, u64 b, u64 c) {
     return a / c * b + a % c * b / c;
 }
 
-static bool is_active_in_a_pool(const struct sched_dom *d) {
-    if (credit_dom(d)->nr_active) return true;
-    return d->peer && credit_dom(d->peer)->nr_active;
+/* Is one of the VM's vCPUs granted credit, in the regular pool or in the turbo pool? */
+static bool is_active_in_a_pool(const struct sched_vm *d) {
+    if (credit_vm(d)->nr_active) return true;
+    return d->peer && credit_vm(d->peer)->nr_active;
 }
 
-/* First adds up what each VM has used in both pools, and then computes its fair share of the
- * regular pool. A share is at least 1, because 0 means that the VM's own weight counts. */
+/* First adds up what each VM has used in both pools. Its fair share of that, less what it has used
+ * of the turbo pool, is its share of the regular pool; so time on a turbo core is not given on top.
+ * A share is at least 1, because 0 means that the VM's own weight counts. */
 void vturbo_exchange(struct sched_pool *r) {
     u64 all = 0, weights = 0;
 
     ASSERT_HELD(&r->lock);
     ASSERT_HELD(&r->turbo->lock);
-    list_for_each(d, &r->doms, struct sched_dom, in_pool) {
-        struct credit_dom *cd = credit_dom(d);
+    list_for_each(d, &r->vms, struct sched_vm, in_pool) {
+        struct credit_vm *cd = credit_vm(d);
 
         cd->turbo_ns = 0;
         if (d->peer) cd->turbo_ns = used_by(d->peer);
         all += used_by(d) + cd->turbo_ns;
         if (is_active_in_a_pool(d)) weights += cd->weight;
     }
-    list_for_each(d, &r->doms, struct sched_dom, in_pool) {
-        struct credit_dom *cd = credit_dom(d);
+    list_for_each(d, &r->vms, struct sched_vm, in_pool) {
+        struct credit_vm *cd = credit_vm(d);
         u64 fair = scaled(all, cd->weight, weights);
 
         cd->share_ns = 0;

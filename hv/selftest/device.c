@@ -1,4 +1,7 @@
-/* Checks of interrupts and of DMA, with devices that most machines have. */
+/* Checks of interrupts and of DMA, with devices that most machines have. For interrupts that is the
+ * real-time clock, which can tick at a fixed rate. For DMA (a device that accesses memory by
+ * itself) it is a controller of disks (NVMe) or of USB (xHCI): it is made to access memory that it
+ * must not reach, and the IOMMU has to stop it and to report it. */
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -29,11 +32,14 @@
 #define RTC_IRQ      8u
 #define TICKS        32u
 
+/* Reads a register of the clock. NMIs are kept off meanwhile: a handler that uses the clock, too,
+ * would change the register that is selected. */
 static u8 rtc_read(u8 at) {
     outb(RTC_INDEX, at | RTC_NMI_OFF);
     return inb(RTC_DATA);
 }
 
+/* Writes a register of the clock. */
 static void rtc_write(u8 at, u8 value) {
     outb(RTC_INDEX, at | RTC_NMI_OFF);
     outb(RTC_DATA, value);
@@ -41,6 +47,7 @@ static void rtc_write(u8 at, u8 value) {
 
 static volatile u32 ticks;
 
+/* The handler of the clock's interrupt. The clock interrupts again only after C was read. */
 static void on_tick(void *arg) {
     rtc_read(RTC_C);
     ticks++;
@@ -64,6 +71,8 @@ static bool let_tick(void) {
     return raised;
 }
 
+/* It tells apart three cases: interrupts come; the clock asks for one and none comes, so something
+ * on the way is broken; the clock does not ask, so there is nothing to check. */
 void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char *no_iommu) {
     u32 flags, pin = acpi_line(acpi, RTC_IRQ, &flags);
     int vector = irq_alloc(on_tick, NULL);
@@ -122,11 +131,13 @@ enum { XHCI_TABLE_SIZE = 0x28, XHCI_TABLE = 0x30, XHCI_TABLE_END = 0x38 };
 #define XHCI_HALTED    BIT(0) /* of the status, as XHCI_NOT_READY */
 #define XHCI_NOT_READY BIT(11)
 
+/* Writes a register of 64 bits in two halves, since not all controllers take 8 bytes at once. */
 static void write64(volatile u8 *at, u64 value) {
     mmio_write32(at, (u32)value);
     mmio_write32(at + 4, (u32)(value >> 32));
 }
 
+/* Waits until `bits` of a register have this value. Returns false if that takes too long. */
 static bool becomes(volatile u8 *at, u32 bits, u32 value) {
     u64 end = now_ns() + PATIENCE_NS;
 
@@ -135,7 +146,8 @@ static bool becomes(volatile u8 *at, u32 bits, u32 value) {
     return true;
 }
 
-/* The controller fetches a command from `memory`. */
+/* Makes the controller fetch a command from `memory`: switches it off, gives it a queue of commands
+ * there, switches it on, and says that there is a command. Returns false if it does not obey. */
 static bool provoke_nvme(volatile u8 *regs, hpa_t memory) {
     mmio_write32(regs + NVME_CC, 0);
     if (!becomes(regs + NVME_CSTS, NVME_ENABLE, 0)) return false;
@@ -148,8 +160,8 @@ static bool provoke_nvme(volatile u8 *regs, hpa_t memory) {
     return true;
 }
 
-/* The controller fetches its table of event rings from `memory`. It may be reset only after it has
- * halted (5.4.1). */
+/* Makes the controller fetch its table of event rings from `memory`. It may be reset only after it
+ * has halted (5.4.1). Returns false if it does not obey. */
 static bool provoke_xhci(volatile u8 *regs, hpa_t memory) {
     volatile u8 *operational = regs + (mmio_read32(regs + XHCI_LENGTH) & 0xff);
     u32 runtime_at = mmio_read32(regs + XHCI_RUNTIME) & ~0x1fu;
@@ -173,6 +185,8 @@ static const struct provoker {
 } provokers[] = { { CLASS_NVME, NVME_BYTES, provoke_nvme },
                   { CLASS_XHCI, XHCI_BYTES, provoke_xhci } };
 
+/* Returns how this device can be made to access memory; NULL if we do not know how, or must not:
+ * the firmware may go on using it, or no IOMMU blocks it. */
 static const struct provoker *provoker_of(const struct pci_device *d) {
     for (u32 i = 0; i < ARRAY_SIZE(provokers); i++)
         if (d->class_rev >> 8 == provokers[i].class && !d->bar[0].io && d->bar[0].addr &&
@@ -181,7 +195,8 @@ static const struct provoker *provoker_of(const struct pci_device *d) {
     return NULL;
 }
 
-/* Tries device `d`. False: it cannot be used for this. */
+/* Makes device `d` access memory, and looks whether the IOMMU reports it. Returns false if the
+ * device cannot be used for this, so that another one is tried. */
 static bool try_device(struct finding *f, struct pci_device *d, const struct provoker *p) {
     volatile u8 *regs = mmio_map(d->bar[0].addr, p->bytes);
     hpa_t memory = frame_alloc_zeroed(1);
@@ -203,6 +218,7 @@ static bool try_device(struct finding *f, struct pci_device *d, const struct pro
     return true;
 }
 
+/* The first device that can be used decides. */
 void check_dma(struct finding *f, const char *no_iommu) {
     if (no_iommu) {
         found(f, NOT_HERE, "nothing confines devices: %s", no_iommu);

@@ -1,5 +1,8 @@
-/* Checks of the CPUs by a guest of a few instructions. It is no VM: there is no scheduler yet,
- * so the checks enter it themselves, and nothing but hv/virt is between them and the CPU. */
+/* Checks of the CPUs by a guest of a few instructions: entries and exits, the TLB, the timer that
+ * ends slices, and interrupts between CPUs. The guest is no VM: there is no scheduler yet, so the
+ * checks enter it themselves, and nothing but hv/virt is between them and the CPU. Each CPU has a
+ * "tester", a vCPU of that guest and what was found with it. A check writes its result to struct
+ * finding. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -63,6 +66,8 @@ static struct tester {
     bool left;                          /* it was stopped when its page was taken away */
 } * tester[TAKT_MAX_CPUS];
 
+/* Notes what is wrong on this CPU. Only the first such sentence is kept, as others may follow from
+ * it. */
 static void __attribute__((format(printf, 2, 3))) wrong(struct tester *t, const char *fmt, ...) {
     va_list ap;
 
@@ -75,11 +80,13 @@ static void __attribute__((format(printf, 2, 3))) wrong(struct tester *t, const 
 
 /* ---- the guest ---- */
 
+/* Copies bytes into the guest's memory. */
 static void put(u32 at, const void *bytes, size_t n) { memcpy(ram + at, bytes, n); }
 
 static void put64(u32 at, u64 value) { put(at, &value, sizeof(value)); }
 
-/* These few mean the same in 16, 32 and 64 bits, but for LOOK and LOOK_ON, which are for 32. */
+/* Writes the programs and the page tables into the guest's memory. The programs mean the same in
+ * 16, 32 and 64 bits, but for LOOK and LOOK_ON, which are for 32. */
 static void write_programs(void) {
     static const u8 ask[] = { 0x0f, 0xa2,                 /* cpuid */
                               0xf4,                       /* hlt */
@@ -104,6 +111,7 @@ static void write_programs(void) {
     put64(DIRECTORY, ENTRY_LARGE | ENTRY_PRESENT_WRITABLE);
 }
 
+/* Makes the tester of a CPU. Returns 0 or -ENOMEM. */
 static int make_tester(u32 cpu) {
     struct tester *t = heap_alloc(sizeof(*t));
 
@@ -115,6 +123,8 @@ static int make_tester(u32 cpu) {
     return 0;
 }
 
+/* Makes the guest: 2 MiB of memory with the programs, two frames for the window, and a vCPU for
+ * each CPU. Returns 0 or -ENOMEM. */
 int guest_init(void) {
     if (guestmem_init(&memory, CHUNK_SIZE) || guestmem_grow(&memory)) return -ENOMEM;
     ram = hpa_to_va(memory.chunk[0]);
@@ -136,11 +146,13 @@ int guest_init(void) {
 /* What the guest reads in the window while frame i is there. */
 static u32 mark(u32 i) { return (i + 1) * 0x01010101u; }
 
+/* Maps frame i in the window, a place in the guest's memory whose mapping changes. */
 static int show_frame(u32 i) {
     return npt_map(&guest.npt, WINDOW, frame[i], PAGE_SIZE, NPT_RW, NPT_WB);
 }
 
-/* The vCPU is about to execute the program at `rip` in this mode, as the CPU of the caller's. */
+/* Sets the vCPU's registers as the program at `rip` needs them in this mode. It has to be loaded on
+ * this CPU. */
 static void begin(struct tester *t, enum mode mode, u32 rip) {
     /* SDM 3A 3.4.5: present, accessed; code of 16, 32 and 64 bits, and data for all of it */
     static const struct guest_seg code[] = { [REAL] = { 0, 0x09b, 0xffff, 0 },
@@ -182,7 +194,8 @@ static bool enter(struct tester *t, u64 until_ns, struct vm_exit *e) {
     return false;
 }
 
-/* Enters, and notes if the guest does not exit as it should. */
+/* Enters the guest, and notes if it does not exit for this reason at this instruction. Returns
+ * false if something was wrong. */
 static bool exits_by(struct tester *t, enum exit_reason reason, u64 rip, const char *where) {
     struct vm_exit e;
 
@@ -221,6 +234,8 @@ static void check_registers(struct tester *t, const u64 before[16], const char *
         if (t->vcpu.regs.gpr[i] != before[i]) wrong(t, "in %s register %u changes", where, i);
 }
 
+/* Runs a program in one mode: registers must keep their values, and each of PASSES exits must be
+ * for the right reason. Also measures how long the shortest exit takes. */
 static void run_mode(struct tester *t, enum mode mode) {
     struct virt_vcpu *v = &t->vcpu;
     u64 before[16], spent;
@@ -247,7 +262,7 @@ static void run_mode(struct tester *t, enum mode mode) {
     }
 }
 
-/* An interrupt that is given to the guest reaches its handler. */
+/* An interrupt that is given to the guest must reach its handler, which halts. */
 static void run_event(struct tester *t) {
     begin(t, REAL, SPIN);
     t->vcpu.regs.rflags |= RFLAGS_IF;
@@ -255,6 +270,7 @@ static void run_event(struct tester *t) {
     exits_by(t, EXIT_HLT, ANSWER, "the handler of an interrupt");
 }
 
+/* On each CPU: all modes, one after the other. */
 static void run_modes(void *arg) {
     struct tester *t = arg;
 
@@ -265,6 +281,7 @@ static void run_modes(void *arg) {
     virt->save(&t->vcpu);
 }
 
+/* The check "entry and exit". */
 void check_entry(struct finding *f) {
     u64 best = ~0ull, worst = 0;
 
@@ -279,7 +296,8 @@ void check_entry(struct finding *f) {
 
 /* ---- TLB ---- */
 
-/* The guest reads frame `i` in the window, which a translation of before would hide. */
+/* Maps frame `i` in the window and lets the guest read it. If the CPU used an old translation, the
+ * guest would read the other frame. */
 static void expect_frame(struct tester *t, u32 i) {
     if (show_frame(i)) {
         wrong(t, "there is no memory for its page tables");
@@ -291,6 +309,8 @@ static void expect_frame(struct tester *t, u32 i) {
         wrong(t, "it reads %x where %x was mapped", (u32)t->vcpu.regs.gpr[REG_RAX], mark(i));
 }
 
+/* On each CPU: changes what is in the window, and at last takes it away. Each change must be seen
+ * by the next instruction of the guest. */
 static void change_mapping(void *arg) {
     struct tester *t = arg;
 
@@ -303,6 +323,7 @@ static void change_mapping(void *arg) {
     virt->save(&t->vcpu);
 }
 
+/* Returns the word in the guest's memory in which a CPU counts its reads. */
 static volatile u32 *counter_of(u32 cpu) { return (volatile u32 *)(ram + COUNTERS) + cpu; }
 
 /* Reads the window until it is taken away. */
@@ -317,6 +338,7 @@ static void read_on(void *arg) {
     virt->save(&t->vcpu);
 }
 
+/* Waits until the guest on this CPU has read the window once. Returns false if it does not. */
 static bool runs(u32 cpu) {
     u64 end = now_ns() + PATIENCE_NS;
 
@@ -324,6 +346,8 @@ static bool runs(u32 cpu) {
     return *counter_of(cpu) != 0;
 }
 
+/* Waits until all CPUs have flushed what is older than `generation` (mm/tlbgen.h). Returns false if
+ * that takes too long. */
 static bool all_passed(u64 generation) {
     u64 end = now_ns() + PATIENCE_NS;
 
@@ -331,8 +355,9 @@ static bool all_passed(u64 generation) {
     return tlbgen_passed(&guest.npt.tlb, generation);
 }
 
-/* All other CPUs read a page; this one takes it away and tells them. False: `f` says what is
- * wrong. */
+/* All other CPUs read a page again and again; this one takes the page away and kicks them. Each
+ * guest must then exit by a fault. Returns false if something is wrong, which `f` then says;
+ * *took_ns is how long it took until all CPUs had forgotten the page. */
 static bool take_away(struct finding *f, u64 *took_ns) {
     bool all_run = true, passed;
     u64 start;
@@ -358,6 +383,7 @@ static bool take_away(struct finding *f, u64 *took_ns) {
     return all_run && passed;
 }
 
+/* The check "TLB": CPUs must not go on using translations that were changed. */
 void check_tlb(struct finding *f) {
     u64 ns, longest = 0;
 
@@ -376,6 +402,7 @@ void check_tlb(struct finding *f) {
 
 /* ---- the timer that ends a slice ---- */
 
+/* On each CPU: lets the guest run for SLICE_NS, and measures by how much it exits too late. */
 static void end_slices(void *arg) {
     struct tester *t = arg;
     struct vm_exit e;
@@ -395,6 +422,7 @@ static void end_slices(void *arg) {
     virt->save(&t->vcpu);
 }
 
+/* Sorts numbers, the lowest first. */
 static void sort(u64 *a, u32 n) {
     for (u32 i = 1; i < n; i++)
         for (u32 j = i; j && a[j - 1] > a[j]; j--) {
@@ -405,8 +433,8 @@ static void sort(u64 *a, u32 n) {
         }
 }
 
-/* On a busy host an emulator is late now and then, however good its timer is; so what is judged
- * is the end of a slice that was least late. */
+/* The check "timer". On a busy host an emulator is late now and then, however good its timer is; so
+ * what is judged is the end of a slice that was least late. */
 void check_timer(struct finding *f) {
     u64 least = 0, median = 0, latest = 0;
 
@@ -424,6 +452,8 @@ void check_timer(struct finding *f) {
 
 /* ---- interrupts from one CPU to another ---- */
 
+/* On another CPU: stays in the guest, or halted, until the check is over, so that the boot CPU can
+ * measure how soon it answers. */
 static void wait_for_kicks(void *arg) {
     struct tester *t = arg;
     struct vm_exit e;
@@ -444,18 +474,22 @@ static void wait_for_kicks(void *arg) {
     virt->save(&t->vcpu);
 }
 
+/* Has this CPU answered the last kick? */
 static bool kick_answered(u32 cpu) { return !cpu_of(percpu_of[cpu])->kicked_at; }
 
+/* Sends an NMI that counts as a kick, so that its handler does not report it as a stranger. */
 static void send_nmi(u32 cpu) {
     __atomic_fetch_add(&cpu_of(percpu_of[cpu])->nmi_kicks, 1, __ATOMIC_SEQ_CST);
     apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
 }
 
+/* Has this CPU handled the NMI? */
 static bool nmi_answered(u32 cpu) {
     return !__atomic_load_n(&cpu_of(percpu_of[cpu])->nmi_kicks, __ATOMIC_SEQ_CST);
 }
 
-/* Returns the time until it was answered; ~0: it was not. */
+/* Sends an interrupt to a CPU by send(), and waits until answered() says that it has handled it.
+ * Returns the time that this took, in ns; ~0: there was no answer. */
 static u64 ask_one(u32 cpu, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     u64 start;
 
@@ -469,6 +503,11 @@ static u64 ask_one(u32 cpu, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     return now_ns() - start;
 }
 
+/* Measures how soon other CPUs notice an interrupt of this one. Each of them is asked ROUNDS times
+ * while it is halted, and as often while it is in a guest. send() sends the interrupt to a CPU: a
+ * kick (the IPI that makes a CPU leave its guest) or an NMI. answered() says whether the CPU has
+ * noticed. ask_one() returns ~0 if it has not in PATIENCE_NS. So a CPU that does not even begin to
+ * wait is reported by the first question. */
 static void ask_all(struct finding *f, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     u64 best = ~0ull, worst = 0;
 

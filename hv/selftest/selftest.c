@@ -1,4 +1,6 @@
-/* The list of checks, and how other CPUs take part in them. */
+/* The self test, which the operator asks for on the command line: checks at boot whether this
+ * machine does what Takt relies on. Here is the list of checks, and how other CPUs take part in
+ * them: the boot CPU gives a CPU a job, a function to call, and waits until it is done. */
 #include "selftest/selftest.h"
 
 #include "lib/printf.h"
@@ -25,6 +27,7 @@ void job_begin(u32 cpu, void (*fn)(void *arg), void *arg) {
     __atomic_store_n(&jobs[cpu].fn, fn, __ATOMIC_RELEASE);
 }
 
+/* A CPU that does not come back must not hang the self test, so there is a limit. */
 bool job_end(u32 cpu, u64 ns) {
     u64 end = now_ns() + ns;
 
@@ -46,6 +49,7 @@ void selftest_serve(void) {
 
 /* ---- the checks ---- */
 
+/* Notes the result of a check: whether it holds, and a sentence about it. */
 void found(struct finding *f, enum verdict v, const char *fmt, ...) {
     va_list ap;
 
@@ -55,6 +59,7 @@ void found(struct finding *f, enum verdict v, const char *fmt, ...) {
     va_end(ap);
 }
 
+/* Logs the result of a check, and counts it in count[]. */
 static void log_finding(const char *what, const struct finding *f, u32 count[]) {
     static const char *const word[] = { [HOLDS] = "ok", [FAILS] = "FAILS", [NOT_HERE] = "-" };
 
@@ -63,6 +68,7 @@ static void log_finding(const char *what, const struct finding *f, u32 count[]) 
     count[f->verdict]++;
 }
 
+/* If a check stops the machine, the last line of the log tells which one it was. */
 void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     static const struct {
         const char *what;

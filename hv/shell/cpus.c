@@ -10,7 +10,9 @@ COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Pool", "pool", 's', -24),
         COL("Takt(s)", "hv_s", 't', 12), COL(NULL, "hv_ns", 'u', 0),
         COL("Idle(s)", "idle_s", 't', 12), COL(NULL, "idle_ns", 'u', 0));
 
-/* Lists one pCPU at each step. */
+/* Lists one pCPU at each step, with the time that it has spent in guests, in Takt itself, and
+ * idle. Each of the three stands in the row twice, because of the columns above: a person sees
+ * seconds, and a program that asked for JSON also gets nanoseconds. */
 static int cmd_pcpu_list(struct shell_call *c) {
     u32 cpu = c->index++;
     const struct sched_pool *pool;

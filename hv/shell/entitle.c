@@ -1,10 +1,13 @@
-/* Weighted max-min fairness by water-filling. Claims that compete for the same CPUs are a group. In
- * a group each claim has a fair share of what is left, by its weight. A claim whose limit is below
- * its fair share gets the limit and is settled. That leaves more to the others, so their fair
- * shares are computed again, until no limit is below a fair share; then each of them gets its fair
- * share. entitle_step() does one such round of one group. */
+/* Computes which share of the CPUs each vCPU is entitled to, by weighted max-min fairness: nobody
+ * gets more than its limit, and what is left over is divided by weight among those that can use it.
+ * A "claim" is what one vCPU may ask for: which CPUs, its weight and its limit. Claims that compete
+ * for the same CPUs are a group. In a group each claim has a fair share of what is left, by its
+ * weight. A claim whose limit is below its fair share gets the limit and is settled. That leaves
+ * more to the others, so their fair shares are computed again, until no limit is below a fair
+ * share; then each of them gets its fair share. entitle_step() does one such round of one group. */
 #include "shell/entitle.h"
 
+/* Do two sets of CPUs have one in common? */
 static bool masks_overlap(const struct cpumask *a, const struct cpumask *b) {
     struct cpumask both = cpumask_and(a, b);
 

@@ -1,7 +1,8 @@
-/* Guests' consoles. What a guest prints is escaped before it reaches a terminal, because control
- * sequences could forge the operator's screen. The log takes one line of each VM every 10 ms, or
- * fewer if the console cannot carry them all. So a guest that prints without end fills its own
- * ring, where further lines are lost and counted, and takes no time from the others. */
+/* Guests' consoles: what guests print goes to the log or to the operator who has attached one. What
+ * a guest prints is escaped before it reaches a terminal, because control sequences could forge the
+ * operator's screen. The log takes one line of each VM every 10 ms, or fewer if the console cannot
+ * carry them all. So a guest that prints without end fills its own ring, where further lines are
+ * lost and counted, and takes no time from the others. */
 #include <takt/errno.h>
 #include "platform/console.h"
 #include "shell/shell.h"
@@ -87,6 +88,7 @@ void guestcon_init(bool log) {
 
 /* ---- attached ---- */
 
+/* Called when the command `console` ends. */
 static void leave_console(struct shell_call *c) {
     attached = NULL;
     out("Disconnected from %s.\n", c->vm->name);

@@ -1,4 +1,5 @@
-/* Commands about the machine, and help. */
+/* Commands about the machine, and help. A function cmd_...() is called again as long as it returns
+ * SHELL_AGAIN, and does a short step each time: guests on this pCPU wait meanwhile. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "lib/version.h"
@@ -78,6 +79,7 @@ static int cmd_help(struct shell_call *c) {
 
 /* ---- version, info ---- */
 
+/* Shows which version of Takt this is. */
 static int cmd_version(struct shell_call *c) {
     COLUMNS(columns, COL("version", "version", 's', 0), COL("commit", "commit", 's', 0),
             COL("date", "date", 's', 0));
@@ -86,6 +88,7 @@ static int cmd_version(struct shell_call *c) {
     return 0;
 }
 
+/* Returns how many pCPUs are in no pool. */
 static u32 free_cpus(void) {
     u32 n = 0;
 
@@ -237,6 +240,7 @@ static int cmd_counters(struct shell_call *c) {
 /* ---- reboot and power-off: they happen in c->end, because all that the command prints has to go
  * out before the machine ends ---- */
 
+/* Logs what guests have printed and nobody has read yet. */
 static void log_last_words(void) {
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) guestcon_rest(vm);
 }
@@ -251,11 +255,13 @@ static void end_by_poweroff(struct shell_call *c) {
     platform_poweroff();
 }
 
+/* The machine is reset when the command's answer has been printed. */
 static int cmd_reboot(struct shell_call *c) {
     c->end = end_by_reboot;
     return 0;
 }
 
+/* The machine is switched off when the command's answer has been printed. */
 static int cmd_poweroff(struct shell_call *c) {
     c->end = end_by_poweroff;
     return 0;

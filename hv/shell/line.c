@@ -1,5 +1,7 @@
-/* The line editor. A change in the middle of a line draws the whole line again. That is simple, and
- * right on any terminal. */
+/* The line editor: takes what the operator types, key by key, and shows the line that results. It
+ * knows the keys of most Unix shells: the cursor keys, a history, and completion by the Tab key. A
+ * change in the middle of a line draws the whole line again. That is simple, and right on any
+ * terminal. */
 #include "shell/line.h"
 
 #include "lib/printf.h"
@@ -9,6 +11,7 @@
 #define ESC     0x1b
 #define DEL     0x7f
 
+/* Prints text. */
 static void emit(struct line *l, const char *s) { l->emit(s, strlen(s)); }
 
 /* Draws the text and then moves the cursor back to its place, by the terminal's own sequence. */
@@ -47,8 +50,10 @@ static void replace(struct line *l, u32 from, u32 gone, const char *s) {
         line_show(l);
 }
 
+/* Puts text where the cursor is. */
 static void insert_text(struct line *l, const char *s) { replace(l, l->at, 0, s); }
 
+/* Moves the cursor to a position, if there is one. */
 static void move_cursor(struct line *l, u32 to) {
     if (to > l->len) return;
     l->at = to;
@@ -78,6 +83,7 @@ static void recall(struct line *l, u32 which) {
     replace(l, 0, l->len, text);
 }
 
+/* Adds the line to the history, unless it is empty or the same as the last one. */
 static void remember(struct line *l) {
     if (!l->len ||
         (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
@@ -175,6 +181,8 @@ static void ordinary_key(struct line *l, char c) {
     }
 }
 
+/* Takes one byte that was typed. A terminal may send CR, LF or both for the Enter key; an LF after
+ * a CR does nothing. */
 enum line_event line_feed(struct line *l, char c) {
     bool after_cr = l->was_cr;
 

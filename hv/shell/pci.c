@@ -1,4 +1,6 @@
-/* Commands about PCI devices, named as in xl: pci-list pci-assignable-list. */
+/* Commands about PCI devices, named as in xl: pci-list, pci-assignable-list and so on. A device is
+ * named by its bdf (bus, device, function), such as 01:10.0. A physical function is a card that can
+ * show itself as several devices, its virtual functions (SR-IOV). */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "common/string.h"
@@ -45,7 +47,12 @@ static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **s
     return "none";
 }
 
-/* Shows a device: as a row of the table, or, with `alone`, a person gets a line for each column. */
+/* Shows a device: as a row of the table, or, with `alone`, a person gets a line for each column.
+ * `why` says why no VM can be given the device ("" if one can). A program that asked for JSON gets
+ * the owner and `why` in two fields; for a person both share the last column, which has the owner
+ * if there is one. "Group" names the first of the devices that can reach each other past the IOMMU.
+ * "Refused" counts the owner's accesses to the device's configuration space that Takt has
+ * refused. */
 static void device_row(struct shell_call *c, const struct pci_device *d, bool alone) {
     char bdf[BDF_TEXT], group[BDF_TEXT], pf[BDF_TEXT], id[10], class[8];
     const struct assignment *a = assignment_of(d);
@@ -94,6 +101,7 @@ static int cmd_assignable_list(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Fails because `s` does not name a device. */
 static int expected(const char *s) {
     return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
 }
@@ -135,6 +143,7 @@ static int cmd_sriov(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* Called when the command ends, also if the operator has interrupted it: no step comes any more. */
 static void end_hot_plug(struct shell_call *c) { give_stop(); }
 
 /* Returns what the command has to return after a step of giving a device or taking it away. `r` is
@@ -145,6 +154,7 @@ static int hot_plug_result(struct shell_call *c, int r) {
     return r;
 }
 
+/* Gives a device to a VM that runs. give_attach() is called at each step until it is done. */
 static int cmd_attach(struct shell_call *c) {
     u64 asked;
 
@@ -153,6 +163,7 @@ static int cmd_attach(struct shell_call *c) {
     return hot_plug_result(c, give_attach(c->vm, asked, &c->at));
 }
 
+/* Takes a device from a VM. give_detach() is called at each step until it is done. */
 static int cmd_detach(struct shell_call *c) {
     u64 bdf;
 

@@ -1,5 +1,7 @@
 /* Commands that set how things are scheduled: sched-credit and cpupool-* as xl has them, and param
- * for every entry of the parameter table. */
+ * for every entry of the parameter table. A pool is a set of pCPUs with a scheduling policy; a
+ * parameter belongs to a pool or to a VM. A function cmd_...() is called again as long as it
+ * returns SHELL_AGAIN, and does a short step each time. */
 #include <takt/errno.h>
 #include "lib/choose.h"
 #include "common/string.h"
@@ -119,6 +121,7 @@ static int credit_check(struct shell_call *c) {
     return 0;
 }
 
+/* Sets all parameters of a pool to those of a preset, a named set. */
 static int set_preset(struct sched_pool *pool, const char *preset) {
     char why[PARAM_WHY];
     int error = param_preset_why(pool, preset, why);
@@ -155,6 +158,7 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
     return set_all(pool, object, s, n);
 }
 
+/* Do the options of sched-credit set a parameter, instead of showing some? */
 static bool sets_something(const struct shell_call *c) {
     const char *const *o = c->opt;
 
@@ -185,10 +189,12 @@ static int credit_pool(struct shell_call *c) {
     return 0;
 }
 
-/* Sets the parameters of a pool or of a VM, or lists those of the VMs, one VM at each step. */
+/* The command sched-credit. With -s it is about a pool, otherwise about VMs. If its options set
+ * parameters, these are set in one step; if not, what there is is listed, one VM at each step. A VM
+ * that is being made or destroyed is in no pool and is left out. */
 static int cmd_sched_credit(struct shell_call *c) {
     struct sched_pool *pool;
-    struct sched_dom *d;
+    struct sched_vm *d;
     int error = 0;
     char io[24];
 
@@ -243,6 +249,7 @@ static int param_owner(struct shell_call *c, void **object, const char **owner, 
     return 0;
 }
 
+/* Shows one parameter as a row of the table. */
 static void param_row(struct shell_call *c, const struct param *p, const void *object) {
     char number[24];
 
@@ -368,7 +375,7 @@ static int create_cpus(struct shell_call *c, const char *text) {
 static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
     int error = sched_pool_pair(turbo, pool);
 
-    if (error == -EBUSY && (!pool || turbo->nr_doms))
+    if (error == -EBUSY && (!pool || turbo->nr_vms))
         return shell_fail(error, "pool %s has VMs", turbo->name);
     if (error == -EBUSY)
         return shell_fail(error, "%s or %s is in a pair already", turbo->name, pool->name);
@@ -451,7 +458,7 @@ static int cmd_pool_list(struct shell_call *c) {
         if (p->regular) turbo_of = p->regular->name;
         format_cpus(&p->cpus, cpus);
         table_row(c, CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name),
-                           U(p->nr_doms), S(cpus), S(turbo), S(turbo_of)));
+                           U(p->nr_vms), S(cpus), S(turbo), S(turbo_of)));
     }
     return 0;
 }
@@ -462,7 +469,7 @@ static int cmd_pool_destroy(struct shell_call *c) {
     int error;
 
     if (p->turbo) turbo = p->turbo; /* the turbo pool of the pair, if there is a pair */
-    if (p->nr_doms || p->id == 0) return shell_done(-EBUSY, "pool", p->name);
+    if (p->nr_vms || p->id == 0) return shell_done(-EBUSY, "pool", p->name);
     if (p->turbo || p->regular)
         return shell_fail(-EBUSY, "pool %s is half of a pair: cpupool-turbo %s ends that", p->name,
                           turbo->name);
@@ -472,12 +479,14 @@ static int cmd_pool_destroy(struct shell_call *c) {
     return shell_done(sched_pool_destroy(p), "pool", c->argv[1]);
 }
 
+/* Gives a pool another name. Pool-0 keeps its own, because other pools refer to it by that. */
 static int cmd_pool_rename(struct shell_call *c) {
     if (c->pool->id == 0) return shell_fail(-EINVAL, "Pool-0 keeps its name");
     if (shell_new_name(c->argv[2])) return -EINVAL;
     return shell_done(sched_pool_rename(c->pool, c->argv[2]), "pool", c->argv[2]);
 }
 
+/* Called when cpupool-migrate ends: lets the VM go on that was paused for it. */
 static void end_migration(struct shell_call *c) {
     if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* NULL: the VM was destroyed meanwhile */
 }
@@ -501,7 +510,7 @@ static int cmd_pool_migrate(struct shell_call *c) {
         c->end = end_migration;
     }
     error = -EBUSY;
-    if (c->vm->state != VM_DYING) error = param_move_dom(c->pool, &c->vm->sched, &lost);
+    if (c->vm->state != VM_DYING) error = param_move_vm(c->pool, &c->vm->sched, &lost);
     if (error == -EINVAL) return shell_fail(error, "pool %s has no CPUs", c->pool->name);
     if (error) return shell_done(error, "VM", c->vm->name);
     if (lost.nr) c->columns = lost_columns;

@@ -1,8 +1,12 @@
+/* Reads the lines of a script: commands for the shell with the times at which they are typed, such
+ * as "@1500ms pause vm2" (that long after the start) or "+10ms list" (that long after the one
+ * before). */
 #include "shell/script.h"
 
 #include "lib/parse.h"
 #include "common/string.h"
 
+/* Takes one line apart. Empty lines and lines that begin with '#' are nothing. */
 enum script_line_kind script_line_read(const char *s, const char *end, struct script_line *out) {
     const char *blank = s;
     char time[24] = "";

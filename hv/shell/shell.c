@@ -1,5 +1,9 @@
 /* The shell's engine: one work item that takes input, runs commands step by step, and types the
- * timed commands of a boot module. The families of commands are in the other files. */
+ * timed commands of a boot module. A work item is a function that does a short step and is called
+ * again; a long command would otherwise keep the guests of this pCPU waiting. So a command, too, is
+ * a function that is called again as long as it returns SHELL_AGAIN. Its answer is text for a
+ * person, or one JSON object for a program (option -j). The families of commands are in the other
+ * files. */
 #include "shell/shell.h"
 
 #include <takt/errno.h>
@@ -19,8 +23,8 @@
 #define NAME_MAX  32     /* of a name that is cut, with the terminator */
 
 static const struct shell_command *const families[] = {
-    host_commands, vm_commands,  sched_commands, trace_commands,
-    top_commands,  pci_commands, store_commands, cpu_commands,
+    host_commands, vm_commands,    sched_commands, trace_commands, top_commands,
+    pci_commands,  store_commands, cpu_commands,   debug_commands,
 };
 
 static struct work work;
@@ -41,17 +45,18 @@ static struct line line = { .prompt = "takt> ", .emit = put_bytes, .candidate = 
 
 /* ---- output ---- */
 
+/* Prints text, and remembers whether a line was begun. */
 static void put_bytes(const char *s, size_t n) {
     console_write(s, (unsigned)n);
     if (n) line_begun = s[n - 1] != '\n';
 }
 
-static void put_text(const char *s) { put_bytes(s, strlen(s)); }
+static void shell_put_text(const char *s) { put_bytes(s, strlen(s)); }
 
 /* Puts a string in quotes. Characters that JSON does not allow in a string, and all bytes that are
  * not ASCII, are escaped. */
 static void put_json_string(const char *s) {
-    put_text("\"");
+    shell_put_text("\"");
     while (*s) {
         char escaped[8];
         size_t n = 0;
@@ -67,9 +72,9 @@ static void put_json_string(const char *s) {
         else
             hv_snprintf(escaped, sizeof(escaped), "\\u%04x", c);
         s++;
-        put_text(escaped);
+        shell_put_text(escaped);
     }
-    put_text("\"");
+    shell_put_text("\"");
 }
 
 /* Puts the head of the JSON envelope, unless that was done or the answer is for a person. */
@@ -80,9 +85,9 @@ static void answer_begin(int error) {
     answer_begun = true;
     if (*tag == '=') tag++;
     if (error) content = "message";
-    put_text("\x1e{\"id\": ");
+    shell_put_text("\x1e{\"id\": ");
     put_json_string(tag);
-    put_text(", \"command\": ");
+    shell_put_text(", \"command\": ");
     put_json_string(call.argv[0]);
     out(", \"error\": %d, \"%s\": ", error, content);
 }
@@ -174,12 +179,12 @@ static void table_line(const struct shell_call *c, const struct column *col, con
         if (v) text = cell_text(col->type, v++, buf);
         if (!col->head || (col->more && !c->opt['l'])) continue;
         if (at) {
-            put_text(" ");
+            shell_put_text(" ");
             at++;
         }
         at = put_cell(c, col, text, at);
     }
-    put_text(c->eol);
+    shell_put_text(c->eol);
 }
 
 /* Puts the cells `v` as a JSON object. The texts of '{' and '}' cells are the braces themselves. */
@@ -193,18 +198,18 @@ static void put_object(const struct column *col, const union cell *v) {
 
         if (!col->key && col->type != '}') continue;
         if (col->key) {
-            put_text(before);
+            shell_put_text(before);
             put_json_string(col->key);
-            put_text(": ");
+            shell_put_text(": ");
         }
         if (col->type == 's' || col->type == 'w' || col->type == 'n')
             put_json_string(text);
         else
-            put_text(text);
+            shell_put_text(text);
         before = ", ";
         if (col->type == '{') before = "";
     }
-    put_text("}");
+    shell_put_text("}");
 }
 
 /* Puts what comes before the first row: the heads of the columns, or the array's opening
@@ -404,8 +409,10 @@ static int most_operands(const char *kinds) {
     return n;
 }
 
-/* Takes the operands of a command, as `kinds` says: a letter for each, and a '?' before the first
- * one that may be missing. */
+/* Takes the operands of a command, the words that are no options, as `kinds` says: a letter for
+ * each, a '?' before the first one that may be missing, and at the end a '*' if any others may
+ * follow, which the command reads by itself. The options are gone from argv already. Returns 0, or
+ * an error after shell_fail(). */
 static int take_operands(struct shell_call *c, const char *kinds) {
     bool optional = false;
     int i = 1, error;
@@ -459,14 +466,14 @@ static void end_command(int error) {
         empty = !answer_begun;
         answer_begin(error);
         if (error) {
-            if (!empty) put_text(", \"message\": ");
+            if (!empty) shell_put_text(", \"message\": ");
             put_json_string(failure);
         } else if (empty) {
-            put_text("null");
+            shell_put_text("null");
         }
-        put_text("}\n");
+        shell_put_text("}\n");
     }
-    if (line_begun) put_text("\n");
+    if (line_begun) shell_put_text("\n");
     running = NULL;
     if (end) end(&call);
     if (call.vm) vm_put(call.vm);
@@ -632,7 +639,8 @@ static void script_next(void) {
     }
 }
 
-/* Begins with the timed commands of the boot module `name`. */
+/* Begins with the timed commands of the boot module `name`, a file that the boot loader has put
+ * into memory. The times in it count from now on. */
 static void script_start(const char *name) {
     const struct module *m = module_find(name);
 
@@ -692,6 +700,8 @@ static bool shell_step(struct work *w) {
     return true;
 }
 
+/* `c` is kept. Commands that the configuration asks for, such as `top`, are typed as a person would
+ * type them. The first ^U draws the prompt. */
 void shell_init(const struct config *c) {
     config = c;
     guestcon_init(c->guest_console_log);

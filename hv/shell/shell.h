@@ -84,7 +84,8 @@ struct shell_command {
 
 /* Families, each ending with a NULL name; shell.c lists them. */
 extern const struct shell_command host_commands[], vm_commands[], sched_commands[],
-    trace_commands[], top_commands[], pci_commands[], store_commands[], cpu_commands[];
+    trace_commands[], top_commands[], pci_commands[], store_commands[], cpu_commands[],
+    debug_commands[];
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);

@@ -1,6 +1,7 @@
-/* The command `store`: the tree as the operator sees it. Paths begin with /, or are taken as below
+/* The command `store`: the tree of named values ("nodes") that VMs, the hypervisor and programs on
+ * the host share, as the operator sees it. Paths begin with /, or are taken as below
  * /local/domain/0. Also the host's connection to the store: it speaks the guests' protocol over a
- * serial port. */
+ * serial port, so that programs outside of the machine can take part. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -87,6 +88,7 @@ static int verb_write(struct shell_call *c) {
     return node_result(c, error);
 }
 
+/* Removes a node and all below it. */
 static int verb_rm(struct shell_call *c) {
     return node_result(c, store_rm(&operator, 0, c->argv[2]));
 }
@@ -113,6 +115,7 @@ static int verb_perms(struct shell_call *c) {
     return node_result(c, store_set_perms(&operator, 0, c->argv[2], &p));
 }
 
+/* Called when `store watch` ends: the store need not tell of changes any more. */
 static void end_watch(struct shell_call *c) {
     storelink_enter();
     store_unwatch(&operator, c->argv[2], "shell");
@@ -215,7 +218,7 @@ static void host_receive(u64 now) {
 }
 
 /* One step of the work item that serves the host's connection: answers what has come, and sends
- * what the port takes. */
+ * what the port takes without waiting. It never ends, so it always returns true. */
 static bool host_step(struct work *w) {
     u64 now = machine_now();
 

@@ -80,10 +80,12 @@ static void look_at_cpu(struct shell_call *c, u32 cpu) {
 
 /* ---- vCPUs ---- */
 
-/* Returns what the vCPU may claim of the CPUs (hv/shell/entitle.h). */
+/* Returns what the vCPU may claim of the CPUs (hv/shell/entitle.h): on which it may run, its part
+ * of its VM's weight, and the most that it can use, by the cap and by what the VM file says it
+ * demands. */
 static struct claim claim_of(struct vcpu *v) {
-    const struct sched_dom *d = &v->vm->sched, *turbo = &v->vm->turbo;
-    struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.dom->pool->cpus);
+    const struct sched_vm *d = &v->vm->sched, *turbo = &v->vm->turbo;
+    struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.vm->pool->cpus);
     u64 n = v->vm->nr_vcpus, weight = (u64)shell_param(d->pool, "weight", d);
     u64 cap = (u64)shell_param(d->pool, "cap",
                                d); /* per cent of one pCPU that all its vCPUs may have together */
@@ -213,6 +215,7 @@ static int look_end(struct shell_call *c) {
 
 /* ---- the command ---- */
 
+/* Reads a number of seconds, such as 0.5. Returns 0, or an error after shell_fail(). */
 static int seconds(const char *text, u64 *ns) {
     char buf[24];
 

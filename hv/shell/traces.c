@@ -1,5 +1,6 @@
-/* The command `trace`: starts and stops the recording, and streams records through a second serial
- * port. */
+/* The command `trace`: starts and stops the recording of what happens on each pCPU (trace/trace.h),
+ * and streams the records through a second serial port, or keeps the last ones over a reset. Both
+ * are done by work items, in short steps on the housekeeping pCPU. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -114,7 +115,8 @@ static bool open_stream(const struct console_spec *port) {
 static struct work keeper;
 static bool keeping, keeper_queued;
 
-/* Copies records of one pCPU. After the last pCPU there is a pause. */
+/* The step of the work item that keeps records: copies some of one pCPU to the memory that survives
+ * a reset. After the last pCPU there is a pause. It ends after the operator has stopped it. */
 static bool keep_step(struct work *w) {
     struct trace_record r[KEPT_A_STEP];
     static u32 cpu;
@@ -209,6 +211,7 @@ static int verb_start(struct shell_call *c) {
     return 0;
 }
 
+/* Ends recording. What the rings still hold is sent or kept first. */
 static int verb_stop(void) {
     trace_mask = 0;
     stream.on = false;

@@ -1,8 +1,11 @@
-/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console;
- * and a list of their devices. */
+/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy shutdown pause unpause
+ * console; and a list of their devices. A function cmd_...() is called again as long as it returns
+ * SHELL_AGAIN. A command that lists something prints one row at each call, so that no call takes
+ * long. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "common/string.h"
+#include "mm/frame.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
@@ -129,7 +132,7 @@ const char *run_state_name(u32 s) {
 /* Lists the vCPUs, one at each step. */
 static int cmd_vcpu_list(struct shell_call *c) {
     struct vcpu *v = shell_next_vcpu(c);
-    const struct sched_dom *d;
+    const struct sched_vm *d;
     struct sched_times t;
     char cpus[CPUS_TEXT];
 
@@ -137,7 +140,7 @@ static int cmd_vcpu_list(struct shell_call *c) {
     if (!v) return 0;
     sched_times(&v->sched, &t);
     format_cpus(&v->sched.affinity, cpus);
-    d = v->sched.dom;
+    d = v->sched.vm;
     table_row(c,
               CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
                     U(d->paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
@@ -219,19 +222,23 @@ static void job_done(void *ctx, struct vm *vm, int error, const char *why) {
     if (error) outcome = shell_fail(error, "%s", why);
 }
 
+/* The command ends before its job does: the job's result is nobody's then. */
 static void forget_job(struct shell_call *c) { ticket++; }
 
+/* Begins to wait for a job. Returns the ticket by which its end is recognised. */
 static void *new_job(struct shell_call *c) {
     c->end = forget_job;
     outcome = SHELL_AGAIN;
     return (void *)ticket;
 }
 
+/* Returns the result of the job, or waits on. */
 static int await_job(struct shell_call *c) {
     if (outcome == SHELL_AGAIN) return shell_later();
     return outcome;
 }
 
+/* Keeps what is wrong with a key=value word, as the reason for which the command fails. */
 static void keep_complaint(void *ctx, bool fatal, const char *text) {
     shell_fail(-EINVAL, "%s", text);
 }
@@ -252,22 +259,64 @@ static int describe_vm(struct shell_call *c, struct config_vm *v) {
         if (config_vm_set(v, c->argv[i], value, param_name_at, keep_complaint, NULL))
             return -EINVAL;
     }
-    if (*v->image) return 0;
-    return shell_fail(-EINVAL, "the configuration has no VM %s, and no image= is given",
-                      c->argv[1]);
+    if (!*config_vm_image(v))
+        return shell_fail(-EINVAL,
+                          "the configuration has no VM %s, and neither image= nor kernel= is given",
+                          c->argv[1]);
+    if (*v->image && *v->kernel)
+        return shell_fail(-EINVAL, "VM %s has both an image and a kernel: expected one of them",
+                          c->argv[1]);
+    return 0;
 }
 
-/* Begins to make a VM at the first step. All later steps wait for the end of that job. */
-static int cmd_create(struct shell_call *c) {
-    static struct config_vm v; /* too big for the stack */
-    int error;
+/* What `create -w TIME` needs to know while it waits for room. */
+static struct {
+    u64 until; /* when it gives up, ns */
+    int error; /* why it waits: -ENOMEM, or -EEXIST for the name; 0: the VM is being made */
+    u64 free;  /* frames that were free when there were too few */
+} room;
 
-    if (c->step) return await_job(c);
-    error = describe_vm(c, &v);
-    if (error) return error;
-    error = vm_create(&v, job_done, new_job(c));
+/* Begins to make the VM. Returns SHELL_AGAIN, or why that is not possible. */
+static int create_begin(struct shell_call *c, const struct config_vm *v) {
+    int error = vm_create(v, job_done, new_job(c));
+
+    room.error = 0;
     if (error) return shell_done(error, "VM", c->argv[1]);
     return SHELL_AGAIN;
+}
+
+/* Returns whether there may be now what was missing when the VM could not be made. */
+static bool there_is_room(const struct shell_call *c) {
+    struct vm *other;
+
+    if (room.error == -ENOMEM) return frame_free_count() > room.free;
+    other = vm_find(c->argv[1]);
+    if (other) vm_put(other);
+    return !other;
+}
+
+/* Begins to make a VM at the first step. All later steps wait for the end of that job, so that the
+ * operator sees whether it has succeeded. With -w, a VM that finds too little memory, or another VM
+ * of its name, is made again as soon as that may have changed. */
+static int cmd_create(struct shell_call *c) {
+    static struct config_vm v; /* too big for the stack */
+    u64 patience = 0;
+    int result = room.error; /* if nothing has changed. The sentence is kept, too */
+
+    if (!c->step) {
+        if (c->opt['w'] && parse_time(c->opt['w'], &patience, NULL)) return shell_usage();
+        room.until = machine_now() + patience;
+        result = describe_vm(c, &v);
+        if (!result) result = create_begin(c, &v);
+    } else if (!room.error) {
+        result = await_job(c);
+    } else if (there_is_room(c)) {
+        result = create_begin(c, &v);
+    }
+    if ((result != -ENOMEM && result != -EEXIST) || machine_now() >= room.until) return result;
+    if (!room.error) room.free = frame_free_count();
+    room.error = result;
+    return shell_later();
 }
 
 /* Begins to destroy a VM at the first step. All later steps wait for the end of that job. */
@@ -278,10 +327,11 @@ static int cmd_destroy(struct shell_call *c) {
     error = vm_destroy(c->vm, job_done, new_job(c));
     vm_put(c->vm); /* the job ends only when the last reference is gone */
     c->vm = NULL;
-    if (error) return shell_fail(error, "%s is already on its way out", c->argv[1]);
+    if (error) return shell_fail(error, "%s is still being made, or on its way out", c->argv[1]);
     return SHELL_AGAIN;
 }
 
+/* Keeps a VM from running, until it is unpaused. */
 static int cmd_pause(struct shell_call *c) {
     int error = vm_pause(c->vm);
 
@@ -290,12 +340,33 @@ static int cmd_pause(struct shell_call *c) {
                       vm_state_name(c->vm->state));
 }
 
+/* Lets a paused VM run again. */
 static int cmd_unpause(struct shell_call *c) {
     int error = vm_unpause(c->vm);
 
     if (!error) return 0;
     return shell_fail(error, "%s is %s: only a paused VM can be unpaused", c->vm->name,
                       vm_state_name(c->vm->state));
+}
+
+/* Asks the operating system of a VM to switch itself off. */
+static int cmd_shutdown(struct shell_call *c) {
+    switch (vm_press_power(c->vm)) {
+    case 0: return 0;
+    case -ENODEV:
+        return shell_fail(-ENODEV,
+                          "%s has no power button: only a VM with a kernel= has one; destroy ends "
+                          "any VM",
+                          c->vm->name);
+    case -EINVAL:
+        return shell_fail(-EINVAL, "%s is %s: only a VM that runs notices its power button",
+                          c->vm->name, vm_state_name(c->vm->state));
+    default:
+        return shell_fail(-EAGAIN,
+                          "the operating system of %s does not look at the power button, or not "
+                          "yet; destroy ends any VM",
+                          c->vm->name);
+    }
 }
 
 /* Waits until the VM has ended or crashed, or until the time is over. Scripts use it. */
@@ -324,11 +395,16 @@ const struct shell_command vm_commands[] = {
     { "devices", "[-l] [VM]", "lists virtio devices and who serves them\n" ALL_COLUMNS, cmd_devices,
       "?V", "l" },
     { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, "VwC", "" },
-    { "create", "VM [KEY=VALUE...]",
+    { "create", "[-w TIME] VM [KEY=VALUE...]",
       "creates a VM of the configuration, or a new one\n"
-      "KEY=VALUE  as in a [vm] section (docs/config.md); image= for a new one",
-      cmd_create, "w*", "" },
+      "KEY=VALUE  as in a [vm] section (docs/config.md); image= for a new one\n"
+      "-w TIME    waits so long (20s) for VMs to end that have the memory or the name",
+      cmd_create, "w*", "w:" },
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
+    { "shutdown", "VM",
+      "presses the power button of a VM with a kernel=\n"
+      "What follows is up to its operating system; wait waits until the VM is gone",
+      cmd_shutdown, "V", "" },
     { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
     { "unpause", "VM", "lets a paused VM run again", cmd_unpause, "V", "" },
     { "wait", "VM [TIME]",

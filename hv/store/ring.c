@@ -1,7 +1,9 @@
-/* A connection as a stream of bytes: puts requests together from bytes, and takes replies and
- * events apart. It also serves the ring in a page of a VM. The guest can write that page at any
- * time. So whatever is read from it is read only once. Two indexes belong to the store; for these,
- * the copies in struct store_client count. */
+/* A connection to the store as a stream of bytes: puts requests together from bytes, and takes
+ * replies and events apart. An event tells a client that a node has changed which it watches. This
+ * file also serves the ring in a page of a VM: two queues of bytes, for requests and for replies,
+ * each with two indexes. The guest can write that page at any time. So whatever is read from it is
+ * read only once. Two indexes belong to the store; for these, the copies in struct store_client
+ * count. */
 #include "common/string.h"
 #include "store/tree.h"
 
@@ -61,12 +63,16 @@ u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     return done;
 }
 
-/* Everything that was left of an earlier connection is forgotten. `connection` is stored last,
- * because the guest may use the ring from then on. */
+void store_fresh(struct store_client *c) {
+    c->bad = false;
+    c->in_have = c->out_len = c->out_sent = 0;
+}
+
+/* `connection` is stored last, because the guest may use the ring from then on. */
 void store_connect(struct store_client *c, struct xs_page *p) {
     c->page = p;
-    c->bad = false;
-    c->in_have = c->out_len = c->out_sent = c->req_cons = c->rsp_prod = 0;
+    store_fresh(c);
+    c->req_cons = c->rsp_prod = 0;
     p->req_cons = p->req_prod = p->rsp_cons = p->rsp_prod = 0;
     p->features = XS_FEATURE_RECONNECT | XS_FEATURE_ERROR;
     p->error = XS_RING_ERROR_NONE;
@@ -103,6 +109,15 @@ static u32 ring_give(struct store_client *c) {
     return n;
 }
 
+/* Returns whether another round of store_pump() could move anything. Most visits are for one
+ * request, and looking costs less than a round that moves nothing. */
+static bool ring_waits(const struct store_client *c, bool asks) {
+    if (c->out_len || !list_empty(&c->events) || !list_empty(&c->late)) return true;
+    if (!asks) return false;
+    return store_waits(c) || __atomic_load_n(&c->page->req_prod, __ATOMIC_RELAXED) != c->req_cons;
+}
+
+/* Puts the two answers of store_pump() into one number. */
 static unsigned pump_result(bool tell, bool more) {
     unsigned result = 0;
 
@@ -132,7 +147,7 @@ unsigned store_pump(struct store_client *c, bool asks) {
         moved += n;
         cost += COST_RING_VISIT + COST_RING_BYTE * n + store_spent;
         more = cost > LIMIT_RING || store_work();
-        if (!n) break;
+        if (!n || (!more && !ring_waits(c, asks))) break;
         if (i == c->quota.requests) {
             more = true;
         } else {

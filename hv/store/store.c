@@ -1,6 +1,13 @@
-/* The operations of the store. Each of them first checks whether it is allowed and possible, and
- * allocates what it needs. Only after that does it change anything. So an operation that fails has
- * changed nothing. */
+/* The operations of the store: a tree of named values ("nodes") that VMs, the hypervisor and
+ * programs on the host share. Each of them is a client. A watch is a client's wish to be told when
+ * a node, or one below it, changes; an event tells it. A transaction is reads and writes that
+ * happen together or not at all; its shadows are its own view of the nodes. A node may belong to a
+ * VM, which then pays for it by its quotas, so that no VM can use up the hypervisor's memory. A
+ * bound node has no value: reading or writing it calls a function of the hypervisor.
+ *
+ * Each operation first checks whether it is allowed and possible, and allocates what it needs. Only
+ * after that does it change anything. So an operation that fails has changed nothing. While
+ * something long is in progress (work.c), all of them return -EBUSY. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -27,10 +34,12 @@ struct store_client *store_vm(u16 id) {
     return NULL;
 }
 
+/* A VM's id must be free: an earlier VM with the same id has to have left completely. */
 int store_open(struct store_client *c, u16 id, bool privileged) {
     if (store_busy()) return -EBUSY;
     if (!privileged && store_vm(id)) return -EEXIST;
     c->id = id;
+    c->home_len = (u32)hv_snprintf(c->home, sizeof(c->home), STORE_HOME "/", id);
     c->privileged = privileged;
     c->quota = store_quota;
     list_init(&c->watches);
@@ -181,10 +190,12 @@ static int node_write(struct store_client *c, u32 tx, const char *path, const vo
     return 0;
 }
 
+/* Returns 0, or a negative errno. */
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len) {
     return node_write(c, tx, path, value, len, false);
 }
 
+/* A node that exists is left as it is. */
 int store_mkdir(struct store_client *c, u32 tx, const char *path) {
     return node_write(c, tx, path, NULL, 0, true);
 }
@@ -341,6 +352,7 @@ int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 
     return (int)s.len;
 }
 
+/* Whoever may read a node may also see who else may. */
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_R, true, &n);
@@ -452,7 +464,17 @@ int store_unwatch(struct store_client *c, const char *path, const char *token) {
     return 0;
 }
 
-/* New watches come first: each of them reports its own path once. */
+/* Copies a terminated string to byte `at` of buf. Returns the number of the byte behind it. A
+ * path and a token together fit into a packet, as their limits say. */
+static u32 put_string(char *buf, u32 at, const char *s) {
+    u32 len = (u32)strlen(s) + 1;
+
+    memcpy(buf + at, s, len);
+    return at + len;
+}
+
+/* New watches, and those whose events found no room, come first (c->late): each of them reports its
+ * own path once, so that the client looks at all that is below it. */
 int store_event(struct store_client *c, void *buf) {
     const char *path = store.path;
     struct event *e = NULL;
@@ -470,7 +492,8 @@ int store_event(struct store_client *c, void *buf) {
     } else {
         return 0;
     }
-    len = (u32)hv_snprintf(buf, XS_PAYLOAD_MAX, "%s%c%s", path + w->skip, 0, w->token) + 1;
+    len = put_string(buf, 0, path + w->skip);
+    len = put_string(buf, len, w->token);
     store_spent += COST_EVENT_READ;
     if (e) event_free(e);
     return (int)len;
@@ -545,6 +568,7 @@ int store_bind(const char *path, const struct store_binding *b, void *ctx,
     return 0;
 }
 
+/* To be called after that value has changed; the node itself is not touched. */
 int store_touch(const char *path) {
     struct node *n;
     int error = store_find(&store.self, 0, path, STORE_R, false, &n);

@@ -80,6 +80,8 @@ struct store_cursor {
  * hv/store's. */
 struct store_client {
     u16 id;
+    char home[STORE_HOME_LEN]; /* STORE_HOME of this client, and a slash */
+    u32 home_len;
     bool privileged;
     bool observer;                          /* may read every node */
     void (*notify)(struct store_client *c); /* called when an event waits; may be NULL */
@@ -203,6 +205,8 @@ static inline bool store_waits(const struct store_client *c) {
     return c->in_have >= sizeof(c->in.head) && c->in_have == sizeof(c->in.head) + c->in.head.len;
 }
 
+/* Forgets what was begun of a request and of a reply, for a connection that begins anew. */
+void store_fresh(struct store_client *c);
 /* Connects a client to the ring in a page of its VM, which lies in that VM's RAM. The ring is
  * empty then. */
 void store_connect(struct store_client *c, struct xs_page *p);

@@ -1,14 +1,14 @@
-/* The tree: nodes, paths, rights, shadows.
+/* The tree of the store: nodes (named values), paths, rights, shadows.
  *
- * Nodes are found by parent and name in one hash table, so a look-up costs as much as its path
- * is long. A node that does not exist is kept in the table as long as a watch is on it or a
- * transaction has looked for it.
+ * Nodes are found by parent and name in one hash table, so a look-up costs as much as its path is
+ * long. A node that does not exist is kept in the table as long as a watch is on it (a client wants
+ * to be told when it changes) or a transaction has looked for it.
  *
- * A transaction has a shadow of each node that it has looked at. The shadows are a tree of their
- * own in the same table. A shadow reads through to its base until it is written. A base that
- * changes dooms the transactions whose shadows have looked at what changed. So at its end a
- * transaction is known to be good without another look, and all memory that committing needs was
- * allocated before. */
+ * A transaction is reads and writes that happen together, or not at all. It has a shadow of each
+ * node that it has looked at. The shadows are a tree of their own in the same table. A shadow reads
+ * through to its base, the node itself, until it is written. A base that changes dooms the
+ * transactions whose shadows have looked at what changed. So at its end a transaction is known to
+ * be good without another look, and all memory that committing needs was allocated before. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -43,17 +43,27 @@ struct part part_of(const char *name, u32 len) {
     word = 0;
     memcpy(&word, name, len);
     p.hash = fold(p.hash ^ word);
+    p.tail = word;
     return p;
 }
 
-/* Compares the hash first, because nearly all nodes of a bucket differ in it already. */
+/* Most names are short, and then one word decides. */
+static bool has_name(const struct node *n, const struct part *p) {
+    u64 word;
+
+    if (n->name_len != p->len) return false;
+    if (p->len > NAME_ROOM) return memcmp(n->name, p->name, p->len) == 0;
+    __builtin_memcpy(&word, n->name, NAME_ROOM);
+    return word == p->tail;
+}
+
+/* Looks in the bucket of the hash table to which parent and name lead. The hash is compared first,
+ * because nearly all other nodes of the bucket differ in it already. */
 struct node *node_child(const struct node *parent, const struct part *p) {
     u32 hash = (u32)fold(p->hash ^ (u64)parent);
     struct node *n = store.table[hash % BUCKETS];
 
-    while (n && (n->hash != hash || n->parent != parent || n->name_len != p->len ||
-                 memcmp(n->name, p->name, p->len)))
-        n = n->next;
+    while (n && (n->hash != hash || n->parent != parent || !has_name(n, p))) n = n->next;
     return n;
 }
 
@@ -123,12 +133,14 @@ static struct store_client *payer_of(const struct node *n) {
     return store_vm(owner);
 }
 
+/* Charges the VM that owns a node for the memory that it takes. */
 static void node_pay(struct node *n) {
     n->payer = payer_of(n);
     client_charge(n->payer, node_size(n) + n->len);
     if (n->payer) n->payer->nodes++;
 }
 
+/* Gives that VM back what it was charged. */
 static void node_unpay(struct node *n) {
     client_charge(n->payer, -(i64)(node_size(n) + n->len));
     if (n->payer) n->payer->nodes--;
@@ -219,19 +231,21 @@ static const bool legal[256] = {
  * is taken as below the client's home. The lengths of XenStore hold: XS_ABS_PATH_MAX, or
  * XS_REL_PATH_MAX for the others. */
 int path_parse(const struct store_client *c, const char *path, bool special) {
-    u32 max = XS_REL_PATH_MAX, len, i = 0;
+    u32 max = XS_REL_PATH_MAX, len, skip = 0;
     const char *name, *end;
     bool is_last;
 
     store.depth = store.missing = 0;
-    if (*path == '/' || *path == '@')
+    if (*path == '/' || *path == '@') {
         max = XS_ABS_PATH_MAX;
-    else
-        i = (u32)hv_snprintf(store.path, STORE_HOME_LEN, STORE_HOME "/", c->id);
+    } else {
+        memcpy(store.path, c->home, c->home_len);
+        skip = c->home_len;
+    }
     len = (u32)strnlen(path, max + 1);
     store_spent = COST_PATH_BYTE * len; /* an operation begins here */
     if (!len || len > max || (*path == '@' && !special)) return -EINVAL;
-    memcpy(store.path + i, path, len + 1);
+    memcpy(store.path + skip, path, len + 1);
     if (len == 1 && *path == '/') return 0;
     name = store.path;
     if (*name == '/') name++;

@@ -69,9 +69,9 @@ struct node {
     bool counted; /* it counts among the client's nodes */
     u64 mark;     /* of a base as well: the generation of the call that last marked it */
     struct store_perms perms;
-    char name[]; /* terminated, with room for at least NAME_ROOM bytes */
+    char name[]; /* terminated, with room for at least NAME_ROOM bytes, filled up with zeros */
 };
-#define NAME_ROOM 8u
+#define NAME_ROOM 8u /* names of at most so many bytes are copied and compared as one word */
 
 struct transaction {
     struct list link, shadows; /* parents before children */
@@ -107,6 +107,7 @@ struct part {
     const char *name;
     u32 len;
     u64 hash;          /* of the name alone */
+    u64 tail;          /* the last 1 to 8 bytes of the name, filled up with zeros */
     struct node *node; /* set by node_place() */
 };
 

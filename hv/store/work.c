@@ -1,5 +1,8 @@
-/* Work that may take long, done in small steps. One thing is in progress at a time, and no other
- * operation is carried out meanwhile. So no client sees half of it. */
+/* Work of the store that may take long, done in small steps: to tell watches of a change, to remove
+ * a tree of nodes, to carry out a transaction at its end, to free what is left of one, and to take
+ * a client's watches and rights away. A watch is a client's wish to be told when a node, or one
+ * below it, changes. A shadow is a transaction's own view of a node. One thing is in progress at a
+ * time, and no other operation is carried out meanwhile. So no client sees half of it. */
 #include <takt/errno.h>
 #include "lib/log.h"
 #include "common/string.h"

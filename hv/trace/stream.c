@@ -1,3 +1,6 @@
+/* Puts trace records into frames that are sent over a serial port. A frame begins with two fixed
+ * bytes, by which a reader finds the next one after bytes were lost. tools/tracestream.py reads
+ * them. */
 #include "common/string.h"
 #include "trace/stream.h"
 
@@ -31,12 +34,14 @@ static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *p
     return n + STREAM_OVERHEAD;
 }
 
+/* 'H': who sends, and the time. */
 unsigned stream_header(struct stream *s, u8 *out, u32 cpus, u64 now) {
     const struct stream_header h = { "TAKTRACE", 1, cpus, now };
 
     return stream_frame(s, out, 'H', &h, sizeof(h));
 }
 
+/* 'V': the name of a VM, because records only have its id. */
 unsigned stream_vm(struct stream *s, u8 *out, u32 id, u32 vcpus, const char *name) {
     struct stream_vm v = { id, vcpus, "" };
 
@@ -44,6 +49,7 @@ unsigned stream_vm(struct stream *s, u8 *out, u32 id, u32 vcpus, const char *nam
     return stream_frame(s, out, 'V', &v, sizeof(v));
 }
 
+/* 'R': records, as they are in memory. */
 unsigned stream_records(struct stream *s, u8 *out, const struct trace_record *r, unsigned n) {
     return stream_frame(s, out, 'R', r, MIN(n, (unsigned)STREAM_RECORDS) * (unsigned)sizeof(*r));
 }

@@ -1,10 +1,11 @@
-/* Trace rings.
+/* Trace rings: what happened on each pCPU, such as each switch between vCPUs, in short records.
+ * Each pCPU has a ring, a queue of fixed size. If nobody reads it in time, new records are lost and
+ * counted.
  *
- * A writer reserves a slot by moving `head` with one compare-and-swap, fills it, and then
- * publishes it by storing the event number, which is 0 while the slot is empty or half-written.
- * So an NMI handler may write in the middle of another write, and so may a pCPU on behalf of
- * another one; neither waits. The reader empties a slot before it gives it back by moving
- * `tail`. */
+ * A writer reserves a slot by moving `head` with one compare-and-swap, fills it, and then publishes
+ * it by storing the event number, which is 0 while the slot is empty or half-written. So an NMI
+ * handler may write in the middle of another write, and so may a pCPU on behalf of another one;
+ * neither waits. The reader empties a slot before it gives it back by moving `tail`. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 
@@ -20,6 +21,7 @@ struct trace_ring {
 static struct trace_ring rings[TAKT_MAX_CPUS];
 u32 trace_mask;
 
+/* A new event needs a line here, or tables show it as "?". */
 const char *trace_event_name(u16 event) {
     static const struct {
         u16 event;
@@ -66,6 +68,7 @@ int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
     return 0;
 }
 
+/* Returns the record that says that `lost` records are missing here. */
 static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost) {
     return (struct trace_record){ ns, 0, (u16)cpu, TRACE_NOBODY, { lost } };
 }
@@ -81,6 +84,7 @@ static struct trace_record *slot_reserve(struct trace_ring *r) {
     return &r->slot[head & (r->size - 1)];
 }
 
+/* Makes a slot that has been filled visible to the reader. */
 static void slot_publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }

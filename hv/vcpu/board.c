@@ -1,9 +1,14 @@
-/* The devices that every VM has at fixed addresses: the page of its vCPUs' LAPICs, a UART, and, if
- * the VM file asks for them, the ports of debugcon and debug-exit. */
+/* The devices that every VM has at fixed addresses: the page of its vCPUs' LAPICs (the part of a
+ * CPU that receives interrupts), a UART (serial port), and, if the VM file asks for them, debugcon
+ * and debug-exit, two ports by which test programs print and end, as in QEMU. Each device has a
+ * function of type bus_fn, which the exit of an access calls: `a` says what is accessed, and
+ * `*value` is what is written, or becomes what is read. */
 #include "image/firmware.h"
 #include "vcpu/vcpu.h"
 #include "x86/tsc.h"
 
+/* The bus_fn of the LAPICs' page. Every vCPU finds its own LAPIC at the same address. Accesses of
+ * other sizes than 32 bits do nothing. */
 static void lapic_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vcpu *v = ((struct vm *)dev)->vcpu[a->vcpu];
     struct vlapic *l = vcpu_lapic(v);
@@ -23,6 +28,7 @@ void vm_uart_changed(struct vm *vm) {
     vm_line(vm, PC_UART_PIN, &vm->uart.irq);
 }
 
+/* The bus_fn of the UART. Its interrupt goes to the IOAPIC, if the VM has one. */
 static void uart_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vm *vm = dev;
 
@@ -30,6 +36,7 @@ static void uart_access(void *dev, const struct bus_access *a, u64 *value) {
     if (vm->ioapic) vm_uart_changed(vm);
 }
 
+/* The bus_fn of debugcon: what is written there is output of the VM's console. */
 static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
     char c = (char)*value;
 
@@ -39,6 +46,7 @@ static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
         *value = TAKT_DEBUGCON_PORT; /* how guests find out that it is there */
 }
 
+/* The bus_fn of debug-exit: a write ends the VM with that exit code. */
 static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value) {
     if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)*value);
 }

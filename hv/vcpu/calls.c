@@ -1,5 +1,8 @@
 /* The hypercalls that every guest can use: its console, time, sleep, event channels, and what it
- * tells about itself. */
+ * tells about itself. A hypercall is a call of a guest to the hypervisor; `a` holds its arguments,
+ * which hypercall.c has checked as far as the table at the end of this file says. The functions
+ * return the result for the guest: a number, or a negative errno. An event channel is a one-bit
+ * message from one VM to another, and a port is a VM's end of it. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 #include "vcpu/exits.h"
@@ -7,10 +10,13 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+/* Tells which version of the hypercalls this is. */
 static i64 hc_version(struct vcpu *v, const u64 *a) { return TAKT_ABI_VERSION; }
 
 /* ---- console ---- */
 
+/* Takes a[1] bytes at a[0] as output of the VM's console. Returns how many it has taken, which are
+ * fewer if the console's ring is full; -EAGAIN if it has taken none. */
 static i64 hc_console_write(struct vcpu *v, const u64 *a) {
     u64 done = 0, room = 0;
     unsigned n, put;
@@ -26,6 +32,7 @@ static i64 hc_console_write(struct vcpu *v, const u64 *a) {
     return (i64)done;
 }
 
+/* Copies at most a[1] bytes that the operator has typed to a[0]. Returns how many. */
 static i64 hc_console_read(struct vcpu *v, const u64 *a) {
     char buf[256];
     unsigned n = ring_get(&v->vm->console.in, buf, (unsigned)MIN(a[1], sizeof(buf)));
@@ -38,6 +45,7 @@ static i64 hc_console_read(struct vcpu *v, const u64 *a) {
 
 static i64 hc_time(struct vcpu *v, const u64 *a) { return (i64)now_ns(); }
 
+/* Lets other vCPUs run before this one goes on. The decision is made after this exit. */
 static i64 hc_yield(struct vcpu *v, const u64 *a) {
     sched_yield(&v->sched);
     this_cpu()->need_resched = true;
@@ -51,6 +59,7 @@ static i64 poll_end(struct vcpu *v, i64 result) {
     return result;
 }
 
+/* Records how long an event has waited until the guest took it, if that is known. */
 static void trace_port_taken(const struct vcpu *v, u32 port, u64 now) {
     u32 ns = (u32)evtchn_taken(&v->vm->events, port, now);
 
@@ -60,7 +69,7 @@ static void trace_port_taken(const struct vcpu *v, u32 port, u64 now) {
 /* Traces that the guest has taken events by a poll. It takes events without a vector in this
  * way. */
 static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 port, u64 now) {
-    struct evtchn_dom *d = &v->vm->events;
+    struct evtchn_vm *d = &v->vm->events;
 
     if (port != TAKT_PORT_ANY) {
         if (port) trace_port_taken(v, port, now);
@@ -71,9 +80,9 @@ static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 por
         trace_port_taken(v, port, now);
 }
 
-/* Waits until a port is pending, or until a time. While there is nothing, the vCPU blocks, and the
- * function returns HC_AGAIN. Each time that the vCPU is woken, the call is made again and checks
- * again. */
+/* Waits until port a[0] is pending, or until the time a[1] (0: for ever). While there is nothing,
+ * the vCPU blocks, and the function returns HC_AGAIN. Each time that the vCPU is woken, the call is
+ * made again and checks again. An interrupt that the guest can take ends the sleep, too. */
 static i64 hc_poll(struct vcpu *v, const u64 *a) {
     u32 port = (u32)a[0];
     u64 now = now_ns(), end = a[1];
@@ -115,6 +124,8 @@ static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) {
     return evtchn_close(&v->vm->events, (u32)a[0]);
 }
 
+/* Sets which vector of which vCPU is raised when an event comes at port a[0]. Some handlers make no
+ * EOI (they do not tell the LAPIC that they are done); TAKT_VECTOR_NO_EOI in a[2] says so. */
 static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
     u32 vcpu = (u32)a[1], vector = (u32)a[2] & ~TAKT_VECTOR_NO_EOI;
     bool no_eoi = a[2] & TAKT_VECTOR_NO_EOI;
@@ -128,9 +139,9 @@ static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
 
 /* ---- what a guest may know, and what it tells ---- */
 
-/* Copies the page with the times of one of the VM's vCPUs. The page may change while it is read.
- * Its writer makes `seq` odd meanwhile, and leaves another number in it, so the copy is made again
- * until `seq` was even and did not change. That takes short, as the writer only writes a few
+/* Copies the page with the times of vCPU a[0] of the VM to a[1]. The page may change while it is
+ * read. Its writer makes `seq` odd meanwhile, and leaves another number in it, so the copy is made
+ * again until `seq` was even and did not change. That takes short, as the writer only writes a few
  * words. */
 static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
     const struct takt_vcpu_info *page;
@@ -147,6 +158,8 @@ static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &copy, sizeof(copy));
 }
 
+/* The guest ends itself: it switches off, wants to be started again, or gives up (a[0]). a[1] is an
+ * exit code for the operator, and a[2] the address of the instruction that has given up. */
 static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
     if (a[0] > TAKT_SHUTDOWN_CRASH) return -EINVAL;
     if (a[0] == TAKT_SHUTDOWN_CRASH)
@@ -156,18 +169,22 @@ static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+/* A driver says how many I/O events it has had, for the I/O monitor (sched/monitor.c). */
 static i64 hc_io_report(struct vcpu *v, const u64 *a) {
     if (a[0] > TAKT_IO_REPORT_MAX) return -EINVAL;
     sched_io_report(&v->vm->sched, (u32)a[0]);
     return 0;
 }
 
+/* A driver says whether its VM does much I/O; the I/O monitor takes that into account. */
 static i64 hc_io_class(struct vcpu *v, const u64 *a) {
     if (a[0] > 1) return -EINVAL;
     sched_io_says(&v->vm->sched, a[0]);
     return 0;
 }
 
+/* `words` is how many arguments have to fit into 32 bits; `buffer` says that a[0] and a[1] are an
+ * address and a length in the guest's RAM. */
 void calls_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_VERSION, .fn = hc_version },

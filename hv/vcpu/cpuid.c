@@ -1,6 +1,8 @@
 /* What CPUID tells guests. All that is not listed here reads as 0, so that guests learn nothing
- * more about the host. A feature is shown only if its instructions work in a guest. Leaves: SDM 2A
- * CPUID; APM3 appendix E. */
+ * more about the host. A feature is shown only if its instructions work in a guest. A "leaf" is the
+ * answer of CPUID to one value of EAX; some leaves have "subleaves", by ECX. XCR0 is the register
+ * that says which parts of the FPU's state are switched on; "xstate" is where XSAVE stores each
+ * part. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include <takt/seed.h>
 #include "common/string.h"
 #include "vcpu/exits.h"
@@ -107,6 +109,10 @@ static void xstate_init(void) {
         if (xcr0_allowed >> i & 1) xstate[i] = cpuid_or_zero(LEAF_XSAVE, i);
 }
 
+bool cpuid_is_amd(void) { return amd; }
+
+/* Computes at boot what all guests read, from what the host's CPU has and what the masks let
+ * through. */
 void cpuid_policy_init(void) {
     struct cpuid host = cpuid(0, 0);
 
@@ -174,6 +180,8 @@ static u32 standard_size(u64 xcr0) {
     return size;
 }
 
+/* Leaf Dh: which parts of the FPU's state there are, and how much memory XSAVE needs for those that
+ * the guest has switched on now. */
 static struct cpuid leaf_xsave(struct vcpu *v, u32 sub) {
     struct cpuid r = leafd_1;
 
@@ -189,6 +197,8 @@ static struct cpuid leaf_xsave(struct vcpu *v, u32 sub) {
     return r;
 }
 
+/* Leaf 1. A few bits depend on the vCPU: its APIC id, how many vCPUs there are, whether the guest
+ * has switched its LAPIC on. */
 static struct cpuid leaf_features(struct vcpu *v) {
     struct cpuid r = basic[LEAF_FEATURES];
     u32 n = v->vm->nr_vcpus;
@@ -209,12 +219,15 @@ static struct cpuid leaf_topology(const struct vcpu *v, u32 sub) {
     return (struct cpuid){ 0, 0, sub & 0xff, v->id };
 }
 
+/* Takt's own leaf with the seed of the whole run, and one that follows from it for this VM, so that
+ * the random choices of guests can be repeated. */
 static struct cpuid leaf_seed(const struct vcpu *v) {
     u64 own = seed_of_vm(vm_seed, v->vm->name);
 
     return (struct cpuid){ (u32)vm_seed, (u32)(vm_seed >> 32), (u32)own, (u32)(own >> 32) };
 }
 
+/* Leaves from 80000000h on. On AMD's CPUs some tell how many cores there are. */
 static struct cpuid leaf_extended(const struct vcpu *v, u32 n) {
     struct cpuid r = ext[n];
     u32 vcpus = v->vm->nr_vcpus;
@@ -228,6 +241,8 @@ static struct cpuid leaf_extended(const struct vcpu *v, u32 n) {
 /* Leaves that depend on the vCPU or on ECX, and all beyond the basic ones. */
 #define VARYING (BIT(LEAF_FEATURES) | BIT(LEAF_FEATURES7) | BIT(LEAF_TOPOLOGY) | BIT(LEAF_XSAVE))
 
+/* Returns a leaf that is not constant. TAKT_CPUID_* are Takt's own leaves, by which a guest finds
+ * out that it runs on Takt. */
 static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, u32 sub) {
     struct cpuid r = { 0 };
 
@@ -260,6 +275,7 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     }
 }
 
+/* Most leaves are constant, so they are read from a table without a further call. */
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr;
     u32 leaf = (u32)gpr[REG_RAX];

@@ -1,5 +1,7 @@
-/* Accesses of guests to control registers and XCR0. A value that a CPU would refuse raises #GP (SDM
- * 3A 2.5, 4.1; APM2 3.1). */
+/* Accesses of guests to control registers and XCR0. The CPU checks nothing of such a write when it
+ * exits, so a value that a CPU would refuse has to raise #GP here (SDM 3A 2.5, 4.1; APM2 3.1). In
+ * CR4 a guest may set only the bits of those features that CPUID shows it. "PAE paging" is the
+ * format of page tables whose top table has four entries (PDPTEs). */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 
@@ -30,6 +32,8 @@ static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
     return true;
 }
 
+/* Writes CR0. Returns false if the guest has to get #GP. Together with EFER.LME, the change of
+ * paging begins or ends long mode, which EFER.LMA shows. */
 static bool set_cr0(struct vcpu *v, u64 value) {
     u64 old = vcpu_reg(v, VREG_CR0), efer = vcpu_reg(v, VREG_EFER), cr4 = vcpu_reg(v, VREG_CR4);
     struct guest_seg cs;
@@ -52,6 +56,8 @@ static bool set_cr0(struct vcpu *v, u64 value) {
     return true;
 }
 
+/* A guest that sets a bit of a feature which CPUID does not show it gets #GP, as on a CPU without
+ * it. */
 u64 cr4_guest_mask(void) {
     static const struct {
         u8 leaf, reg, bit; /* as cpuid_guest_has() takes them */
@@ -68,6 +74,7 @@ u64 cr4_guest_mask(void) {
     return mask;
 }
 
+/* Writes CR4. Returns false if the guest has to get #GP. */
 static bool set_cr4(struct vcpu *v, u64 value) {
     if (value & ~v->virt.vm->cr4_guest) return false;
     if (!(value & CR4_PAE) && vcpu_reg(v, VREG_EFER) & EFER_LMA) return false;
@@ -76,6 +83,8 @@ static bool set_cr4(struct vcpu *v, u64 value) {
     return true;
 }
 
+/* Writes control register `cr`. Returns false if the guest has to get #GP. CR8 is the priority of
+ * the LAPIC: if it becomes lower, an interrupt that waits may be delivered. */
 static bool set_cr(struct vcpu *v, u8 cr, u64 value) {
     switch (cr) {
     case 0: return set_cr0(v, value);
@@ -93,15 +102,18 @@ static bool set_cr(struct vcpu *v, u8 cr, u64 value) {
     }
 }
 
+/* Returns control register `cr` as the guest has set it. */
 static u64 read_cr(struct vcpu *v, u8 cr) {
     switch (cr) {
     case 0: return vcpu_reg(v, VREG_CR0);
+    case 2: return vcpu_reg(v, VREG_CR2);
     case 3: return vcpu_reg(v, VREG_CR3);
     case 4: return vcpu_reg(v, VREG_CR4);
     default: return v->virt.cr8;
     }
 }
 
+/* The handler of the exit of a MOV to or from a control register. */
 void exit_cr(struct vcpu *v, const struct vm_exit *e) {
     if (!e->cr.write)
         v->virt.regs.gpr[e->cr.gpr & 15] = read_cr(v, e->cr.cr);
@@ -110,12 +122,14 @@ void exit_cr(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
 }
 
+/* May the guest set XCR0 to this value? Some parts of the FPU's state need others (SDM 1 13.3). */
 static bool xcr0_valid(u64 xcr0) {
     if (!(xcr0 & XCR0_X87) || xcr0 & ~cpuid_xcr0_allowed()) return false;
     if (xcr0 & XCR0_AVX && !(xcr0 & XCR0_SSE)) return false;
     return !(xcr0 & XCR0_AVX512) || ((xcr0 & XCR0_AVX512) == XCR0_AVX512 && xcr0 & XCR0_AVX);
 }
 
+/* The handler of the exit of XSETBV, which writes XCR0. */
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e) {
     const u64 *gpr = v->virt.regs.gpr;
     u64 value = (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX];

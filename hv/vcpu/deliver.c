@@ -1,5 +1,7 @@
-/* What a vCPU has to do before it enters its guest: INIT and SIPI, NMIs, its LAPIC's timer, and
- * interrupts to deliver. */
+/* What a vCPU has to do before it enters its guest: INIT and SIPI (by which one CPU resets and
+ * starts another one), NMIs, its LAPIC's timer, and interrupts to deliver. Others ask for that by
+ * bits of v->todo, TODO_*. Only one event can be delivered at an entry. For the others a "window"
+ * is wanted: an exit at the moment at which the guest can take the next one. */
 #include "trace/trace.h"
 #include "vcpu/exits.h"
 #include "x86/percpu.h"
@@ -11,6 +13,7 @@ DEFINE_COUNTER(interrupts_injected);
  * in real mode in the page that the vector names. A SIPI without an INIT before it is dropped
  * ---- */
 
+/* Resets the vCPU, which then waits for a SIPI. */
 static void take_init(struct vcpu *v) {
     guest_reset(&v->virt);
     vlapic_reset(&v->lapic);
@@ -22,6 +25,7 @@ static void take_init(struct vcpu *v) {
     v->waiting_sipi = true;
 }
 
+/* Lets the vCPU begin in real mode, at the page whose number the SIPI's vector is. */
 static void take_sipi(struct vcpu *v) {
     struct guest_seg cs;
 
@@ -98,7 +102,7 @@ static void break_state(struct vcpu *v) {
     vcpu_set_reg(v, VREG_DR7, BIT(32));
 }
 
-/* Handles all bits of `todo` except TODO_EVENT. */
+/* Handles all bits of `todo` except TODO_EVENT and TODO_DEBUG. */
 static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) take_init(v);
     if (todo & TODO_SIPI && v->waiting_sipi) take_sipi(v);
@@ -113,10 +117,17 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     }
 }
 
+/* A vCPU that has halted, and gets no interrupt, sleeps instead of entering its guest.
+ * `again_exits` is not 0 if the guest made a hypercall that has to wait (HC_AGAIN). If nothing else
+ * has happened to the vCPU since, that call is repeated here, without entering the guest in
+ * between. */
 bool vcpu_prepare(struct vcpu *v) {
     u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
 
-    if (todo & ~TODO_EVENT) do_rare(v, todo);
+    if (todo & ~TODO_EVENT) {
+        if (todo & TODO_DEBUG && !vcpu_debug_enters(v, todo)) return false;
+        do_rare(v, todo);
+    }
     if (!v->waiting_sipi) deliver(v);
     if (v->waiting_sipi || (v->halted && v->virt.pending.type == EVENT_NONE)) {
         vcpu_block(v);
@@ -125,7 +136,10 @@ bool vcpu_prepare(struct vcpu *v) {
     v->halted = false;
     if (v->again_exits && v->exits == v->again_exits && v->virt.pending.type == EVENT_NONE) {
         /* It would enter its guest only to make the same hypercall again. */
+        v->again_exits = 0; /* exit_hypercall() sets it if the call still has to wait */
         exit_hypercall(v, &v->again);
+        /* If a debugger's step has ended with that call, its trap must not reach the guest. */
+        if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED) & TODO_DEBUG) return false;
         return !sched_blocked(&v->sched);
     }
     return true;

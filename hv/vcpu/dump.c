@@ -1,4 +1,6 @@
-/* Logs the state of a vCPU whose VM has crashed. */
+/* Logs the state of a vCPU whose VM has crashed, so that the author of the guest can find out why:
+ * registers, where the guest's own addresses lead, the bytes of the instruction, and the last
+ * exits. */
 #include "lib/printf.h"
 #include "vcpu/vcpu.h"
 
@@ -28,6 +30,7 @@ static void dump_access(struct vcpu *v, const char *what, u64 va, unsigned acces
         log_err("  %s at %lx: page fault with error code %x", what, va, fault);
 }
 
+/* Logs the bytes of the instruction at RIP. */
 static void dump_code(struct vcpu *v) {
     char text[3 * MAX_INSN + 1] = "";
     u8 bytes[MAX_INSN];
@@ -38,7 +41,8 @@ static void dump_code(struct vcpu *v) {
 }
 
 /* Logs the registers and addresses that the CPU needs to execute an instruction or to deliver an
- * exception, and the bytes at RIP. */
+ * exception, and the bytes at RIP. Where one of them leads nowhere is usually why the guest
+ * crashed. */
 static void dump_reach(struct vcpu *v) {
     struct guest_seg cs, ss, idt, gdt, tr;
 
@@ -59,6 +63,7 @@ static void dump_reach(struct vcpu *v) {
     dump_code(v);
 }
 
+/* If the image has a symbol table, the log also names the function at RIP. */
 void vcpu_dump(struct vcpu *v) {
     const struct module *m = module_find(v->vm->config.image);
     const struct guest_regs *r = &v->virt.regs;

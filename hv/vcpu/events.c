@@ -1,5 +1,6 @@
 /* How an event at a port of a VM reaches one of the VM's vCPUs: as an interrupt, or by ending a
- * poll. */
+ * poll, a hypercall in which the vCPU sleeps until an event comes. A port is the VM's end of an
+ * event channel (hv/event), a one-bit message from another VM, a device or the hypervisor. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "trace/trace.h"
@@ -41,9 +42,11 @@ static void raise_vector(struct vm *vm, u32 bound, u8 vector, u32 port) {
 }
 
 /* The evtchn_raise_fn of all VMs: port `port` of `d`, which is bound to vCPU `bound`, has become
- * pending. `vector` is 0 if the guest gets no interrupt for it, but polls. `other` says that
- * another VM, or the machine, has raised it. */
-static void events_raise(struct evtchn_dom *d, u32 bound, u8 vector, u32 port, bool other) {
+ * pending. `vector` is 0 if the guest gets no interrupt for it, but polls: for one port, or for
+ * TAKT_PORT_ANY, which is any port that is bound to the polling vCPU. `other` says that another VM,
+ * or the machine, has raised it. The scheduler counts only those events, because it tells by their
+ * number which VMs do I/O; an event of the VM for itself is none. */
+static void events_raise(struct evtchn_vm *d, u32 bound, u8 vector, u32 port, bool other) {
     struct vm *vm = container_of(d, struct vm, events);
 
     if (other) sched_io_events(&vm->sched, 1);
@@ -63,6 +66,7 @@ int vcpu_send(struct vcpu *v, u32 port) {
     return evtchn_send(&v->vm->events, port, now);
 }
 
+/* Makes the page that VM and hypervisor share, with the bits of pending and masked ports. */
 static int events_make(struct vm *vm) {
     hpa_t page = frame_alloc_zeroed(0);
 
@@ -71,6 +75,8 @@ static int events_make(struct vm *vm) {
     return npt_map(&vm->virt.npt, TAKT_SHARED_GPA, page, PAGE_SIZE, NPT_RW, NPT_WB);
 }
 
+/* Closes all ports, some at each call. The page is freed when nobody raises an event there any
+ * more. */
 static int events_undo(struct vm *vm) {
     if (!vm->events.shared) return 0;
     if (evtchn_fini(&vm->events)) return 1;

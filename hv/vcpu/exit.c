@@ -1,5 +1,7 @@
-/* Handles exits: chooses the handler for the reason of an exit. The longer handlers are in other
- * files (exits.h). */
+/* Handles exits, the moments at which the CPU leaves a guest for the hypervisor: chooses the
+ * handler for the reason of an exit. Longer handlers are in other files (exits.h). A handler
+ * emulates the instruction and skips it by guest_skip(), or gives the guest an exception, or ends
+ * the VM. */
 #include "platform/smp.h"
 #include "trace/trace.h"
 #include "vcpu/exits.h"
@@ -8,6 +10,8 @@
 
 DEFINE_COUNTER(pause_yields);
 
+/* vm_vcrash() returns true for the first end of a VM only. Another vCPU may have crashed at the
+ * same time, and its state is not what explains the end. */
 void vcpu_crash(struct vcpu *v, const char *fmt, ...) {
     va_list ap;
     bool first;
@@ -31,7 +35,8 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
  * so it needs the length. */
 #define BY_INSN                                                                                    \
     (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |    \
-     BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD))
+     BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD) |        \
+     BIT(EXIT_ICEBP))
 
 /* If the CPU cannot tell loops of PAUSEs from single PAUSEs, we take SPIN_PAUSES of them for a loop
  * if no two are more than SPIN_GAP apart. KVM, for example, offers no PAUSE-loop exiting to a
@@ -53,6 +58,7 @@ static bool spins(struct vcpu *v) {
     return true;
 }
 
+/* PAUSE stands in loops that wait for another CPU. The vCPU gives way if it spins. */
 static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
     if (spins(v)) {
         counter_inc(&pause_yields, this_cpu()->id);
@@ -67,8 +73,17 @@ static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
 static void handle_exception(struct vcpu *v, const struct vm_exit *e) {
     irq_window(); /* otherwise a guest with endless exceptions would keep interrupts out */
     if (e->exc.vector == EXC_MC) return; /* the host's own, whose handler has run */
+    if (e->exc.vector == EXC_DB && v->vm->debug.on) return vcpu_debug_trap(v, e->exc.icebp_len > 0);
     vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
     v->virt.pending.icebp_len = e->exc.icebp_len;
+}
+
+/* ICEBP raises #DB as a trap, with RIP behind the instruction. Debuggers have it as a
+ * breakpoint. */
+static void handle_icebp(struct vcpu *v, const struct vm_exit *e) {
+    if (v->vm->debug.on) return vcpu_debug_trap(v, true);
+    v->virt.regs.rip += e->insn_len;
+    vcpu_fault(v, EXC_DB, false, 0);
 }
 
 /* Handles the rare exits. It is a function of its own so that the frequent exits need no stack
@@ -92,6 +107,7 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_XSETBV: return exit_xsetbv(v, e);
     case EXIT_HIDDEN: return vcpu_fault(v, EXC_UD, false, 0);
     case EXIT_RDPMC: return vcpu_gp(v);
+    case EXIT_ICEBP: return handle_icebp(v, e);
     case EXIT_EXCEPTION: return handle_exception(v, e);
     case EXIT_TASK_SWITCH: return vcpu_crash(v, "hardware task switch");
     case EXIT_SHUTDOWN: return vcpu_crash(v, "triple fault");
@@ -107,6 +123,7 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
+/* Frequent exits go through a table, without further checks. */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e) {
     static void (*const frequent[EXIT_NR])(struct vcpu *, const struct vm_exit *) = {
         [EXIT_CPUID] = exit_cpuid, [EXIT_HYPERCALL] = exit_hypercall,

@@ -5,7 +5,7 @@
 #define HV_VCPU_EXITS_H
 
 #include "vcpu/vcpu.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e);     /* cpuid.c */
 void exit_rdmsr(struct vcpu *v, const struct vm_exit *e);     /* msr.c */
@@ -17,6 +17,8 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e); /* hypercall.c */
 void exit_cr(struct vcpu *v, const struct vm_exit *e);        /* cr.c */
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);    /* cr.c */
 
+/* Returns whether guests see a CPU of AMD or Hygon. To be called after cpuid_policy_init(). */
+bool cpuid_is_amd(void);
 /* Prepares the table of MSRs that guests have. vcpu_init() calls it once. */
 void msr_policy_init(void);
 /* Returns the bits of CR4 that guests may set: those of the features that CPUID shows them. To be

@@ -1,4 +1,6 @@
-/* The hypercall exit: finds the call that the guest wants, checks its arguments, makes it. */
+/* The hypercall exit: finds the call that the guest wants, checks its arguments, makes it. A
+ * hypercall is a call of a guest to the hypervisor, by VMCALL or VMMCALL. RAX holds its number and
+ * becomes its result; RBX, RCX, RDX and RSI hold the arguments. */
 #include "vcpu/hypercall.h"
 #include <takt/errno.h>
 #include "lib/printf.h"
@@ -47,6 +49,8 @@ static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
     return c->fn(v, a);
 }
 
+/* Only the guest's kernel (CPL 0) may make hypercalls; its programs get -EPERM. A call that has to
+ * wait returns HC_AGAIN: the instruction is not skipped, and the call is made again later. */
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, nr = gpr[REG_RAX];
     u64 a[4] = { gpr[REG_RBX], gpr[REG_RCX], gpr[REG_RDX], gpr[REG_RSI] };

@@ -1,9 +1,11 @@
-/* Accesses to I/O ports. A port without a device reads as all ones. So do the ports of PCI
- * configuration space, of the PIT and of the 8259s, none of which a VM has. */
+/* Accesses to I/O ports. A port without a device reads as all ones. So do the ports of the
+ * PIT and of the 8259s, which no VM has, and of PCI configuration space, unless the VM is a PC
+ * (hv/passthrough/pcbus.c). */
 #include "vcpu/exits.h"
 
 static const u64 size_mask[] = { [1] = 0xff, [2] = 0xffff, [4] = 0xffffffff };
 
+/* The sizes are 1, 2 and 4 bytes. Bits beyond the size are neither passed on nor returned. */
 u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value) {
     struct bus_access a = { .addr = port, .size = size, .write = !in, .vcpu = v->id };
 
@@ -12,6 +14,7 @@ u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value) {
     return value & size_mask[size];
 }
 
+/* The handler of the exit of IN and OUT. INS and OUTS, which move memory, are in string_io.c. */
 void exit_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *rax = &v->virt.regs.gpr[REG_RAX], value;
 

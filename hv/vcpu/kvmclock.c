@@ -4,6 +4,7 @@
  * same numbers mean other calls here. */
 #include <takt/errno.h>
 #include "common/string.h"
+#include "platform/rtc.h"
 #include "vcpu/exits.h"
 #include "x86/tsc.h"
 
@@ -39,6 +40,7 @@ struct kvm_steal {
     u8 preempted, pad[47];
 };
 
+/* KVM's leaves of CPUID: by its signature and its features a guest finds this clock. */
 struct cpuid kvmclock_cpuid(u32 leaf) {
     struct cpuid r = { 0 };
 
@@ -71,10 +73,12 @@ static bool write_time(struct vcpu *v, gpa_t gpa) {
     return guestmem_write(&v->vm->mem, gpa, &t, sizeof(t)) == 0;
 }
 
-/* Writes the time of day at which the VM began. The hypervisor does not know the time of day, so it
- * is the beginning of 1970. */
+/* Writes the time of day at which the VM began, which is where its own time has its 0. */
 static bool write_wall_clock(struct vcpu *v, gpa_t gpa) {
-    struct kvm_wall_clock w = { .version = 2 };
+    u64 ns = rtc_at(tsc_to_ns(-v->vm->tsc_offset - tsc_boot));
+    struct kvm_wall_clock w = { .version = 2,
+                                .seconds = (u32)(ns / NS_PER_S),
+                                .nanoseconds = (u32)(ns % NS_PER_S) };
 
     return guestmem_write(&v->vm->mem, gpa, &w, sizeof(w)) == 0;
 }
@@ -95,6 +99,8 @@ static bool set_steal(struct vcpu *v, u64 value) {
     return true;
 }
 
+/* "Steal" is time in which the vCPU wanted to run and did not. `version` is odd while the numbers
+ * change, so that the guest can notice that it has to read again. */
 void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted) {
     __atomic_store_n(&s->version, s->version + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -109,6 +115,8 @@ bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value) {
     return true;
 }
 
+/* The guest writes the address at which it wants to read: the time of day, its time, or its
+ * steal. */
 bool kvmclock_write(struct vcpu *v, u32 msr, u64 value) {
     bool ok = false;
 

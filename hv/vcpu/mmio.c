@@ -1,5 +1,6 @@
-/* Accesses to guest-physical addresses that are not mapped: a device of the VM, or a fault of
- * its guest. */
+/* Accesses to guest-physical addresses that are not mapped: a device of the VM that the hypervisor
+ * emulates, or a fault of its guest. The CPU tells the address, but not what the instruction does
+ * with it. So the instruction is decoded (vdev/decode.c) and emulated. */
 #include "trace/trace.h"
 #include "vcpu/exits.h"
 #include "vdev/decode.h"
@@ -7,6 +8,8 @@
 
 DEFINE_COUNTER(mmio_emulated);
 
+/* Ends the VM because of an access that nothing answers. A guest that reaches this has a bug, and
+ * to go on with an invented value would only hide it. */
 static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what) {
     const char *kind = "read";
 
@@ -28,6 +31,9 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
     return n < INSN_MAX && !insn_translate(v, SEG_CS, va, GA_EXEC, &gpa);
 }
 
+/* The handler of the exit for such an access. Only RAM may hold code, page tables, and what the CPU
+ * reads to deliver an event. If the instruction in memory is not the one that exited, because
+ * another vCPU has changed it, nothing is done: the guest executes what is there now. */
 void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
     struct mmio_insn in;

@@ -1,6 +1,7 @@
-/* The MSRs that guests have. An access to any other MSR raises #GP. Guests access some MSRs without
- * an exit, and these accesses never reach this file (docs/virt.md). Numbers: SDM 4, table 2-2; APM2
- * appendix A. */
+/* The MSRs that guests have ("model-specific registers", read and written by number). A table has a
+ * rule for each; an access to any other MSR raises #GP. Guests access some MSRs without an exit,
+ * and these accesses never reach this file (docs/virt.md). Numbers: SDM 4, table 2-2; APM2 appendix
+ * A. */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 #include "x86/tsc.h"
@@ -52,6 +53,8 @@ _Static_assert(ARRAY_SIZE(rules) < 255, "their numbers, plus one, fit into a byt
 
 #define MSR_X2APIC_END   (MSR_X2APIC + 0x100u)
 #define MSR_X2APIC_COUNT 0x839u
+#define MSR_K7_EVNTSEL0  0xc0010000u
+#define MSR_K7_PERFCTR3  0xc0010007u
 #define CPUID_NX_LEAF    0x80000001u
 #define CPUID_NX_REG     3 /* EDX */
 #define CPUID_NX_BIT     20
@@ -74,6 +77,7 @@ void msr_policy_init(void) {
         for (u32 m = rules[i].first; m <= rules[i].last; m++) rule_index[msr_slot(m)] = (u8)(i + 1);
 }
 
+/* Returns the rule for an MSR; NULL if guests do not have it. */
 static const struct msr_rule *msr_find(u32 msr) {
     u32 slot = msr_slot(msr);
 
@@ -88,8 +92,9 @@ static bool pat_valid(u64 pat) {
     return true;
 }
 
-/* Writes EFER (SDM 3A 2.2.1). The guest cannot change LMA. Returns false, for #GP, if LME changes
- * while paging is on, or if NXE is set although the guest has no NX. */
+/* Writes EFER (SDM 3A 2.2.1), the MSR that enables 64-bit mode: LME asks for it, and LMA, which
+ * only the CPU changes, says that it is active. Returns false, for #GP, if LME changes while paging
+ * is on, or if NXE is set although the guest has no NX. */
 static bool efer_write(struct vcpu *v, u64 value) {
     u64 old = vcpu_reg(v, VREG_EFER), known = EFER_SCE | EFER_LME | EFER_LMA;
 
@@ -100,6 +105,14 @@ static bool efer_write(struct vcpu *v, u64 value) {
     return true;
 }
 
+/* The four control registers and four counters that each AMD CPU has had since the K7. No bit of
+ * CPUID announces them (APM2 13.2.1), so kernels use them without asking. They count nothing here:
+ * they read 0, and writes are dropped. */
+static bool is_amd_counter(u32 msr) {
+    return cpuid_is_amd() && msr >= MSR_K7_EVNTSEL0 && msr <= MSR_K7_PERFCTR3;
+}
+
+/* Reads an MSR of the vCPU. Returns false if the guest has to get #GP. */
 static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     const struct msr_rule *r;
 
@@ -110,6 +123,10 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
         return vlapic_rdmsr(vcpu_lapic(v), msr, value, now) == 0;
     }
     r = msr_find(msr);
+    if (!r && is_amd_counter(msr)) {
+        *value = 0;
+        return true;
+    }
     if (!r) return kvmclock_read(v, msr, value);
     switch (r->kind) {
     case KIND_FIXED:
@@ -120,11 +137,12 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     }
 }
 
+/* Writes an MSR of the vCPU. Returns false if the guest has to get #GP. */
 static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     const struct msr_rule *r = msr_find(msr);
     bool ok;
 
-    if (!r) return kvmclock_write(v, msr, value);
+    if (!r) return is_amd_counter(msr) || kvmclock_write(v, msr, value);
     switch (r->kind) {
     case KIND_FIXED: return value == r->value;
     case KIND_DROP:
@@ -142,6 +160,7 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     return ok;
 }
 
+/* The handler of the exit of RDMSR: the number is in ECX, the value goes to EDX:EAX. */
 void exit_rdmsr(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, value;
 
@@ -151,6 +170,7 @@ void exit_rdmsr(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
 }
 
+/* The handler of the exit of WRMSR: the number is in ECX, the value in EDX:EAX. */
 void exit_wrmsr(struct vcpu *v, const struct vm_exit *e) {
     const u64 *gpr = v->virt.regs.gpr;
 

@@ -1,5 +1,7 @@
-/* What a VM that is a PC has besides the devices of every VM: an IOAPIC, ACPI tables, and the ports
- * by which an operating system switches its machine off or resets it. */
+/* What a VM that is a PC has besides the devices of every VM: an IOAPIC (a chip that turns
+ * interrupt wires into messages to LAPICs), ACPI tables, and the ports by which an operating system
+ * switches its machine off or resets it. A VM is a PC if its VM file names a `kernel`, such as
+ * Linux. */
 #include <takt/errno.h>
 #include "image/firmware.h"
 #include "vcpu/vcpu.h"
@@ -20,8 +22,46 @@ void vm_line(struct vm *vm, u32 pin, const u32 *cause) {
     if (vm->ioapic) vioapic_line(vm->ioapic, pin, cause);
 }
 
+/* ---- interrupt messages of devices: SDM 3A 11.11 ---- */
+
+#define MESSAGE_PLACE   0xfee00000u /* the upper 12 bits of the address */
+#define MESSAGE_DEST(a) ((u32)(a) >> 12 & 0xff)
+#define MESSAGE_LOGICAL BIT(2)
+#define MESSAGE_ICR     0x7ffu  /* vector and delivery mode, as in a LAPIC's ICR */
+#define ICR_LOGICAL     BIT(11) /* in ICR: 11.6.1 */
+
+void vm_message(struct vm *vm, u64 address, u32 data) {
+    u32 icr = data & MESSAGE_ICR;
+
+    if ((address & ~0xfffffull) != MESSAGE_PLACE) return;
+    if (address & MESSAGE_LOGICAL) icr |= ICR_LOGICAL;
+    sched_io_events(&vm->sched, 1);
+    vlapic_message(&vm->vcpu[0]->lapic, icr, MESSAGE_DEST(address), false);
+}
+
+/* A logical destination is taken for a set of vCPUs, as it is in the flat model. That may be wrong,
+ * but it only decides on which pCPU the device interrupts. */
+u32 vm_message_vcpu(const struct vm *vm, u64 address) {
+    u32 id = MESSAGE_DEST(address);
+
+    if (address & MESSAGE_LOGICAL && id) id = (u32)__builtin_ctz(id);
+    if (id >= vm->nr_vcpus) return 0;
+    return id;
+}
+
+/* ---- making it ---- */
+
+/* On the housekeeping pCPU the IOAPIC stays, because the job that destroys a VM runs there, too. */
+int vm_press_power(struct vm *vm) {
+    if (!vm_is_pc(vm)) return -ENODEV;
+    if (vm->state != VM_RUNNING) return -EINVAL;
+    if (!vioapic_pulse(vm->ioapic, PC_BUTTON_PIN)) return -EAGAIN;
+    return 0;
+}
+
+/* A part of making a VM: puts these devices on its buses and the tables into its RAM. */
 static int pc_make(struct vm *vm) {
-    if (!*vm->config.kernel) return 0;
+    if (!vm_is_pc(vm)) return 0;
     vm->ioapic = heap_alloc(sizeof(*vm->ioapic));
     if (!vm->ioapic) return -ENOMEM;
     vioapic_init(vm->ioapic, &vm->vcpu[0]->lapic);

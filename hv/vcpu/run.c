@@ -1,4 +1,9 @@
-/* The loop of a pCPU: docs/architecture.md, "How a pCPU spends its life". */
+/* The loop in which each pCPU spends its life: let the scheduler choose a vCPU, enter its guest,
+ * handle the exit, and so on (docs/architecture.md, "How a pCPU spends its life"). A vCPU is
+ * "loaded" on a pCPU while its registers are in that pCPU's hardware. To kick a pCPU is to
+ * interrupt it so that it goes through its loop. Work items are jobs of the hypervisor that the
+ * housekeeping pCPU (WORK_CPU) does in short steps. Interrupts are off except in guests, while
+ * halted, and at marked places. */
 #include "platform/smp.h"
 #include "trace/trace.h"
 #include "vcpu/vcpu.h"
@@ -36,6 +41,7 @@ void kick_users(const struct tlbgen *g) {
         if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
+/* If the bits were set already, whoever set them has told v; a second kick would only cost time. */
 void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
     const struct percpu *cpu = this_cpu();
@@ -61,7 +67,8 @@ void vcpu_block(struct vcpu *v) {
 }
 
 /* Asks the scheduler which vCPU runs next, and switches to it: saves the state of the one that is
- * loaded, and loads the next one. */
+ * loaded, and loads the next one. sched_saved() comes right after the save, because no other pCPU
+ * may run the old vCPU before. */
 static void decide(struct percpu *cpu, struct cpu_vm *c) {
     struct sched_vcpu *prev = sched_current(cpu->id), *next;
 
@@ -155,11 +162,13 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     return false;
 }
 
+/* Records an entry or an exit for the operator's trace. It is rare, so it is not inlined. */
 static __attribute__((noinline)) void trace_pass(const struct vcpu *v, u64 ns, u16 event,
                                                  u32 reason, u64 rip, u32 raw) {
     trace(this_cpu()->id, ns, event, vcpu_trace_id(v), reason, (u32)rip, (u32)(rip >> 32), raw);
 }
 
+/* Keeps the last exits of the vCPU, which are logged if its VM crashes. */
 static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
     struct exit_log *log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
 
@@ -210,6 +219,8 @@ void cpu_pass(void) {
     pass(cpu, c);
 }
 
+/* `mark` is the time up to which this pCPU's time was counted as a guest's, idle or the
+ * hypervisor's. */
 void cpu_loop(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);

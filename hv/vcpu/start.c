@@ -9,6 +9,8 @@ static int module_missing(struct vm *vm, const char *what, const char *name) {
     return vm_part_failed(vm, -ENOENT, vm->why);
 }
 
+/* Finds the image that the VM file names among the boot modules, and begins to load it. Returns 1:
+ * there is more to do. */
 static int image_begin(struct vm *vm) {
     const char *image = config_vm_image(&vm->config), *why;
     struct load_order order = { .mem = &vm->mem,
@@ -20,13 +22,16 @@ static int image_begin(struct vm *vm) {
         order.ramdisk = module_find(vm->config.ramdisk);
         if (!order.ramdisk) return module_missing(vm, "ramdisk", vm->config.ramdisk);
     }
-    order.pc = *vm->config.kernel;
+    order.pc = vm_is_pc(vm);
+    order.turbo = vm->config.turbo;
     why = load_start(&vm->job.loader, &order);
     if (!why) return 1;
     hv_snprintf(vm->why, sizeof(vm->why), "%s: %s", why, image);
     return vm_part_failed(vm, -EINVAL, vm->why);
 }
 
+/* A part of making a VM: its first call begins to load the image, the next ones load a piece
+ * each. */
 static int image_make(struct vm *vm) {
     if (vm->job.at++ == 0) return image_begin(vm);
     if (load_step(&vm->job.loader)) return 1;
@@ -45,8 +50,8 @@ static int run_make(struct vm *vm) {
 
 /* Waits until all vCPUs have left their pCPUs. They were told to when the VM's state changed. */
 static int run_undo(struct vm *vm) {
-    if (!sched_dom_stopped(&vm->sched)) return 1;
-    if (vm->turbo.pool && !sched_dom_stopped(&vm->turbo)) return 1;
+    if (!sched_vm_stopped(&vm->sched)) return 1;
+    if (vm->turbo.pool && !sched_vm_stopped(&vm->turbo)) return 1;
     if (vm_stopped) vm_stopped(vm);
     return 0;
 }

@@ -1,5 +1,7 @@
-/* INS and OUTS. The CPU tells port, size and direction of the access, but not where the data is in
- * memory. */
+/* INS and OUTS: instructions that move data between an I/O port and memory, one unit (1, 2 or 4
+ * bytes) after the other if they have the prefix REP. The CPU tells port, size and direction of the
+ * access, but not where the data is in memory. So this file decodes the instruction, finds the data
+ * by the guest's segments and page tables, and moves it. */
 #include "vcpu/exits.h"
 #include "virt/bits.h"
 
@@ -28,6 +30,7 @@ struct string_io {
     u8 len;                /* bytes of the instruction */
 };
 
+/* Returns `v` with all but its lowest `bits` bits cleared. */
 static u64 low_bits(u64 v, unsigned bits) {
     if (bits == 64) return v;
     return v & (BIT(bits) - 1);
@@ -42,6 +45,8 @@ static void reg_add(u64 *reg, i64 by, unsigned bits) {
     *reg = v;
 }
 
+/* Returns the size of addresses in code of `mode` bits; a prefix (`other_size`) chooses the other
+ * one. */
 static unsigned string_address_bits(unsigned mode, bool other_size) {
     if (!other_size) return mode;
     return mode == 32 ? 16 : 32;
@@ -88,11 +93,15 @@ static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned
     return last <= seg->limit;
 }
 
+/* Raises the exception for an access that a segment forbids. Returns false, for callers that return
+ * it. */
 static bool seg_fault(struct vcpu *v, enum seg_name seg) {
     vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
     return false;
 }
 
+/* Page faults go to the guest as #PF. An address that is not canonical raises #SS for the stack
+ * segment and #GP for all others. */
 bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access, gpa_t *gpa) {
     u32 fault;
 
@@ -153,6 +162,8 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
     return true;
 }
 
+/* A burst is at most STRING_BURST units, so that one exit cannot keep the pCPU for long. The
+ * registers then say how far the instruction has come, as after an interrupt. */
 void exit_string_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, *index = &gpr[e->io.in ? REG_RDI : REG_RSI];
     struct string_io s;

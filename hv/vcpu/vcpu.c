@@ -1,5 +1,6 @@
 /* vCPUs: making and destroying them, what their LAPICs ask for, their state at the start, and the
- * page in which a guest reads its times. */
+ * page in which a guest reads its times. The LAPIC of a vCPU is emulated by vdev/vlapic.c, which
+ * knows nothing of vCPUs; the functions lapic_...() here are what it calls. */
 #include <takt/errno.h>
 #include "vcpu/exits.h"
 #include "virt/bits.h"
@@ -16,14 +17,18 @@ void vcpu_init(void) {
 
 /* ---- what a LAPIC asks for ---- */
 
+/* Returns the vCPU that has this LAPIC. */
 static struct vcpu *vcpu_of_lapic(struct vlapic *l) { return container_of(l, struct vcpu, lapic); }
 
+/* Returns the LAPIC of vCPU `id` of the same VM; NULL if there is none. */
 static struct vlapic *lapic_peer(struct vlapic *l, u32 id) {
     const struct vm *vm = vcpu_of_lapic(l)->vm;
 
     return id < vm->nr_vcpus ? &vm->vcpu[id]->lapic : NULL;
 }
 
+/* A LAPIC has something for its vCPU: an interrupt, an NMI, an INIT or a SIPI. The vCPU is told by
+ * a bit in v->todo, which it sees before its next entry. */
 static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     static const u32 todo[] = {
         [DM_FIXED] = TODO_EVENT, [DM_NMI] = TODO_NMI, [DM_INIT] = TODO_INIT, [DM_SIPI] = TODO_SIPI
@@ -37,6 +42,7 @@ static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     vcpu_notify(v, todo[what]);
 }
 
+/* A LAPIC wants to be told at the time `when`; ~0 means not at all. */
 static void lapic_arm(struct vlapic *l, u64 when) {
     struct vcpu *v = vcpu_of_lapic(l);
 
@@ -135,12 +141,13 @@ static int vcpu_create(struct vm *vm, u32 id) {
 static void vcpu_destroy(struct vcpu *v) {
     timer_cancel_wait(&v->lapic_timer);
     timer_cancel_wait(&v->poll_timer);
-    if (v->sched.dom) sched_vcpu_fini(&v->sched);
+    if (v->sched.vm) sched_vcpu_fini(&v->sched);
     if (v->virt.priv) virt->vcpu_fini(&v->virt);
     if (v->info) frame_free(va_to_hpa(v->info), 0);
     v->info = NULL;
 }
 
+/* A part of making a VM: makes one vCPU at each call. Returns 1 if more are to be made. */
 static int vcpus_make(struct vm *vm) {
     int err;
 
@@ -163,13 +170,18 @@ static int vcpus_undo(struct vm *vm) {
 
 const struct vm_part vcpus_part = { "vCPUs", vcpus_make, vcpus_undo };
 
-/* The sums in `s` do not contain the time since `now`, at which the vCPU entered its state. */
+/* Writes the times of a vCPU to the page that its guest reads. `seq` is odd meanwhile, so that the
+ * guest notices and reads again. The sums in `s` do not contain the time since `now`, at which the
+ * vCPU entered its state; the guest adds that by `since_tsc`. Any pCPU may call this when it wakes
+ * the vCPU, while the vCPU's own pCPU executes a WRMSR with which the guest gives `steal` up. So
+ * `steal` is read once: a second look could find NULL. */
 void vcpu_publish(struct sched_vcpu *s, u64 now) {
     const struct vcpu *v = vcpu_of_sched(s);
     struct takt_vcpu_info *i = v->info;
+    struct kvm_steal *steal = __atomic_load_n(&v->steal, __ATOMIC_ACQUIRE);
 
     if (!i) return;
-    if (v->steal) kvmclock_steal(v->steal, s->state_ns[RS_RUNNABLE], s->state == RS_RUNNABLE);
+    if (steal) kvmclock_steal(steal, s->state_ns[RS_RUNNABLE], s->state == RS_RUNNABLE);
     __atomic_store_n(&i->seq, i->seq + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     i->state = s->state;
@@ -190,6 +202,8 @@ void vcpu_publish(struct sched_vcpu *s, u64 now) {
 #define START_DATA 0xc93
 #define START_TSS  0x08b
 
+/* Images start in 32-bit mode without paging, as PVH and multiboot define it; EAX and EBX tell them
+ * who started them and where their information is. */
 void vcpu_start_state(struct vcpu *v, const struct image_start *start) {
     static const struct guest_seg code = { .sel = 0x08, .attr = START_CODE, .limit = 0xffffffff };
     static const struct guest_seg data = { .sel = 0x10, .attr = START_DATA, .limit = 0xffffffff };

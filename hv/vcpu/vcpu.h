@@ -11,6 +11,7 @@
 #define TODO_INIT  0x4u
 #define TODO_SIPI  0x8u  /* with sipi_vector */
 #define TODO_TICK  0x10u /* the timer of its LAPIC may be due */
+#define TODO_DEBUG 0x40u /* a debugger lets a vCPU of this VM execute one instruction (debug.c) */
 #define TODO_BREAK 0x20u /* for tests: the vCPU gets a state that no CPU accepts at an entry */
 
 struct vcpu {
@@ -83,6 +84,18 @@ extern const struct vm_part run_part;   /* starts vCPU 0; to undo it waits until
 /* Sets the level of a pin of the VM's IOAPIC: asserted if *cause is not 0 (vdev/vioapic.h). Does
  * nothing if the VM has no IOAPIC. From any pCPU. */
 void vm_line(struct vm *vm, u32 pin, const u32 *cause);
+/* Delivers a device's interrupt message to the LAPICs of a VM that is a PC: `data` as written to
+ * `address` (SDM 3A 11.11). Nothing happens if no LAPIC is at that address. The scheduler counts it
+ * as an event. From any pCPU. Takes locks of the scheduler. */
+void vm_message(struct vm *vm, u64 address, u32 data);
+/* Returns the id of the vCPU to which a message to `address` goes; of several, one of them. */
+u32 vm_message_vcpu(const struct vm *vm, u64 address);
+/* Presses the power button of the VM. What follows is up to the operating system in it: most end
+ * their programs and then switch the machine off. On the housekeeping pCPU. Returns 0, or
+ *   -ENODEV  the VM is no PC, so it has no button
+ *   -EINVAL  the VM does not run
+ *   -EAGAIN  its operating system does not look at the button, or not yet */
+int vm_press_power(struct vm *vm);
 /* To be called when the VM's UART may want an interrupt, or not any more: the operator has typed on
  * the VM's console, or the guest has used the UART. From any pCPU. */
 void vm_uart_changed(struct vm *vm);
@@ -131,6 +144,26 @@ bool vcpu_prepare(struct vcpu *v);
 void vcpu_start_state(struct vcpu *v, const struct image_start *start);
 /* Sends an event by a port of v's VM, in the name of v. Returns what evtchn_send() returns. */
 int vcpu_send(struct vcpu *v, u32 port);
+
+/* ---- debugging a VM from outside (debug.c) ---- */
+
+/* Returns whether the shell may read and change the registers of the VM's vCPUs now: the VM is
+ * paused or has crashed, and no pCPU has a vCPU of it loaded. On the housekeeping pCPU. */
+bool vm_rests(const struct vm *vm);
+/* Switches debugging of the VM, which rests, on or off. While it is on, each debug exception (#DB)
+ * stops the VM instead of being delivered. */
+void vm_debug_set(struct vm *vm, bool on);
+/* Lets vCPU number `vcpu` of the VM, which rests and is debugged, execute one instruction while all
+ * other vCPUs wait. Then the VM stops as at a breakpoint. Returns 0, or -EINVAL if the VM is not
+ * paused. */
+int vm_debug_step(struct vm *vm, u32 vcpu);
+/* A vCPU of a VM that is debugged has come to an ICEBP, where RIP stays, or it has had another #DB,
+ * whose reason is in its DR6. Stops the VM, if this was a breakpoint or the end of a step. On the
+ * vCPU's own pCPU. */
+void vcpu_debug_trap(struct vcpu *v, bool icebp);
+/* For TODO_DEBUG, before an entry: returns whether v may go on. If not, all bits of `todo` are set
+ * again. On the vCPU's own pCPU. */
+bool vcpu_debug_enters(struct vcpu *v, u32 todo);
 
 /* ---- dumps, to the log (dump.c) ---- */
 

@@ -1,7 +1,13 @@
-/* Which device answers at an address. There are so few ranges that the search is a short walk. */
+/* A bus says which emulated device answers at an address: a VM has one for I/O ports and one for
+ * memory. Each range of addresses has a function (bus_fn) that does the access. There are so few
+ * ranges that the search is a short walk. Other pCPUs may search while a range is added or removed,
+ * so a range counts only while its size is not 0, and the size is written last. */
 #include "lib/printf.h"
 #include "vdev/bus.h"
 
+/* Takes the place of a range that was removed (its size is 0), or a new one. The size is written
+ * last, because another pCPU that searches meanwhile must not call a function that is not complete
+ * yet. */
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev) {
     struct bus_range *r = b->range;
 
@@ -17,6 +23,8 @@ void bus_remove(struct bus *b, const void *dev) {
         if (r->dev == dev) __atomic_store_n(&r->size, 0, __ATOMIC_RELEASE);
 }
 
+/* Searches the ranges from the first one on. An access that begins in a range but goes beyond its
+ * end finds no device. */
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value) {
     const struct bus_range *r = b->range, *end = r + b->nr;
 

@@ -1,8 +1,12 @@
-/* The decoder of MOV-class instructions. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1
+/* Decodes an instruction by which a guest accesses a device that the hypervisor emulates: which
+ * register, how many bytes, read or write. The address is not needed, because the exit tells it.
+ * Only instructions of the MOV family are known (decode.h): drivers use no others, and each one
+ * more would be code that a guest can attack. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1
  * (REX), and the pages of MOV, MOVZX, MOVSX in 2B. */
 #include <takt/errno.h>
 #include "vdev/decode.h"
 
+/* Where the decoder is in the instruction, and which prefixes it has seen. */
 struct cursor {
     const u8 *p;
     unsigned at, len; /* at > len: it ran off the end, and what it read there is 0 */
@@ -22,7 +26,8 @@ struct cursor {
 /* ES CS SS DS: 26 2E 36 3E; FS GS: 64 65 */
 static bool is_segment_prefix(u8 b) { return (b & 0xe7) == 0x26 || (b & 0xfe) == 0x64; }
 
-/* The operand or address size in bytes where a prefix exchanges 2 and 4. */
+/* Returns 2 or 4, the size in bytes of an operand or an address. Code of `mode` 16 has 2 by
+ * default, other code 4; a prefix (`other`) means the other one. */
 static u8 size_2_or_4(unsigned mode, bool other) {
     bool two = mode == 16;
 
@@ -30,12 +35,14 @@ static u8 size_2_or_4(unsigned mode, bool other) {
     return two ? 2 : 4;
 }
 
+/* Returns the next byte; 0 behind the end, which mmio_decode() finds out at its own end. */
 static inline u8 next_byte(struct cursor *c) {
     unsigned at = c->at++;
 
     return at < c->len ? c->p[at] : 0;
 }
 
+/* Returns the next `bytes` bytes as a little-endian number, the highest byte first into `v`. */
 static u64 next_number(struct cursor *c, unsigned bytes) {
     u64 v = 0;
 
@@ -65,6 +72,8 @@ static inline u8 skip_prefixes(struct cursor *c) {
     }
 }
 
+/* Returns how many bytes the operand has that is not of one byte. REX.W counts more than prefix
+ * 66. */
 static u8 operand_size(const struct cursor *c) {
     if (c->rex & REX_W) return 8;
     return size_2_or_4(c->mode, c->opsize16);
@@ -95,6 +104,9 @@ static inline int skip_modrm(struct cursor *c) {
     return modrm >> 3 & 7;
 }
 
+/* Bit 0 of most of these opcodes tells whether the operand is one byte or as large as
+ * operand_size() says, and bit 1 in which direction the MOV goes. Comments name the cases by their
+ * opcodes. Reading off the end is checked once, at the end. */
 int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned mode) {
     struct cursor c = { .p = bytes, .len = MIN(len, INSN_MAX), .mode = mode };
     u8 op = skip_prefixes(&c), operand = operand_size(&c), size = 1;
@@ -141,11 +153,15 @@ int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned m
     return 0;
 }
 
+/* Returns `v` with all but its lowest `bytes` bytes cleared. */
 static u64 low_bytes(u64 v, unsigned bytes) {
     if (bytes >= 8) return v;
     return v & (BIT(8 * bytes) - 1);
 }
 
+/* `value` is what the device returned. It is extended to the size of the register, and put in that
+ * part of the register which the instruction names; the CPU keeps or clears the other parts as
+ * mmio_insn.reg_size says. */
 u64 mmio_loaded(const struct mmio_insn *in, u64 old, u64 value) {
     unsigned unused = 64 - 8 * in->size;
 

@@ -1,3 +1,8 @@
+/* The IOAPIC of a VM that is a PC: an emulated chip with pins for interrupt wires. Each pin has an
+ * entry that says which interrupt it sends to which LAPICs (the parts of vCPUs that receive
+ * interrupts). An edge-triggered pin interrupts when its level rises; a level-triggered one
+ * interrupts as long as it is asserted, but waits after each interrupt until the guest has made an
+ * EOI, which says that its handler is done. Section numbers are of Intel's 82093AA data sheet. */
 #include <takt/abi.h>
 #include "vdev/vioapic.h"
 
@@ -9,11 +14,12 @@
 /* Registers behind IOWIN, 3.2 */
 #define REG_ID      0x00u
 #define REG_VERSION 0x01u
+#define REG_ARBITER 0x02u /* read-only; it follows the id */
 #define REG_ENTRY   0x10u /* two of 32 bits for each pin */
 
-#define ID_SHIFT    24
-#define VERSION     0x20u /* with an EOI register */
-#define PINS_SHIFT  16    /* of REG_VERSION: the number of the last pin */
+#define ID_BITS     (0xfu << 24) /* of REG_ID: those that can be written */
+#define VERSION     0x20u        /* with an EOI register */
+#define PINS_SHIFT  16           /* of REG_VERSION: the number of the last pin */
 
 /* An entry, 3.2.4. Its low 12 bits mean the same as those of a LAPIC's ICR. */
 #define ENTRY_ICR       0xfffull
@@ -29,7 +35,7 @@ void vioapic_init(struct vioapic *io, struct vlapic *any) {
 }
 
 /* Sends the interrupt of a pin to the LAPICs that its entry names. */
-static void send(struct vioapic *io, u32 pin) {
+static void ioapic_send(struct vioapic *io, u32 pin) {
     u64 *e = &io->entry[pin];
     bool level = *e & ENTRY_LEVEL;
 
@@ -44,9 +50,11 @@ static void send(struct vioapic *io, u32 pin) {
 /* Sends the interrupt of a pin if it is level triggered and asserted: such a pin interrupts again
  * whenever its mask bit or a missing EOI does not hold it back any more. */
 static void send_if_asserted(struct vioapic *io, u32 pin) {
-    if (io->lines >> pin & 1 && io->entry[pin] & ENTRY_LEVEL) send(io, pin);
+    if (io->lines >> pin & 1 && io->entry[pin] & ENTRY_LEVEL) ioapic_send(io, pin);
 }
 
+/* A level-triggered pin is asserted as long as the device wants something, so it is sent even if
+ * its level did not change: send() knows whether an EOI is awaited. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     u32 bit = 1u << pin;
     bool rises;
@@ -55,16 +63,27 @@ void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     if (__atomic_load_n(cause, __ATOMIC_SEQ_CST)) {
         rises = !(io->lines & bit);
         io->lines |= bit;
-        if (rises || io->entry[pin] & ENTRY_LEVEL) send(io, pin);
+        if (rises || io->entry[pin] & ENTRY_LEVEL) ioapic_send(io, pin);
     } else {
         io->lines &= ~bit;
     }
     spin_unlock(&io->lock);
 }
 
+bool vioapic_pulse(struct vioapic *io, u32 pin) {
+    bool heard;
+
+    spin_lock(&io->lock);
+    heard = !(io->entry[pin] & ENTRY_MASKED);
+    ioapic_send(io, pin);
+    spin_unlock(&io->lock);
+    return heard;
+}
+
 /* Ends the wait for an EOI of all pins with this vector. A pin that is still asserted interrupts
  * again. */
 static void eoi_locked(struct vioapic *io, u8 vector) {
+    ASSERT_HELD(&io->lock);
     for (u32 pin = 0; pin < VIOAPIC_PINS; pin++) {
         u64 *e = &io->entry[pin];
 
@@ -80,19 +99,25 @@ void vioapic_eoi(struct vioapic *io, u8 vector) {
     spin_unlock(&io->lock);
 }
 
+/* Reads the register that the guest has selected. */
 static u32 window_read(const struct vioapic *io) {
     u32 n = io->select - REG_ENTRY;
 
     if (io->select == REG_VERSION) return VERSION | (VIOAPIC_PINS - 1) << PINS_SHIFT;
-    if (n >= 2 * VIOAPIC_PINS) return 0; /* its id is 0, too */
+    if (io->select == REG_ID || io->select == REG_ARBITER) return io->id;
+    if (n >= 2 * VIOAPIC_PINS) return 0;
     return (u32)(io->entry[n / 2] >> (n % 2 * 32));
 }
 
+/* Writes the register that the guest has selected: the id, or half an entry. The bits that only the
+ * chip sets stay as they are. */
 static void window_write(struct vioapic *io, u32 value) {
     u32 n = io->select - REG_ENTRY;
-    u64 *e = &io->entry[n / 2];
+    u64 *e;
 
+    if (io->select == REG_ID) io->id = value & ID_BITS;
     if (n >= 2 * VIOAPIC_PINS) return;
+    e = &io->entry[n / 2];
     if (n % 2)
         *e = (*e & 0xffffffff) | (u64)value << 32;
     else
@@ -103,11 +128,13 @@ static void window_write(struct vioapic *io, u32 value) {
 }
 
 static u32 read_locked(const struct vioapic *io, u32 offset) {
+    ASSERT_HELD(&io->lock);
     if (offset == IOREGSEL) return io->select;
     return offset == IOWIN ? window_read(io) : 0;
 }
 
-static void write_locked(struct vioapic *io, u32 offset, u32 value) {
+static void ioapic_write_locked(struct vioapic *io, u32 offset, u32 value) {
+    ASSERT_HELD(&io->lock);
     switch (offset) {
     case IOREGSEL: io->select = value & 0xff; break;
     case IOWIN: window_write(io, value); break;
@@ -115,6 +142,8 @@ static void write_locked(struct vioapic *io, u32 offset, u32 value) {
     }
 }
 
+/* The guest selects a register by one address and reads or writes it by another one, so all
+ * accesses need the lock. */
 void vioapic_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vioapic *io = dev;
     u32 offset = (u32)(a->addr - TAKT_IOAPIC_GPA);
@@ -122,7 +151,7 @@ void vioapic_access(void *dev, const struct bus_access *a, u64 *value) {
     if (a->size != 4) return;
     spin_lock(&io->lock);
     if (a->write)
-        write_locked(io, offset, (u32)*value);
+        ioapic_write_locked(io, offset, (u32)*value);
     else
         *value = read_locked(io, offset);
     spin_unlock(&io->lock);

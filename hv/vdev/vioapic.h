@@ -14,6 +14,7 @@ struct vioapic {
     struct spinlock lock;
     struct vlapic *any; /* one of the VM's LAPICs, by which all of them are found. Constant */
     u32 select;         /* IOREGSEL: the register behind IOWIN */
+    u32 id;             /* as in its register */
     u32 lines;          /* a bit for each pin that is asserted */
     u64 entry[VIOAPIC_PINS];
 };
@@ -25,6 +26,10 @@ void vioapic_init(struct vioapic *io, struct vlapic *any);
  * two calls at the same time the one that comes last sees the newest value. From any pCPU. Takes
  * the lock, and while it is held, locks of the scheduler. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause);
+/* Lets an edge-triggered pin rise and fall, which sends one interrupt. Returns false, and nothing
+ * is sent, if the guest has masked the pin, as all pins are at first: then it has no handler for
+ * it. From any pCPU. Takes the same locks. */
+bool vioapic_pulse(struct vioapic *io, u32 pin);
 /* To be called when a guest has made an EOI for `vector` on one of the VM's LAPICs. From any pCPU.
  * Takes the same locks. */
 void vioapic_eoi(struct vioapic *io, u8 vector);

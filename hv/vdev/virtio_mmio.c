@@ -1,4 +1,8 @@
-/* Registers of a virtio device. Section numbers are of virtio 1.2. */
+/* The registers of a virtio device, by which a guest's driver (the front end) sets it up. The
+ * device itself is another VM's program (the back end): it offers the device, and serves its rings,
+ * the queues in memory for data. This file only keeps what both sides have said, and checks it. Its
+ * functions return a mask of VIRTIO_TELL_*, which says which side has to be told. Section numbers
+ * are of virtio 1.2. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "vdev/virtio_mmio.h"
@@ -28,6 +32,7 @@ static void update_live(struct virtio_mmio *d) {
     __atomic_store_n(&d->live, mask, __ATOMIC_RELAXED);
 }
 
+/* Notes that the configuration has changed, which interrupts the driver. */
 static unsigned config_interrupt(struct virtio_mmio *d) {
     __atomic_fetch_or(&d->interrupt, VIRTIO_INT_CONFIG, __ATOMIC_RELAXED);
     return VIRTIO_TELL_FRONT;
@@ -41,6 +46,7 @@ static unsigned drop(struct virtio_mmio *d) {
 
 /* ---- the driver: status and features ---- */
 
+/* Gives all registers that the driver writes the values that they have after a reset. */
 static void forget_driver(struct virtio_mmio *d) {
     u32 resets = d->front.resets;
 
@@ -65,6 +71,7 @@ static unsigned reset_device(struct virtio_mmio *d) {
     return served ? VIRTIO_TELL_BACK : 0;
 }
 
+/* Has the driver chosen only features that were offered, and no older version of virtio? */
 static bool features_agree(const struct virtio_mmio *d) {
     return !(d->front.features & ~d->offer.features) && d->front.features & BIT(VIRTIO_F_VERSION_1);
 }
@@ -84,6 +91,7 @@ static u32 status_after(const struct virtio_mmio *d, u32 value) {
     return now;
 }
 
+/* The driver writes Status: 0 resets the device; other values say how far its set-up has come. */
 static unsigned write_status(struct virtio_mmio *d, u32 value) {
     u32 old = d->front.status, now;
 
@@ -98,6 +106,8 @@ static unsigned write_status(struct virtio_mmio *d, u32 value) {
     return 0;
 }
 
+/* Writes the upper or the lower half of a 64-bit register, of which the driver writes 32 bits at a
+ * time. */
 static void set_half(u64 *whole, bool upper, u32 value) {
     if (upper)
         *whole = (u32)*whole | (u64)value << 32;
@@ -105,6 +115,7 @@ static void set_half(u64 *whole, bool upper, u32 value) {
         *whole = (*whole & ~0xffffffffull) | value;
 }
 
+/* The driver chooses features. It may do so only until it has said that it is done with that. */
 static unsigned write_features(struct virtio_mmio *d, u32 value) {
     if (d->driver_sel > 1 || d->front.status & VIRTIO_FEATURES_OK) return drop(d);
     set_half(&d->front.features, d->driver_sel, value);
@@ -119,6 +130,7 @@ static struct takt_queue *selected(struct virtio_mmio *d) {
     return &d->front.queue[d->queue_sel];
 }
 
+/* Is one part of a ring aligned and in RAM? */
 static bool part_valid(const struct guestmem *m, u64 at, u64 align, u64 size) {
     return !(at & (align - 1)) && guestmem_has(m, at, size);
 }
@@ -145,6 +157,8 @@ static unsigned write_ready(struct virtio_mmio *d, struct takt_queue *q, u32 val
     return 0;
 }
 
+/* The driver sets up the queue that it has selected. A queue that is ready must not change any
+ * more, because the back end may use it. */
 static unsigned write_queue(struct virtio_mmio *d, u32 offset, u32 value) {
     struct takt_queue *q = selected(d);
     bool upper = offset & 4;
@@ -167,6 +181,7 @@ static unsigned write_queue(struct virtio_mmio *d, u32 offset, u32 value) {
 
 /* ---- registers ---- */
 
+/* Reads the configuration of the device, such as a network card's address. */
 static u32 read_config(const struct virtio_mmio *d, u32 offset, unsigned size) {
     u32 value = 0;
 
@@ -199,6 +214,7 @@ static u32 read_status(const struct virtio_mmio *d) {
     return d->front.status;
 }
 
+/* Accesses that the standard does not allow read as 0 and are counted. */
 u32 virtio_mmio_read(struct virtio_mmio *d, u32 offset, unsigned size) {
     const struct takt_queue *q = selected(d);
 
@@ -219,6 +235,7 @@ u32 virtio_mmio_read(struct virtio_mmio *d, u32 offset, unsigned size) {
     }
 }
 
+/* Anything that is no register of these is one of a queue, or unknown. */
 unsigned virtio_mmio_write(struct virtio_mmio *d, u32 offset, unsigned size, u32 value) {
     if (size != 4 || offset & 3) return drop(d);
     switch (offset) {
@@ -236,6 +253,7 @@ unsigned virtio_mmio_write(struct virtio_mmio *d, u32 offset, unsigned size, u32
 
 /* ---- the back end ---- */
 
+/* Can there be such a device? A back end is a guest, so its offer is not trusted. */
 static bool offer_valid(const struct takt_offer *o) {
     if (!o->nr_queues || o->nr_queues > TAKT_MAX_QUEUES) return false;
     if (!o->queue_max || o->queue_max > TAKT_QUEUE_MAX) return false;
@@ -254,6 +272,7 @@ int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_off
     return 0;
 }
 
+/* The front end's driver may look at the device from now on. */
 int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell) {
     int error = virtio_mmio_offer_refused(d, offer);
 
@@ -289,6 +308,8 @@ unsigned virtio_mmio_break(struct virtio_mmio *d) {
     return config_interrupt(d);
 }
 
+/* If the driver has reset the device, Status shows NEEDS_RESET until the back end has let go of the
+ * old rings. This call is how the back end says so. */
 unsigned virtio_mmio_state(struct virtio_mmio *d, u32 resets, struct takt_front *out) {
     unsigned tell = 0;
 

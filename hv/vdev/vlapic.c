@@ -1,4 +1,8 @@
-/* The virtual local APIC. Section numbers are those of SDM 3A.
+/* The virtual local APIC (LAPIC): the part of a vCPU that receives interrupts, sends interrupts to
+ * other vCPUs (IPIs), and has a timer. IRR has a bit for each vector (interrupt number) that waits,
+ * ISR for each whose handler runs; an EOI, written by the handler, ends that. Its registers are
+ * accessed by memory (xAPIC mode) or as MSRs (x2APIC mode). This file knows nothing of vCPUs: it
+ * calls the functions l->ops. Section numbers are those of SDM 3A.
  *
  * A guest cannot take time from others by a storm of interrupts. An IPI reaches only vCPUs of the
  * sender's own VM, it is sent in the sender's own time, and it notifies a target only if the
@@ -79,8 +83,9 @@ static void set_irr(struct vlapic *l, u8 vector) {
         l->ops->notify(l, DM_FIXED, vector);
 }
 
-/* Notes errors (11.5.3). The first error since ESR was written raises the interrupt of LVT Error.
- * If the vector of that interrupt is illegal, it is one more error, and nothing is raised. */
+/* Notes errors that the guest has made in using its LAPIC (11.5.3); it reads them in the register
+ * ESR. The first error since ESR was written raises the interrupt of LVT Error. If the vector of
+ * that interrupt is illegal, it is one more error, and nothing is raised. */
 static void set_error(struct vlapic *l, u32 bits) {
     u32 lvt = l->reg[R_LVT_ERROR];
 
@@ -92,7 +97,8 @@ static void set_error(struct vlapic *l, u32 bits) {
         set_irr(l, (u8)lvt);
 }
 
-/* 11.4.7.2 */
+/* Both switches have to be on: that of the MSR IA32_APIC_BASE, and that of the register SVR
+ * (11.4.7.2). */
 bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); }
 
 void vlapic_raise(struct vlapic *l, u8 vector) {
@@ -138,12 +144,15 @@ int vlapic_pending(const struct vlapic *l) {
 
 static u32 timer_mode(const struct vlapic *l) { return l->reg[R_LVT_TIMER] & TIMER_MODE; }
 
+/* Returns by how many bits the timer's clock is divided: the register codes 2, 4, ... 128, and
+ * 1. */
 static u32 timer_shift(const struct vlapic *l) {
     u32 divide = l->reg[R_DIVIDE];
 
     return (((divide & 3) | (divide >> 1 & 4)) + 1) & 7; /* 0 is 2, 6 is 128, 7 is 1 */
 }
 
+/* Returns the ns from the start of the timer to its end, which is also that of its ticks. */
 static u64 timer_period(const struct vlapic *l) {
     u64 ns = (u64)l->reg[R_INITIAL] << timer_shift(l);
 
@@ -160,6 +169,7 @@ static u64 timer_left(const struct vlapic *l, u64 now) {
     return period - (now - l->next) % period;
 }
 
+/* Returns what the guest reads as the timer's count. */
 static u32 current_count(const struct vlapic *l, u64 now) {
     u32 shift = timer_shift(l);
 
@@ -174,6 +184,7 @@ static bool timer_held(const struct vlapic *l) {
     return timer_mode(l) == TIMER_PERIODIC && l->reg[R_IRR + (vector >> 5)] >> (vector & 31) & 1;
 }
 
+/* Asks to be told when the timer ends, unless nothing would happen then. */
 static void timer_arm(struct vlapic *l) {
     u64 when = l->next;
 
@@ -244,6 +255,8 @@ static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now)
 
 /* ---- delivery ---- */
 
+/* If the vector's handler makes no EOI, the vector must not be in service: nothing would end
+ * that. */
 void vlapic_accept(struct vlapic *l, u8 vector) {
     u32 word = vector >> 5, bit = 1u << (vector & 31);
 
@@ -264,6 +277,8 @@ void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none) {
         __atomic_fetch_and(&l->no_eoi[vector >> 5], ~bit, __ATOMIC_RELAXED);
 }
 
+/* The handler of the highest vector in service is done. A level-triggered interrupt came from the
+ * IOAPIC, which waits for that and is told. */
 static void end_of_interrupt(struct vlapic *l) {
     u32 vector = l->isr_top, word = vector >> 5, bit = 1u << (vector & 31);
 
@@ -318,16 +333,19 @@ static bool ipi_exists(enum delivery_mode kind, enum shorthand shorthand) {
 }
 
 /* For each vector that IRR accepts, TMR says whether the EOI has to be sent to the IOAPIC as well
- * (11.8.4). */
+ * (11.8.4). "Lowest priority" means the first LAPIC that is enabled, as in send_ipi(). */
 void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
     enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
     bool logical = icr & ICR_LOGICAL;
     u32 bit = 1u << (icr & 31), word = (u8)icr >> 5;
     struct vlapic *to;
 
+    /* The guest writes the entry: no vCPU may be told of a kind that IPIs do not have either. */
+    if (kind == DM_SIPI || !ipi_exists(kind, SH_NONE)) return count_drop();
     if (dest == XAPIC_BROADCAST) dest = BROADCAST;
     for (u32 id = 0; (to = l->ops->peer(l, id)); id++) {
         if (!is_dest(to, dest, logical)) continue;
+        if (kind == DM_LOWEST && !enabled(to)) continue;
         if (level)
             __atomic_fetch_or(&to->reg[R_TMR + word], bit, __ATOMIC_SEQ_CST);
         else
@@ -369,8 +387,10 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
 
 /* ---- registers ---- */
 
+/* May register n be accessed in this way (PR, PW, XR or XW)? */
 static bool may(u32 n, u8 how) { return n < VLAPIC_REGS && regs[n].how & how; }
 
+/* Returns a register that is not simply stored. */
 static u64 computed(const struct vlapic *l, u32 n, u64 now) {
     switch (n) {
     /* as an MSR it is one register */
@@ -431,6 +451,7 @@ static bool decodes(const struct vlapic *l, u32 offset) {
     return (l->base & (APIC_BASE_EN | APIC_BASE_EXTD)) == APIC_BASE_EN && (offset & 15) == 0;
 }
 
+/* An access to a register that does not exist is an error that the guest can read in ESR. */
 static __attribute__((noinline)) u32 no_register(struct vlapic *l) {
     set_error(l, ESR_ILLEGAL_REG);
     return 0;
@@ -442,6 +463,7 @@ u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
     return (u32)reg_read(l, offset >> 4, now);
 }
 
+/* Bits that a write by the page may not set are dropped. */
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
     u32 n = offset >> 4;
 
@@ -479,6 +501,8 @@ static int write_base(struct vlapic *l, u64 value) {
     return 0;
 }
 
+/* Most are the registers of the page under other numbers. Returns -EINVAL if the guest has to get
+ * #GP. */
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
     u32 n = msr - MSR_X2APIC;
 
@@ -493,6 +517,7 @@ int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
     return 0;
 }
 
+/* Returns -EINVAL if the guest has to get #GP: as MSRs, registers refuse bits that do not exist. */
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
     u32 n = msr - MSR_X2APIC;
     u64 bits = value;

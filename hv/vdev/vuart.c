@@ -1,5 +1,6 @@
-/* Console rings, and a 16550 on them that is always ready to send (data sheet: National
- * PC16550D). */
+/* The console of a VM: two rings of bytes, what the guest has printed and what the operator has
+ * typed, and a 16550 (a PC's serial port) on them for guests that expect one. It is always ready to
+ * send (data sheet: National PC16550D). */
 #include <takt/abi.h>
 #include "trace/trace.h"
 #include "vdev/vuart.h"
@@ -23,6 +24,7 @@ unsigned ring_get(struct console_ring *r, char *s, unsigned max) {
     return max;
 }
 
+/* The log takes whole lines. A ring that holds only the beginning of a line waits for the rest. */
 unsigned ring_get_line(struct console_ring *r, char *s, unsigned max) {
     unsigned n = 0;
     bool whole = false;
@@ -50,6 +52,7 @@ unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len) {
 
 enum { DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR, FCR = IIR };
 
+#define FIFO        16u /* bytes that a driver sends without looking at LSR between them */
 #define IER_RDA     0x01
 #define IER_THRE    0x02
 #define IIR_NONE    0x01
@@ -76,15 +79,36 @@ static bool typed(const struct vuart *u) {
     return __atomic_load_n(&u->console->in.head, __ATOMIC_RELAXED) != u->console->in.tail;
 }
 
+/* May the guest send a whole FIFO? */
+static bool has_room(const struct vuart *u) {
+    const struct console_ring *r = &u->console->out;
+
+    if (!u->waits) return true;
+    return __atomic_load_n(&r->head, __ATOMIC_RELAXED) -
+               __atomic_load_n(&r->tail, __ATOMIC_RELAXED) <=
+           CONSOLE_RING - FIFO;
+}
+
+bool vuart_is_open(const struct vuart *u) {
+    return (u->reg[MCR] & (MCR_DTR | MCR_LOOP)) == MCR_DTR;
+}
+
 /* Why it wants an interrupt: a value of IIR. */
 static u8 cause(const struct vuart *u) {
     if (typed(u) && u->reg[IER] & IER_RDA) return IIR_RDA;
-    if (u->thr_pending && u->reg[IER] & IER_THRE) return IIR_THRE;
+    if (u->thr_pending && u->reg[IER] & IER_THRE && has_room(u)) return IIR_THRE;
     return IIR_NONE;
 }
 
+/* u->irq says whether the interrupt line is asserted. */
 void vuart_update(struct vuart *u) {
-    __atomic_store_n(&u->irq, cause(u) != IIR_NONE, __ATOMIC_SEQ_CST);
+    bool wants;
+
+    /* Somebody may type between the look and the store. The second look sees that. */
+    do {
+        wants = cause(u) != IIR_NONE;
+        __atomic_store_n(&u->irq, wants, __ATOMIC_SEQ_CST);
+    } while (wants != (cause(u) != IIR_NONE));
 }
 
 /* To read that the transmitter is empty acknowledges it. */
@@ -108,6 +132,8 @@ static u8 modem_status(u8 mcr) {
     return status;
 }
 
+/* Reads register n as the guest sees it. LCR_DLAB exchanges the first two for the rate's divisor,
+ * which is kept and means nothing here. */
 static u8 read_reg(struct vuart *u, unsigned n) {
     char c = 0;
 
@@ -118,13 +144,16 @@ static u8 read_reg(struct vuart *u, unsigned n) {
         if (u->reg[FCR] & FCR_ENABLE) return take_cause(u) | IIR_FIFOS;
         return take_cause(u);
     case LSR:
-        if (typed(u)) return LSR_EMPTY | LSR_READY;
-        return LSR_EMPTY;
+        if (has_room(u)) c = LSR_EMPTY;
+        if (typed(u)) c |= LSR_READY;
+        return (u8)c;
     case MSR: return modem_status(u->reg[MCR]);
     default: return u->reg[n];
     }
 }
 
+/* Writes register n. A written byte is sent at once, so the transmitter is empty again, which is
+ * noted as a reason for an interrupt. In loop mode the byte comes back as input. */
 static void write_reg(struct vuart *u, unsigned n, u8 v) {
     static const u8 writable[8] = {
         [IER] = 0xf, [FCR] = 0xc9, [LCR] = 0xff, [MCR] = 0x1f, [SCR] = 0xff
@@ -149,6 +178,8 @@ static void write_reg(struct vuart *u, unsigned n, u8 v) {
     u->reg[n] = v & writable[n];
 }
 
+/* Called when the guest has exited because it accesses one of the UART's ports. `*value` is what it
+ * writes, or becomes what it reads; it is 0 before a read. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value) {
     for (unsigned i = 0; i < a->size; i++) {
         unsigned n = (unsigned)(a->addr - TAKT_UART_PORT + i) & 7;

@@ -35,9 +35,12 @@ struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
     bool thr_pending; /* the transmitter has become empty, and IIR was not read since then */
-    u32 irq;          /* not 0 if it wants an interrupt; set by vuart_update() */
+    bool waits; /* a guest that has sent too much has to wait, so that no byte is lost. Constant */
+    u32 irq;    /* not 0 if it wants an interrupt; set by vuart_update() */
 };
 
+/* Returns whether a program has the port open: the guest's driver has set DTR. */
+bool vuart_is_open(const struct vuart *u);
 /* Computes u->irq. To be called after each access, and when the operator has typed something. From
  * any pCPU. */
 void vuart_update(struct vuart *u);

@@ -1,3 +1,7 @@
+/* What VT-x and AMD-V have in common: the state of a CPU after a reset, which events are delivered
+ * to a guest, and how an instruction that was emulated is skipped. An "event" is an interrupt, an
+ * NMI or an exception. `v->pending` is the one that the next entry delivers. "Vectors" are the
+ * numbers of exceptions, such as EXC_PF for a page fault. */
 #include "common/string.h"
 #include "virt/vendor.h"
 #include "common/insn.h"
@@ -29,7 +33,8 @@ const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS,   MSR_SYSENTER_ESP, MSR_SYSE
 #define FAMILY_6   0x600u
 #define PAT_RESET  0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
 
-/* SDM 3A table 10-1. */
+/* Gives every register the value that SDM 3A table 10-1 lists. Segments and other registers go
+ * through the vendor's hooks, because only those know where VMCS or VMCB have them. */
 void guest_reset(struct virt_vcpu *v) {
     static const struct guest_seg segs[SEG_NR] = {
         [SEG_ES] = { 0, RESET_DATA, RESET_LIMIT, 0 },
@@ -64,6 +69,9 @@ void guest_reset(struct virt_vcpu *v) {
 
 /* ---- events ---- */
 
+/* `info` is how the CPU reports the event (EVENT_* of vendor.h). Without this, an interrupt that
+ * was on its way when an exit happened would be lost, and the guest's driver would wait for
+ * ever. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
     static const u8 types[8] = { [EVENT_TYPE_INTR] = EVENT_IRQ,
                                  [EVENT_TYPE_NMI] = EVENT_NMI,
@@ -78,6 +86,8 @@ void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
 
 enum exc_class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };
 
+/* Returns the class of an exception, by which the CPU decides what two exceptions together become
+ * (SDM 3A table 6-4). */
 static enum exc_class class_of(u8 vector) {
     static const u8 classes[32] = {
         [EXC_DE] = CONTRIBUTORY, [EXC_TS] = CONTRIBUTORY, [EXC_NP] = CONTRIBUTORY,
@@ -95,9 +105,9 @@ static bool is_fault(u8 vector) {
            vector != EXC_DF && vector != EXC_MC;
 }
 
-/* SDM 3A table 6-5. Where that says that the two are delivered one after the other, the pending one
- * is lost. As on hardware, the CPU finds that fault again when it executes the instruction
- * again. */
+/* Two exceptions become #DF, or a triple fault, by SDM 3A table 6-5. Where that says that the two
+ * are delivered one after the other, the pending one is lost. As on hardware, the CPU finds that
+ * fault again when it executes the instruction again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     enum exc_class first = BENIGN, second = class_of(vector);
 
@@ -124,9 +134,10 @@ unsigned guest_mode(struct virt_vcpu *v) {
     return code_mode(virt->get_reg(v, VREG_EFER), cs.attr);
 }
 
-/* guest_skip() where RIP may wrap, or with TF or RF set. RIP may become an address that is not
- * canonical. That is left to the CPU, which faults when it fetches from there, after the
- * instruction that has been executed. VM entries allow such a RIP (SDM 3C 27.3.1.4). */
+/* guest_skip() for the rare cases: RIP may wrap, TF (single step) or RF is set, or there is no
+ * instruction to skip. RIP may become an address that is not canonical. That is left to the CPU,
+ * which faults when it fetches from there, after the instruction that has been executed. VM entries
+ * allow such a RIP (SDM 3C 27.3.1.4). */
 static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v,
                                                      const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len;
@@ -142,6 +153,8 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v,
     }
 }
 
+/* Almost every exit ends here, so the usual case is a few instructions. The rest is a function of
+ * its own that is not inlined. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len, flags = v->regs.rflags & (RFLAGS_TF | RFLAGS_RF);
     u64 crosses_2g = (v->regs.rip ^ next) >> 31;

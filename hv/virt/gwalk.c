@@ -1,4 +1,8 @@
-/* Walks the guest's own page tables: SDM 3A chapter 4. It ignores protection keys. */
+/* Reads the guest's own page tables, as the CPU does (SDM 3A chapter 4). The hypervisor needs that
+ * when it has to emulate an instruction: it knows the guest-virtual address of the instruction or
+ * of its operand, and must find the bytes in the VM's RAM. To "walk" is to follow the entries from
+ * CR3 down to the one that maps the page, the "leaf". Other vCPUs may change the tables at the same
+ * time. Protection keys are ignored. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "virt/vendor.h"
@@ -44,6 +48,8 @@ struct walk {
     gpa_t gpa;
 };
 
+/* Prepares a walk for vCPU v: reads the control registers that decide the format of its page
+ * tables. */
 static struct walk walk_of(struct virt_vcpu *v) {
     struct walk w = {
         .mem = v->vm->mem,
@@ -83,6 +89,8 @@ static u64 reserved_bits(const struct walk *w, unsigned level, bool leaf) {
     return r;
 }
 
+/* Is entry `e` of a table at `level` a leaf, so that it maps a page? At level 1 all are. Above, bit
+ * PS tells, for those sizes of large pages that the format has. */
 static bool maps_page(const struct walk *w, unsigned level, u64 e) {
     if (level == 1) return true;
     if (!(e & PTE_PS)) return false;
@@ -107,7 +115,9 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
     return at;
 }
 
-/* Goes down the tables and sets w->gpa. False: an entry is not present. */
+/* Walks from w->cr3 to the leaf for `va`, and sets w->gpa, the rights, and what set_accessed()
+ * needs. Returns false if an entry is not present or cannot be read; the entries before it are in
+ * *w. */
 static bool descend(struct walk *w, u64 va) {
     unsigned entry_size = 8, bits = 9; /* a table is a page, so it has 2^bits entries */
     unsigned shift = PAGE_SHIFT;
@@ -148,7 +158,9 @@ static bool descend(struct walk *w, u64 va) {
     return true;
 }
 
-/* Do the rights that the entries grant allow the access? */
+/* Do the rights that the entries grant allow the access? `access` is of GA_*. The supervisor may
+ * write read-only pages unless CR0.WP is set, and is kept from user pages by SMEP (execution) and
+ * SMAP (data, unless RFLAGS.AC is set). */
 static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
     bool user = access & GA_USER, exec = access & GA_EXEC, user_page = w->all & PTE_U;
 
@@ -160,8 +172,9 @@ static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
     return !(w->cr4 & CR4_SMAP) || rflags & RFLAGS_AC;
 }
 
-/* Sets A in all entries and D in the leaf; both bits are in the lower half. False: an entry has
- * changed since the walk, which is to be repeated. */
+/* Sets the bits "accessed" in all entries and "dirty" in the leaf, as the CPU would have done. A
+ * guest that swaps pages relies on them. Both bits are in the lower half of an entry. Returns false
+ * if an entry has changed since the walk; then the walk has to be repeated. */
 static bool set_accessed(const struct walk *w, bool write) {
     for (unsigned i = 0; i < w->depth; i++) {
         u32 old = (u32)w->value[i], new = old | PTE_A;
@@ -175,7 +188,7 @@ static bool set_accessed(const struct walk *w, bool write) {
     return true;
 }
 
-/* Returns the error code for an access that a walk did not let through. */
+/* Returns the error code of the #PF for an access that a walk did not let through. */
 static u32 fault_code(const struct walk *w, bool present, unsigned access) {
     u32 code = 0;
 
@@ -189,6 +202,8 @@ static u32 fault_code(const struct walk *w, bool present, unsigned access) {
     return code;
 }
 
+/* Walks, checks the rights, and sets the accessed and dirty bits. If another vCPU has changed an
+ * entry meanwhile, all this begins again. */
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault) {
     struct walk w = walk_of(v);
 
@@ -219,6 +234,9 @@ void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
 }
 
+/* Walking the guest's tables at each exit would be slow, so the way to the instruction is
+ * remembered: if the entries on it still hold the same values, insn_cached() finds the bytes
+ * without a walk. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     struct walk w = { .mem = v->vm->mem, .cr3 = cr3, .levels = INSN_LEVELS };
     struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
@@ -240,6 +258,8 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     return c->bytes;
 }
 
+/* Copies page by page, because the pages of an instruction need not follow each other in RAM. Code
+ * outside 64-bit mode is relative to the base of CS. */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
     struct walk w = walk_of(v);
     struct guest_seg cs;
@@ -276,8 +296,9 @@ enum {
     PREFIX_REP = 0xf3,
 };
 
-/* LOCK is among them though it makes all instructions fault that exit but MOV CR: there AMD's CPUs
- * take CR0 with LOCK for CR8. */
+/* Is this byte a legacy prefix, which may stand before the opcode (APM3 1.2)? REX is none: it must
+ * be the last byte before the opcode. LOCK is in the list because of one instruction: AMD's CPUs
+ * take MOV CR0 with LOCK as MOV CR8 (APM3, MOV CRn), and the caller looks for that. */
 static bool is_prefix(u8 b) {
     switch (b) {
     case PREFIX_ES:
@@ -297,14 +318,18 @@ static bool is_prefix(u8 b) {
 
 /* REX: 40 to 4F, in 64-bit mode. Its bit B is the highest one of the register number in ModRM.rm:
  * APM3 1.2.7. */
-#define REX_MASK    0xf0
-#define REX         0x40
-#define REX_B       1u
-#define MODRM_RM(b) ((b)&7u)
+#define REX_MASK     0xf0
+#define REX          0x40
+#define REX_B        1u
+#define REX_R        4u
+#define MODRM_RM(b)  ((b)&7u)
+#define MODRM_REG(b) ((b) >> 3 & 7u)
 
 static bool is_rex(u8 b) { return (b & REX_MASK) == REX; }
 
-unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr) {
+/* Takes prefixes off first, then compares the opcode byte by byte. */
+unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn,
+                     struct insn_regs *regs) {
     unsigned n = 0;
     u8 rex = 0;
 
@@ -318,9 +343,10 @@ unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 
     }
     for (; insn; insn >>= 8, n++)
         if (n >= len || bytes[n] != (u8)insn) return 0;
-    if (gpr) {
+    if (regs) {
         if (n >= len) return 0;
-        *gpr = (u8)(MODRM_RM(bytes[n]) | (rex & REX_B) << 3);
+        regs->rm = (u8)(MODRM_RM(bytes[n]) | (rex & REX_B) << 3);
+        regs->reg = (u8)(MODRM_REG(bytes[n]) | (rex & REX_R) << 1);
         n++;
     }
     if (n > INSN_MAX) return 0;

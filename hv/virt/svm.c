@@ -1,4 +1,7 @@
-/* The operations of AMD-V: APM2 chapter 15. */
+/* The operations of AMD-V: APM2 chapter 15. The VMCB is the structure in memory that describes a
+ * vCPU to the CPU; its bits of "intercepts" say what makes the guest exit. A "window" is an exit at
+ * the moment at which the guest can take an interrupt or an NMI that waits. A "shadow" is the one
+ * instruction after STI or MOV SS during which nothing is delivered. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "common/string.h"
@@ -84,6 +87,7 @@ static bool allow_svm(void) {
     return true;
 }
 
+/* Notes what AMD-V can do on this CPU, and in caps->reason why Takt cannot use it. */
 static void svm_probe(struct virt_caps *caps) {
     struct cpuid svm = cpuid_or_zero(CPUID_SVM, 0);
 
@@ -120,9 +124,9 @@ static int make_bitmaps(void) {
     return 0;
 }
 
-/* VMRUN saves the host's state in the first of the two pages. The second is a VMCB that holds the
- * host's registers which VMRUN does not switch, such as FS, GS and TR; svm_enter() loads them after
- * each exit. */
+/* Returns how many ASIDs there are. VMRUN saves the host's state in the first of the two pages. The
+ * second is a VMCB that holds the host's registers which VMRUN does not switch, such as FS, GS and
+ * TR; svm_enter() loads them after each exit. */
 static int svm_cpu_enable(u8 *pages) {
     if (!msr_bitmap && make_bitmaps()) return -ENOMEM;
     if (!allow_svm()) return -EPERM;
@@ -134,6 +138,8 @@ static int svm_cpu_enable(u8 *pages) {
 
 /* ---- VMs and vCPUs ---- */
 
+/* Another pCPU may have run the vCPU, so this CPU must read all of the VMCB again (`clean` is
+ * 0). */
 static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
@@ -211,6 +217,7 @@ static void set_cr_intercepts(struct virt_vcpu *v) {
     b->clean &= ~CLEAN_INTERCEPTS;
 }
 
+/* Ends all that waits for a moment in the guest's code, as after a reset of the vCPU. */
 static void svm_reset_events(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
@@ -350,6 +357,7 @@ static void forget_injected_irq(const struct virt_vcpu *v) {
     if (virtual_irqs && v->pending.type == EVENT_IRQ) cpu_interrupt_self();
 }
 
+/* Lets the CPU deliver the pending event at the entry. */
 static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
     b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
     v->pending.type = EVENT_NONE;
@@ -417,10 +425,10 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
 #define INSN_RDPMC       0x330fu
 #define INSN_CPUID       0xa20fu
 #define INSN_PAUSE       0x90u /* with prefix F3; NOP, which is skipped as well, without it */
+#define INSN_ICEBP       0xf1u
 #define INSN_HLT         0xf4u
 #define INSN_VMMCALL     0xd9010fu
 #define INSN_XSETBV      0xd1010fu
-#define MODRM_REG(modrm) ((modrm) >> 3 & 7) /* of a MOV: the number of the control register */
 
 static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
 
@@ -428,10 +436,11 @@ static inline bool is_64bit(const struct vmcb *b) {
     return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG;
 }
 
-static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn, u8 *gpr) {
+static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
+                            struct insn_regs *regs) {
     u8 bytes[15];
 
-    return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, gpr);
+    return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, regs);
 }
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
@@ -465,16 +474,21 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
     e->reason = EXIT_TIMER; /* nothing has to be done but to enter the guest again */
 }
 
+/* Decodes a MOV to or from a control register; the exit code says that it is CR`cr`. Only the
+ * instruction itself tells the general register. Of a read, it also tells which control register
+ * it is, because QEMU (10.0) exits with the code of CR0 whichever one is read. */
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
                           bool write) {
+    struct insn_regs regs = { 0, cr };
     u32 insn = INSN_MOV_FROM_CR;
 
     if (write) insn = INSN_MOV_TO_CR;
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
-    e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, insn, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, insn, &regs);
+    if (!write) e->cr.cr = regs.reg;
+    e->cr.gpr = regs.rm;
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
     if (!e->insn_len && cr == 0) let_through(v, e);
@@ -492,7 +506,7 @@ static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_
 static void svm_decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
-    e->exc.icebp_len = 0; /* ICEBP exits as a trap, with RIP behind it: APM2 15.12.2 */
+    e->exc.icebp_len = 0; /* ICEBP has an exit of its own */
     e->exc.has_code = e->exc.vector == EXC_AC;
     e->exc.code = 0;
     if (e->exc.vector == EXC_MC) {
@@ -601,6 +615,7 @@ static const struct {
     [SVM_EXIT_STGI] = { decode_plain, EXIT_HIDDEN },
     [SVM_EXIT_CLGI] = { decode_plain, EXIT_HIDDEN },
     [SVM_EXIT_SKINIT] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_ICEBP] = { decode_plain, EXIT_ICEBP, 1, INSN_ICEBP },
     [SVM_EXIT_WBINVD] = { decode_plain, EXIT_WBINVD, 2, INSN_WBINVD },
     [SVM_EXIT_MONITOR] = { decode_plain, EXIT_HIDDEN },
     [SVM_EXIT_MWAIT] = { decode_plain, EXIT_HIDDEN },
@@ -621,6 +636,7 @@ static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e)
     if (exits[code].len) set_length(v, b, e, exits[code].insn, exits[code].len);
 }
 
+/* Fills in what is constant in the VMCB, and above all which events of the guest exit. */
 static int svm_vcpu_init(struct virt_vcpu *v) {
     u8 *pages = vcpu_pages(v);
     struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
@@ -721,6 +737,7 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
         svm_decode(v, b, e);
 }
 
+/* Enters the guest until the next exit. What did not change in the VMCB is marked as "clean". */
 static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct svm_vcpu *s;
     struct vmcb *b;
@@ -751,12 +768,13 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
  * So we have to look at the instruction. */
 static const char *svm_why(struct virt_vcpu *v) {
     unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax), length;
-    u8 bytes[15], gpr;
+    struct insn_regs regs;
+    u8 bytes[15];
 
     length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR,
-                         &gpr);
-    if (!length || MODRM_REG(bytes[length - 1]) != 3) return NULL;
-    if (!(v->regs.gpr[gpr] >> physical_bits)) return NULL;
+                         &regs);
+    if (!length || regs.reg != 3) return NULL;
+    if (!(v->regs.gpr[regs.rm] >> physical_bits)) return NULL;
     return "CR3 is beyond the physical addresses";
 }
 

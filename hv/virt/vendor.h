@@ -130,8 +130,12 @@ static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u6
  *   bytes, len  what is in memory there
  *   mode        the default operand size of CS: 16, 32 or 64
  *   insn        the opcode as it stands in memory, its first byte in the lowest 8 bits
- *   gpr         NULL if there is no ModRM byte; otherwise *gpr becomes the register that the rm
- *               field of the ModRM byte behind the opcode names */
-unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr);
+ *   regs        NULL if there is no ModRM byte behind the opcode; otherwise *regs becomes the two
+ *               registers that it names */
+struct insn_regs {
+    u8 rm, reg; /* 0 to 15, as field rm or reg with its bit of the REX prefix says */
+};
+unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn,
+                     struct insn_regs *regs);
 
 #endif

@@ -1,10 +1,12 @@
-/* Chooses the vendor, and switches what neither VMCS nor VMCB holds. FPU, debug addresses and a few
- * more registers stay the guest's while the hypervisor runs, which uses none of them. load() and
- * save() switch them.
+/* Chooses the vendor (VT-x or AMD-V) at boot, and switches those registers of a vCPU that the
+ * hardware does not. An entry loads most of a guest's state from the VMCS (VT-x) or VMCB (AMD-V),
+ * the structure that describes a vCPU to the CPU. FPU, debug addresses and a few more registers are
+ * in neither. They keep the guest's values while the hypervisor runs, which uses none of them. So
+ * they have to be switched only when another vCPU is loaded: state_load() and state_save() do that.
  *
- * XSAVE switches the FPU, or FXSAVE where a CPU has no XSAVE (Westmere, K10). Guests then have x87
- * and SSE alone, neither XSAVE nor AVX: virt_xcr0_mask is 0, and cpuid.c shows none of them. Both
- * instructions agree about the first 512 bytes of the area (SDM 1 10.5.1, 13.4.1). */
+ * The FPU is switched by XSAVE, or by FXSAVE where a CPU has no XSAVE (Westmere, K10). Guests then
+ * have x87 and SSE alone, neither XSAVE nor AVX: virt_xcr0_mask is 0, and cpuid.c shows none of
+ * them. Both instructions agree about the first 512 bytes of the area (SDM 1 10.5.1, 13.4.1). */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "virt/hw.h"
@@ -33,7 +35,7 @@
 #define FXSAVE_ST0   32
 #define FXSAVE_XMM0  160
 #define XSTATE_BV    512 /* of XSAVE alone: which components are not in their initial state */
-#define FCW_RESET    0x037f
+#define FCW_INITIAL  0x037f
 #define MXCSR_RESET  0x1f80
 
 /* The four pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
@@ -57,6 +59,8 @@ static bool has_rdtscp;
 static bool switch_all; /* VT-x: also what a VMCB would hold */
 static bool no_xsave;   /* on a CPU that was enabled before: then none may have it */
 
+/* Asks both vendors' code. The first one whose extension this CPU has is chosen, even if it cannot
+ * be used: then caps->reason says why, which helps the operator more than "not present". */
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
@@ -72,12 +76,16 @@ int virt_probe(struct virt_caps *caps) {
     return -ENODEV;
 }
 
-/* The hypervisor's own XCR0 has all that guests may have. */
+/* XCR0 says which parts of the FPU's state are switched on. Writing it is slow, so it is written
+ * only if it changes. While the hypervisor runs, it has all that guests may have, so that XSAVE
+ * sees all. */
 static void set_xcr0(u64 v) {
     if (xgetbv() != v) xsetbv(v);
 }
 
-/* Sets CR0, CR4 and XCR0 of this pCPU. Returns NULL, or what is wrong. */
+/* Sets CR0, CR4 and XCR0 of this pCPU as the functions below need them. Returns NULL, or a sentence
+ * that says what is wrong. All CPUs must have the same parts of FPU state: a vCPU may move between
+ * them, and its state would not fit the other one. */
 static const char *state_cpu_enable(void) {
     bool has_xsave = cpuid(1, 0).ecx & CPUID_XSAVE;
     u64 mask = 0;
@@ -99,6 +107,8 @@ static const char *state_cpu_enable(void) {
     return NULL;
 }
 
+/* A pCPU on which this fails cannot run guests. The reason is logged, because on a machine where
+ * only some CPUs fail it is hard to find. */
 int virt_cpu_enable(void) {
     struct virt_cpu *c = heap_alloc(sizeof(*c));
     hpa_t pages = frame_alloc_zeroed(1);
@@ -121,13 +131,16 @@ int virt_cpu_enable(void) {
     return 0;
 }
 
+/* XRSTOR and FXRSTOR load the control words from the area even at the first time. So these get the
+ * values that they have after a reset. With 0 instead, every floating-point exception would be
+ * on. */
 u8 *vcpu_pages(struct virt_vcpu *v) {
     hpa_t pa = frame_alloc_zeroed(VCPU_ORDER);
     u8 *pages = hpa_to_va(pa);
 
     if (pa == HPA_NONE) return NULL;
     v->xsave = pages + PAGE_SIZE;
-    *(u16 *)((u8 *)v->xsave + FXSAVE_FCW) = FCW_RESET;
+    *(u16 *)((u8 *)v->xsave + FXSAVE_FCW) = FCW_INITIAL;
     *(u32 *)((u8 *)v->xsave + FXSAVE_MXCSR) = MXCSR_RESET;
     insn_forget(v);
     return pages;
@@ -139,7 +152,7 @@ void vcpu_free_pages(struct virt_vcpu *v) {
 }
 
 /* Copies registers from the CPU to v->reg. TSC_AUX and XCR0 are there already, as the guest sets
- * them only by an exit. */
+ * them only by an exit. On AMD-V (switch_all is false) the VMCB has the rest. */
 static void read_regs(struct virt_vcpu *v) {
     u64 *r = v->reg;
 
@@ -151,6 +164,7 @@ static void read_regs(struct virt_vcpu *v) {
     r[VREG_DR6] = read_dr6();
 }
 
+/* Copies v->reg to the CPU; the inverse of read_regs(). On AMD-V the rest is in the VMCB. */
 static void write_regs(const struct virt_vcpu *v) {
     const u64 *r = v->reg;
 
@@ -164,6 +178,8 @@ static void write_regs(const struct virt_vcpu *v) {
     write_dr6(r[VREG_DR6]);
 }
 
+/* The generation of the TLB goes along: tlb_load() finds out whether this pCPU may still hold old
+ * translations of the VM, which then have to be flushed. */
 void state_load(struct virt_vcpu *v) {
     /* If no x87 exception is pending, AMD's CPUs do not restore the opcode and addresses of the
      * last x87 instruction. So a guest would see those of another VM (CVE-2006-1056,
@@ -178,16 +194,17 @@ void state_load(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
-/* A guest that has not used its x87 unit need not have it loaded. Is the unit in `area`, an
- * image of FXSAVE, as after a reset (SDM 1 13.6)? The first 24 bytes are FCW, FSW, the tags, the
- * last opcode and its addresses. After a reset all of these are 0 but FCW, and so are the
- * registers. */
+/* Does the x87 unit have its initial state (SDM 1 13.6), by its part of `area`, which FXSAVE and
+ * XSAVE lay out alike (SDM 1 13.4.1)? The first 24 bytes are FCW, FSW, the tags, the last opcode
+ * and its addresses. Initially FCW is FCW_INITIAL, and all else, with the registers, is 0. If so,
+ * the caller may clear the x87 bit of XSTATE_BV: where a bit is clear, XRSTOR does not read the
+ * area, but gives that part of the state its initial values. */
 static bool x87_is_initial(const void *area) {
     const u64 *word = area;
     u64 others = word[1] | word[2];
 
     for (unsigned i = FXSAVE_ST0 / 8; i < FXSAVE_XMM0 / 8; i++) others |= word[i];
-    return word[0] == FCW_RESET && !others;
+    return word[0] == FCW_INITIAL && !others;
 }
 
 /* Makes XRSTOR load x87 only for guests that use it. A CPU that does not keep track of x87 says in
@@ -199,6 +216,8 @@ static void mark_x87_unused(void *area) {
     if (x87_is_initial(area)) *in_use &= ~XCR0_X87;
 }
 
+/* XCR0 is set to all that guests may have before XSAVE. Otherwise a guest that has switched a part
+ * off would leave that part's registers in the CPU, for the next VM to read. */
 void state_save(struct virt_vcpu *v) {
     read_regs(v);
     if (virt_xcr0_mask) {
@@ -212,11 +231,14 @@ void state_save(struct virt_vcpu *v) {
     this_virt()->vcpu = NULL;
 }
 
+/* If v is loaded, the CPU has newer values than v->reg, so they are read first. */
 u64 state_get(struct virt_vcpu *v, enum virt_reg reg) {
     if (is_loaded(v)) read_regs(v);
     return v->reg[reg];
 }
 
+/* write_regs() writes all registers. So the others are read first; otherwise old values would
+ * overwrite what the guest has put there. */
 void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     state_get(v, reg);
     v->reg[reg] = value;

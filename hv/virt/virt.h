@@ -106,6 +106,8 @@ enum exit_reason {
     EXIT_INIT,          /* a physical INIT: ignored */
     EXIT_NPT_MISCONFIG, /* a second-level entry is malformed: a bug of Takt */
     EXIT_ENTRY_FAILED,  /* the CPU refused to enter the guest; guest_why() says why */
+    /* On AMD-V: ICEBP (INT1), with RIP at the instruction. On VT-x it is an EXIT_EXCEPTION. */
+    EXIT_ICEBP,
     EXIT_NR
 };
 

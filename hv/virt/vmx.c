@@ -1,5 +1,8 @@
 /* The operations of VT-x: SDM 3C chapters 24 to 31. They need EPT, unrestricted guests, VPID and
- * the "true" MSRs of controls, which CPUs have had since 2010. */
+ * the "true" MSRs of controls, which CPUs have had since 2010. The VMCS is the structure that
+ * describes a vCPU to the CPU; it is read and written by VMREAD and VMWRITE, one field at a time.
+ * Its "controls" say what makes the guest exit. A "window" is an exit at the moment at which the
+ * guest can take an interrupt or an NMI that waits. */
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
@@ -160,6 +163,7 @@ static const char *missing(const struct virt_caps *caps) {
     return "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 }
 
+/* Notes what VT-x can do on this CPU, and in caps->reason why Takt cannot use it. */
 static void vmx_probe(struct virt_caps *caps) {
     bool enough;
     u64 fc;
@@ -184,7 +188,8 @@ static void vmx_probe(struct virt_caps *caps) {
     if (!enough) caps->reason = missing(caps);
 }
 
-/* Makes the bitmap by which all MSRs exit except those of free_msrs[]. */
+/* Makes the bitmap by which accesses of guests to all MSRs exit, except to those of free_msrs[],
+ * which guests use often and which are switched with the vCPU. Returns 0 or -ENOMEM. */
 static int make_msr_bitmap(void) {
     hpa_t pa = frame_alloc(0);
 
@@ -200,6 +205,8 @@ static int make_msr_bitmap(void) {
     return 0;
 }
 
+/* Returns how many VPIDs there are. If the firmware has left VT-x open, it is allowed and locked
+ * here. */
 static int vmx_cpu_enable(u8 *pages) {
     hpa_t pa = va_to_hpa(pages);
     u64 fc = rdmsr(MSR_FEATURE_CONTROL);
@@ -317,6 +324,7 @@ static void set_controls(const struct virt_vcpu *v) {
     if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
+/* Makes a VMCS and writes all that never changes in it. */
 static int vmx_vcpu_init(struct virt_vcpu *v) {
     u8 *pages = vcpu_pages(v);
     struct vmx_vcpu *s = (struct vmx_vcpu *)(pages + 3 * PAGE_SIZE);
@@ -354,6 +362,7 @@ static void set_host_state(void) {
     vmwrite(VMCS_HOST_IDTR, idt_base());
 }
 
+/* The host fields are written again only if the vCPU was on another pCPU before. */
 static void vmx_load(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
     u32 cpu = this_cpu()->id + 1;
@@ -423,6 +432,8 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return value;
 }
 
+/* Bits of CR0 and CR4 that the guest does not control stay as the host needs them. What the guest
+ * has written there goes to the shadow, where it reads them. */
 static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     if (!reg_field[reg]) {
         state_set(v, reg, value);
@@ -522,6 +533,7 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     vmwrite(VMCS_PRIMARY, want);
 }
 
+/* Lets the CPU deliver the pending event at the entry. */
 static void vmx_inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
@@ -570,6 +582,7 @@ static u8 mode_now(void) {
     return code_mode(vmread(VMCS_GUEST_EFER), seg_attr(vmread(VMCS_GUEST_AR + 2 * SEG_CS)));
 }
 
+/* An NMI or a machine check is the host's, so its handler runs here. The rest is the guest's. */
 static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = EVENT_TYPE(event);
 
@@ -682,6 +695,7 @@ static const u8 simple_exits[] = {
     [VMX_TPAUSE] = EXIT_HIDDEN,
 };
 
+/* Decodes an exit by the table above; an exit that is not there is unknown. */
 static void decode_simple(u32 reason, struct vm_exit *e) {
     e->reason = EXIT_UNKNOWN;
     if (reason < ARRAY_SIZE(simple_exits)) e->reason = simple_exits[reason];
@@ -713,6 +727,8 @@ static void requeue(struct virt_vcpu *v, u32 event) {
     if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
 }
 
+/* Enters the guest until the next exit. VMWRITE is slow, so a field is written only if it
+ * changed. */
 static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct vmx_vcpu *s = v->priv;
     u32 event;

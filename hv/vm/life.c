@@ -1,7 +1,9 @@
-/* The life of a VM (docs/architecture.md, "Life of a VM"). Making a VM goes through the table of
- * parts, in short steps of a work item. Destroying it goes back through them, beginning with the
- * last part that was begun. So the `undo` of a part may find only a piece of what its `make` does.
- */
+/* The life of a VM: creating, running, paused, crashed, shut down, dying (docs/architecture.md,
+ * "Life of a VM"). A VM consists of parts, such as its RAM or its vCPUs; each has a function `make`
+ * and a function `undo`. Making a VM goes through the table of parts, in short steps of a work
+ * item, so that guests need not wait for it. Destroying it goes back through them, beginning with
+ * the last part that was begun. So the `undo` of a part may find only a piece of what its `make`
+ * does. A VM is freed when the last reference to it is given back. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "common/string.h"
@@ -54,6 +56,8 @@ struct vm *vm_find(const char *name_or_id) {
     return found;
 }
 
+/* A VM that `after` was taken off the list meanwhile is no problem, because ids say where to go
+ * on. */
 struct vm *vm_next(struct vm *after) {
     struct vm *next = NULL;
 
@@ -128,8 +132,8 @@ int vm_part_failed(struct vm *vm, int error, const char *why) {
     return error;
 }
 
-/* Called when all parts are made. From now on the job belongs to the caller that destroys the
- * VM. */
+/* Called when all parts are made: the VM runs from now on. The job, in which the making was
+ * recorded, is free for the one that destroys the VM. */
 static void vm_made(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
@@ -157,7 +161,8 @@ static void vm_destroyed(struct vm *vm) {
     vm_put(vm);
 }
 
-static void next_part(struct vm_job *j, u32 part) {
+/* Goes on with another part, from its beginning. */
+static void life_next_part(struct vm_job *j, u32 part) {
     j->part = part;
     j->at = 0;
     j->offset = 0;
@@ -173,7 +178,7 @@ static bool make_step(struct vm *vm) {
     if (r > 0) return true;
     if (r < 0) { /* this part is the first to be undone */
         log_at(LOG_DEBUG, "%s: its part %s cannot be made: error %d", vm->name, p->name, -r);
-        next_part(j, j->part);
+        life_next_part(j, j->part);
         j->error = r;
         vm->state = VM_DYING;
         return true;
@@ -182,12 +187,12 @@ static bool make_step(struct vm *vm) {
         vm_made(vm);
         return false;
     }
-    next_part(j, j->part + 1);
+    life_next_part(j, j->part + 1);
     return true;
 }
 
 /* Does one step of destroying the VM. Returns true if there is more to do. */
-static bool undo_step(struct vm *vm) {
+static bool life_undo_step(struct vm *vm) {
     struct vm_job *j = &vm->job;
     const struct vm_part *p = parts[j->part];
 
@@ -196,17 +201,19 @@ static bool undo_step(struct vm *vm) {
         vm_destroyed(vm);
         return false;
     }
-    next_part(j, j->part - 1);
+    life_next_part(j, j->part - 1);
     return true;
 }
 
+/* The step of the work item that makes or destroys a VM. */
 static bool job_step(struct work *w) {
     struct vm *vm = container_of(w, struct vm, job.work);
 
     if (vm->state == VM_CREATING) return make_step(vm);
-    return undo_step(vm);
+    return life_undo_step(vm);
 }
 
+/* Has some VM this id? The caller holds vm_lock. */
 static bool id_taken(u32 id) {
     list_for_each(vm, &vms, struct vm, in_all) {
         if (vm->id == id) return true;
@@ -230,6 +237,7 @@ static void vm_enlist(struct vm *vm) {
     list_add_tail(before, &vm->in_all);
 }
 
+/* Has some VM this name? The caller holds vm_lock. */
 static bool name_taken(const char *name) {
     list_for_each(vm, &vms, struct vm, in_all) {
         if (strcmp(vm->name, name) == 0) return true;
@@ -307,6 +315,7 @@ bool vm_vcrash(struct vm *vm, const char *fmt, va_list ap) {
     return true;
 }
 
+/* The sentence goes to the log and, as vm->why, to the operator. */
 bool vm_crash(struct vm *vm, const char *fmt, ...) {
     va_list ap;
     bool first;

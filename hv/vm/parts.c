@@ -1,5 +1,7 @@
 /* The parts of a VM that need nothing of the rooms above: its memory tables, its RAM, its place in
- * the scheduler, and its scheduling parameters. */
+ * the scheduler, and its scheduling parameters. Each part has a function `make`, which is called
+ * again as long as it returns 1, and a function `undo` (life.c). To scrub is to overwrite memory
+ * with zeros, before a VM gets it and after it had it. */
 #include <takt/errno.h>
 #include "common/string.h"
 #include "sched/policy.h"
@@ -93,15 +95,15 @@ static int sched_make(struct vm *vm) {
     struct sched_pool *pool = sched_pool_find(vm->config.pool);
 
     if (!pool) return vm_part_failed(vm, -ENOENT, "there is no such pool");
-    if (sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool)) return -EINVAL;
-    if (vm->config.turbo && sched_dom_init_turbo(&vm->turbo, &vm->sched, &vm->turbo_vcpu))
+    if (sched_vm_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool)) return -EINVAL;
+    if (vm->config.turbo && sched_vm_init_turbo(&vm->turbo, &vm->sched, &vm->turbo_vcpu))
         return vm_part_failed(vm, -EINVAL, "its pool has no turbo pool");
     return 0;
 }
 
 static int sched_undo(struct vm *vm) {
-    if (vm->turbo.pool) sched_dom_fini(&vm->turbo);
-    if (vm->sched.pool) sched_dom_fini(&vm->sched);
+    if (vm->turbo.pool) sched_vm_fini(&vm->turbo);
+    if (vm->sched.pool) sched_vm_fini(&vm->sched);
     return 0;
 }
 

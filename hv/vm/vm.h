@@ -25,6 +25,7 @@ struct vcpu;
 struct device;
 struct assignment;
 struct iommu_domain;
+struct storeline;
 
 /* Called on the housekeeping pCPU when a creation or a destruction has ended: `error` is 0 or a
  * negative errno, `why` one sentence for it or NULL. `vm` stays valid during the call only. */
@@ -94,6 +95,7 @@ struct storelink {
     struct store_client client; /* client.link.next is NULL until the store part is made */
     struct list due;            /* in the list of those for whom something waits in the store */
     u32 port;                   /* the VM's own, which tells it so; 0: it has given no page yet */
+    struct storeline *line;     /* the serial port of a PC, or NULL */
     u64 touched; /* changed by atomics: a bit for each parameter that was set other than through the
                   * store, from bit STORELINK_PARAMS on for each device of the machine, and
                   * STORELINK_IO */
@@ -101,6 +103,16 @@ struct storelink {
     /* The pool to which the VM is being moved, and for which it is paused; NULL: none. */
     struct sched_pool *move;
     bool gone; /* the VM is being destroyed */
+};
+
+/* What a debugger has asked of a VM (hv/vcpu/debug.c). The shell changes it only while no vCPU of
+ * the VM runs; a vCPU changes it only when it stops the VM. vCPUs are given by their number plus 1,
+ * and 0 means none. */
+struct vm_debug {
+    bool on;  /* debug exceptions of the guest (#DB) stop the VM, and the guest does not get them */
+    u32 step; /* this vCPU executes one instruction, and all others wait */
+    u32 stopped; /* changed by atomics: this vCPU has stopped the VM */
+    u64 dr6;     /* why it has: its DR6 at that moment */
 };
 
 /* ---- a VM ---- */
@@ -119,8 +131,8 @@ struct vm {
     char why[128];       /* after VM_CRASHED, or when it could not be created: one sentence */
     struct guestmem mem;
     struct virt_vm virt;
-    struct sched_dom sched, turbo; /* `turbo`: if it has a turbo vCPU, that one, which is vCPU 0 */
-    struct evtchn_dom events;
+    struct sched_vm sched, turbo; /* `turbo`: if it has a turbo vCPU, that one, which is vCPU 0 */
+    struct evtchn_vm events;
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
@@ -129,6 +141,7 @@ struct vm {
     u32 nr_pci;
     /* For hv/passthrough: what these devices reach, if an IOMMU confines them. */
     struct iommu_domain *dma;
+    u32 pci_address; /* of a PC: what its guest wrote to port 0xcf8; atomically */
     struct assignment *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;
@@ -138,8 +151,12 @@ struct vm {
     u32 routed; /* changed by atomics: how many events with route = spread there were */
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* from VM_DYING on only for the job that destroys the VM */
     struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS], *turbo_vcpu;
+    struct vm_debug debug;
     struct vm_job job;
 };
+
+/* Is the VM a PC, on which an operating system runs (hv/vcpu/pc.c)? */
+static inline bool vm_is_pc(const struct vm *vm) { return *vm->config.kernel; }
 
 /* Call it once at boot, before the first VM. `parts` ends with NULL and has to stay. A VM is made
  * of the parts from the first to the last, and loses them from the last to the first. */

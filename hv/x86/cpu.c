@@ -1,3 +1,6 @@
+/* The tables that a CPU needs before it can take an interrupt or run C code that asks which CPU it
+ * is on. The GDT describes segments, the IDT says where the handler of each vector is, and the TSS
+ * holds stacks for exceptions that may come when the normal stack is of no use (IST). */
 #include "x86/cpu.h"
 
 #include "boot/layout.h"
@@ -55,8 +58,8 @@ static void pat_init(void) {
     wrmsr(MSR_PAT, pat | PAT_WC << 8);
 }
 
-/* The segment registers keep the values that boot.asm gave them: its GDT has the same
- * descriptors at the same places. */
+/* The segment registers keep the values that boot.asm gave them: its GDT has the same descriptors
+ * at the same places. this_cpu() finds the CPU's data by the base of GS, which is written last. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
     struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt },

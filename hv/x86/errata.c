@@ -1,3 +1,6 @@
+/* Errata: features that a CPU claims to have but that do not work. Each function here compares the
+ * CPU's "signature" (family, model and stepping: which product it is, and which version of it) with
+ * a list of those that have the defect. */
 #include "x86/errata.h"
 
 #include "common/insn.h"
@@ -55,6 +58,8 @@ static u32 deadline_microcode(const struct cpu_kind *k) {
     return 0;
 }
 
+/* Reading the revision of the microcode means writing an MSR, which another hypervisor may not
+ * allow. So it is read only where it matters. */
 struct cpu_kind cpu_kind_read(void) {
     struct cpuid id = cpuid(1, 0);
     struct cpu_kind k = { .intel = cpuid(0, 0).ebx == CPUID_GENU,
@@ -75,6 +80,7 @@ u64 cpu_arch_capabilities(void) {
     return rdmsr(MSR_ARCH_CAPABILITIES);
 }
 
+/* A CPU that is not in the list has `mended` 0, which every revision reaches. */
 bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
     u32 mended = deadline_microcode(k);
 
@@ -84,9 +90,9 @@ bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
     return true;
 }
 
-/* Intel's specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59), 322911 (AAU65),
- * 322373 (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124), 321324
- * (AAK139). */
+/* The list is from Intel's specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59),
+ * 322911 (AAU65), 322373 (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124),
+ * 321324 (AAK139). */
 bool erratum_preemption_timer(const struct cpu_kind *k) {
     static const u32 broken[] = {
         FAMILY_6(0x2e, 6), /* Nehalem-EX */

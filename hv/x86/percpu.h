@@ -18,7 +18,6 @@ struct percpu {
     volatile bool need_resched;
     /* TSC when the loop last looked around; a CPU that is silent for long is dumped by an NMI */
     volatile u64 heartbeat;
-    void *vm;      /* not used: hv/vcpu/run.c keeps its data in an array */
     void *virt;    /* of hv/virt: struct virt_cpu */
     void *timers;  /* of hv/platform/timer.c: struct cpu_timers */
     u8 *stack_top; /* the top of the CPU's stack */

@@ -1,3 +1,7 @@
+/* Where a CPU is in the machine: its socket (the chip), its core in the socket, and its thread in
+ * the core. The APIC id, the number by which interrupts reach a CPU, consists of these three
+ * numbers, one behind the other. How many bits each of them has differs between machines, and CPUID
+ * tells it. The scheduler wants to know, because CPUs that are near each other share caches. */
 #include "x86/place.h"
 
 #include "common/insn.h"
@@ -31,7 +35,10 @@ static bool read_levels(u32 leaf, struct place_bits *b) {
     return true;
 }
 
-/* For older CPUs of Intel: leaf 1 says how many ids a package takes, leaf 4 for how many cores. */
+/* For older CPUs of Intel. CPUID leaf 1 says how many APIC ids are reserved for a package (socket):
+ * the low bits that number these ids are the core and the thread, and the socket's number begins
+ * above them, at bit b.socket. Leaf 4 says for how many cores ids are reserved, and so how many of
+ * the low bits the core takes. The thread has the rest, bits 0 to b.thread - 1. */
 static struct place_bits read_intel_legacy(void) {
     struct cpuid one = cpuid(1, 0);
     u32 ids = 1, cores = (cpuid_or_zero(4, 0).eax >> 26) + 1;
@@ -62,6 +69,7 @@ struct place_bits place_bits_read(void) {
     return read_amd();
 }
 
+/* Takes the three numbers out of an APIC id. */
 struct place place_of(const struct place_bits *b, u32 apic_id) {
     u64 id = apic_id; /* so that a shift by 32 is no special case */
 
@@ -90,6 +98,7 @@ static bool comes_before(const struct place_bits *b, u32 x, u32 y, u32 first) {
     return x < y;
 }
 
+/* Sorts by insertion: the list is short and sorted once. */
 void place_sort(const struct place_bits *b, u32 *ids, u32 nr, u32 first) {
     for (u32 i = 1; i < nr; i++) {
         u32 id = ids[i], at = i;

@@ -1,3 +1,5 @@
+/* Which pCPUs share a socket, a core or the last-level cache, for the scheduler and for the
+ * operator. The numbers follow from a pCPU's APIC id, which place.c explains. */
 #include "x86/topology.h"
 #include "common/insn.h"
 #include "x86/percpu.h"
@@ -12,10 +14,10 @@ struct place cpu_place(u32 cpu) {
     return place_of(&b, percpu_of[cpu]->apic_id);
 }
 
-/* The APIC ids of CPUs that share a cache differ only in their lower bits. How many bits that
- * is, follows from bits 25 to 14 of EAX, of the last subleaf that describes a cache (SDM 2A
- * CPUID leaf 4; APM3 E.4.15 8000_001D). On a CPU that has neither leaf all CPUs count as sharing
- * one cache. */
+/* The APIC ids of CPUs that share a cache differ only in their lower bits. How many bits that is,
+ * follows from bits 25 to 14 of EAX, of the last subleaf that describes a cache (SDM 2A CPUID leaf
+ * 4; APM3 E.4.15 8000_001D). So the id without these bits is the number of the cache. On a CPU that
+ * has neither leaf all CPUs count as sharing one cache. */
 u32 cpu_cache(u32 cpu) {
     u32 leaf = LEAF_CACHE_INTEL, shift = 31;
 

@@ -1,3 +1,8 @@
+/* Exceptions and interrupts of the hypervisor itself (those of guests are exits: hv/vcpu). A few
+ * instructions in traps.asm save the registers and call trap_handle(). An interrupt goes to the
+ * handler that is registered for its vector. An exception is a bug of the hypervisor, except for
+ * NMIs and machine checks: it is reported with all registers and a backtrace, and ends in a
+ * panic. */
 #include "x86/trap.h"
 
 #include "boot/layout.h"
@@ -78,7 +83,10 @@ static void log_address(u64 addr, u64 in) {
         log_err("  %016lx ?", addr);
 }
 
-/* Follows frame pointers, but only upwards and within one stack: so a broken chain ends it. */
+/* Logs the chain of calls that led to `rip`. Each function has left its caller's frame pointer and
+ * return address on the stack, and `rbp` points to those of the last one. The walk goes only
+ * upwards and stays within one stack, so a broken chain ends it instead of causing another
+ * fault. */
 static void backtrace(u64 rip, u64 rbp) {
     log_address(rip, rip);
     for (int i = 0; i < 16 && rbp % 8 == 0 && rbp >= STACK_BASE; i++) {
@@ -91,6 +99,8 @@ static void backtrace(u64 rip, u64 rbp) {
     }
 }
 
+/* Logs what the CPU was doing when the exception came: its registers, a backtrace, and, if it was
+ * in the middle of a guest's exit, the vCPU (dump_hook). */
 static void dump_frame(const struct trap_frame *f) {
     log_err("CPU %u: rip %016lx rsp %016lx rflags %lx cs %lx", this_cpu()->id, f->rip, f->rsp,
             f->rflags, f->cs);
@@ -106,8 +116,10 @@ static void dump_frame(const struct trap_frame *f) {
 /* ---- dispatch; rare cases are functions of their own, so that the path of an interrupt saves
  * few registers ---- */
 
-/* Handles an NMI. It may come because the CPU has to stop, because another CPU wants a dump of this
- * one, or as a kick that this CPU did not take as an interrupt. */
+/* Handles an NMI, which comes for one of three reasons: this CPU has to stop, since another one
+ * panics; another CPU wants a dump of this one; or this CPU did not answer a kick, an interrupt
+ * that makes it leave its guest, and the kick was repeated as an NMI. For a kick nothing is to be
+ * done here: the NMI has made the CPU leave its guest. */
 static __attribute__((noinline)) void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     static u32 strangers;
     u32 kicks = 0;
@@ -163,6 +175,8 @@ static __attribute__((noinline)) void handle_stray(u8 v) {
     }
 }
 
+/* Handles an interrupt, and then tells the local APIC that it is done (EOI). Without that the APIC
+ * would deliver no further interrupt of the same or a lower priority. */
 static void handle_irq(u8 v) {
     if (v == VEC_SPURIOUS) return; /* no EOI (SDM 3A 10.9) */
     if (irq_fn[v])
@@ -172,6 +186,8 @@ static void handle_irq(u8 v) {
     if (irq_eoi) irq_eoi();
 }
 
+/* Reports an exception that should never happen, and panics. An overflowing stack shows as a double
+ * fault just below the stack, where a page is left unmapped on purpose (the guard page). */
 static __attribute__((noinline)) void die(const struct trap_frame *f) {
     const char *name = "";
 
@@ -189,6 +205,7 @@ void irq_halt(void) {
     __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory");
 }
 
+/* The first C function after any exception or interrupt; traps.asm calls it. */
 void trap_handle(struct trap_frame *f) {
     /* The shadow of STI keeps interrupts off until the HLT. But an NMI (SDM 2B, STI) or a
      * machine check may come between the two, and when its handler returns, the shadow is over.

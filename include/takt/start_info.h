@@ -38,6 +38,12 @@ struct mb_info {
     u32 mmap_length, mmap_addr, drives_length, drives_addr, config_table, loader_name;
 };
 
+struct mb_module {
+    u32 start, end; /* of its bytes; `end` is the address behind the last one */
+    u32 string;     /* address of a text that ends with 0 */
+    u32 reserved;
+};
+
 struct __attribute__((packed)) mb_mmap {
     u32 size;
     u64 addr, len;

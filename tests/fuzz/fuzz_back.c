@@ -93,9 +93,11 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
     struct takt_offer offer;
     static struct back_blk b;
     static struct disk_ram ram;
-    u8 *disk = calloc(1, DISK);
+    struct disk_ram_data disk;
+    u8 *memory = calloc(disk_ram_pages(options), PAGE_SIZE);
 
-    disk_ram_init(&ram, options, NULL, disk);
+    disk_ram_data_init(&disk, options, memory);
+    disk_ram_init(&ram, options, NULL, &disk);
     if (back_blk_init(&b, &env, &calls, &info, &ram.disk, &offer)) abort();
     b.dev.window = *w;
     back_blk_start(&b, front);
@@ -105,7 +107,7 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
     }
     back_blk_stop(&b);
     back_blk_fini(&b);
-    free(disk);
+    free(memory);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

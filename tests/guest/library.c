@@ -1,6 +1,6 @@
 /* memory: 8 */
 /* Those parts of the guest library that need no other vCPU: printf, strings, memory, the command
- * line. */
+ * line, preemption. */
 /* args: number=42 hex=0x2a flag text=hello=there bad=4x2 */
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -133,6 +133,28 @@ static void past(void) {
     CHECK(!sem_down_until(&never, 0), "a semaphore that nobody raises");
 }
 
+static u32 woken;
+
+static void sleeper(void *arg) {
+    sleep_ns(2 * THREAD_QUANTUM);
+    woken++;
+}
+
+/* While preemption is disabled, another thread becomes ready after the quantum is over. The thread
+ * that runs goes on until it enables preemption, and the other one has its turn at once then. */
+static void no_preemption(void) {
+    struct thread *t = thread_start(0, "sleeper", sleeper, NULL);
+    u64 until = time_ns() + 4 * THREAD_QUANTUM;
+
+    if (!t) test_fatal("no memory");
+    thread_yield();
+    preempt_disable();
+    while (time_ns() < until) CHECK(!woken, "a thread runs although preemption is disabled");
+    preempt_enable();
+    CHECK(woken == 1, "enabling preemption does not let the other thread run");
+    thread_join(t);
+}
+
 int main(void) {
     test_begin();
     formats();
@@ -141,5 +163,6 @@ int main(void) {
     copies();
     words();
     past();
+    no_preemption();
     return test_end("the library's small things");
 }

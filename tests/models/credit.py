@@ -1,10 +1,15 @@
-"""A reference model of Xen's Credit scheduler, 3.4 to 4.2, written from its rules and not from
-hv/sched.
+"""A reference model of Xen's Credit scheduler, 3.4 to 4.2: the same rules once more, in Python,
+written from what is known of Xen and not from hv/sched. A test plays the same VMs in this model and
+in build/sim and compares every decision. So a slip that was made in one of the two shows.
 
-docs/scheduler.md ("Credit", "Where this is not Xen") says which rules Takt takes another way, and
-the model follows it there; docs/testing.md ("Reference models") lists what no text determines. With
-`unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns
-(credit_unit_us).
+Credit is a right to CPU time. In each accounting pass a pool grants credit to its active VMs by
+weight; a vCPU that runs uses its credit up. BOOST, UNDER and OVER are the classes of vCPUs that
+were just woken, have credit left, or have none.
+
+docs/scheduler.md ("Credit", "Where this is not Xen") says where Takt differs from Xen, and the
+model does as Takt does there. docs/testing.md ("Reference models") lists details that Xen leaves
+open. With `unit = 100_000` credit is counted in Xen's whole credits of 100 us, with `unit = 1` in
+ns (credit_unit_us).
 """
 import dataclasses
 import itertools
@@ -32,15 +37,15 @@ class Rules:
     ratelimit: int = 1 * MS
     unit: int = 1               # ns of a unit of credit
     weight_of_vcpu: bool = True  # else a weight is the VM's, however many of its vCPUs are active
-    inactive_half: bool = True  # credit of who becomes inactive is halved; else it is 0
+    inactive_half: bool = True  # a vCPU that becomes inactive keeps half of its credit; else none
     tickle_all: bool = False    # a wake kicks all idle pCPUs; else one
-    yield_hint: bool = True
-    activate_at_burn: bool = False  # not Xen's: who is charged anything becomes active
-    tick_pays: bool = False     # who is current at a tick pays for all of it, and nobody else pays
+    yield_hint: bool = True     # a vCPU that yields also lets one of the next class go first
+    activate_at_burn: bool = False  # not Xen's: a vCPU that is charged anything becomes active
+    tick_pays: bool = False     # the vCPU that a tick finds running pays for the whole tick
 
 
 def rules_of(preset, **more):
-    """The Rules of a preset of docs/scheduler.md."""
+    """Returns the Rules of a preset of docs/scheduler.md."""
     if preset in ("faithful-3.4", "faithful-4.0"):
         base = Rules(ratelimit=0, weight_of_vcpu=False, inactive_half=False, tickle_all=True,
                      yield_hint=False,
@@ -158,8 +163,8 @@ class Credit:
         return vm.weight * (len(vm.active) if self.r.weight_of_vcpu else 1)
 
     def peak_and_park(self, vm, overdrawn, total):
-        """The most that vm may get now, and below which credit its vCPUs are parked, None:
-        never."""
+        """Returns the most that vm may be granted in this pass, and the credit below which its
+        vCPUs are parked (kept from running, because the cap is used up); None means never."""
         peak = self.limit * len(vm.active)
         if overdrawn:
             peak += ceil_div(overdrawn * self.weight(vm), total)
@@ -193,9 +198,9 @@ class Credit:
         return self.in_order(shares), credit
 
     def in_order(self, shares):
-        """Takt gives when all has been computed, in the order that the list has then. In Xen each
-        VM gets its part when it is visited. Who is unparked first may differ by that, no amount
-        does."""
+        """Returns the grants in the order in which they are given. Takt gives them when all have
+        been computed, in the order that the list has then; in Xen each VM gets its grant when it is
+        visited. The amounts are the same. Only which vCPU is unparked first may differ."""
         return sorted(shares, key=lambda s: self.active.index(s[0]))
 
     def account(self):
@@ -218,7 +223,8 @@ class Credit:
         self.grants.append((self.m.now, credit, balance, given))
 
     def settle(self, v, each, park):
-        """Gives v its part and says what follows from that; returns its credit."""
+        """Gives v its part. By its credit then, v becomes UNDER or OVER, is parked or unparked, or
+        becomes inactive. Returns its credit."""
         v.credit += each
         if v.credit < 0:
             v.cls = OVER
@@ -281,8 +287,8 @@ class Credit:
         self.m.kick(self.rotor)
 
     def place(self, v):
-        """Where it is, unless it would have to wait there and an idle pCPU is allowed: the next
-        such one."""
+        """Returns the pCPU where v should be: the one where it is, unless it would have to wait
+        there while a pCPU that it may use is idle; then the next idle one."""
         current = self.m.pcpus[v.cpu].current
         others = current is not None and current is not v
         if v.cpu in v.affinity and not others and self.head(v.cpu) is None:
@@ -326,12 +332,12 @@ class Credit:
         return self.r.tslice
 
     def cyclic(self, cpu):
-        """The other pCPUs, from the neighbour of `cpu` on."""
+        """Returns the other pCPUs, from the neighbour of `cpu` on."""
         return [c for c in self.cpus if c > cpu] + [c for c in self.cpus if c < cpu]
 
     def steal(self, cpu, worse):
-        """The first vCPU of a class before `worse` that waits for another pCPU and may run on this
-        one."""
+        """Returns the first vCPU of a better class than `worse` that waits for another pCPU and may
+        run on this one, or None."""
         for c in self.cyclic(cpu):
             if self.m.pcpus[c].current is None:
                 continue
@@ -346,13 +352,14 @@ class Credit:
 # ---- scenarios ----
 
 def credits(ns):
-    """As a trace record has it: whole credits of 100 us, cut off towards 0, in 32 bits."""
+    """Returns an amount of credit as a trace record has it: in whole credits of 100 us, cut off
+    towards 0, in 32 bits."""
     return int(ns / 100_000) & 0xFFFFFFFF
 
 
 def settings_and_rules(rng, presets=("faithful-3.4", "faithful-4.0", "faithful-4.1",
                                              "faithful-4.2", "faithful-4.2")):
-    """Random [hypervisor] keys, and the Rules that they mean."""
+    """Returns random keys of [hypervisor], and the Rules that they mean."""
     preset = rng.choice(presets)
     settings, more = {"sched_preset": preset}, {}
     if rng.random() < 0.4:
@@ -369,8 +376,8 @@ def settings_and_rules(rng, presets=("faithful-3.4", "faithful-4.0", "faithful-4
 
 
 def in_some_unit(settings, rules, rng):
-    """In whole credits, as every preset named after a Xen counts, or to the ns: (settings,
-    rules)."""
+    """Returns (settings, rules) that count in whole credits, as every preset does that is named
+    after a Xen, or in ns."""
     if rules.period % rules.unit == 0 and rng.random() < 0.6:
         return settings, rules
     exact = {"sched_preset": settings["sched_preset"], "credit_unit_us": 0}
@@ -408,7 +415,8 @@ def compare(s, path):
 
 
 def account_differences(run, pool):
-    """Each accounting pass: the credit that there was to divide, and the balance after it."""
+    """Compares the accounting passes: the credit that there was to divide in each, and the sum of
+    credit after it. Returns a list with a sentence about the first difference, or an empty one."""
     unit = pool.r.unit
     ours = [
         (ns, credits(total * unit), credits(balance * unit))

@@ -1,9 +1,10 @@
 """A machine in virtual time for the reference models: pCPUs, vCPUs and an event loop.
 
-The machine knows no policy. It does what tests/sim/sim.c does around hv/sched: a kick takes
-`kick_ns`, a switch takes `switch_ns` (charged to the vCPU that comes), the state of the vCPU that
-leaves is saved half-way, and events of the same instant happen in the order in which they were
-planned.
+The machine does not know how vCPUs are scheduled. It does what tests/sim/sim.c does around
+hv/sched: a kick (an interrupt by which a pCPU is asked to decide again) takes `kick_ns`, a switch
+to another vCPU takes `switch_ns` (charged to the vCPU that comes), the registers of the vCPU that
+leaves are saved half-way, and events of the same instant happen in the order in which they were
+planned. `burst` is what a guest computes at a stretch.
 
 A policy is an object with these methods (credit.py has one):
     wake(v)       v became runnable: it woke up or, with boost=False, it is no longer parked

@@ -1,8 +1,9 @@
 """Runs a VM file in build/sim, reads its recording (-r), and makes of it what a model needs.
 
-What a guest does is not what the models are about. So a model's guests are scripts of what the
-simulation's guests did: when each woke up, and for how long it then computed. When it ran, and
-where, for how long at a stretch, with how much credit: that the model has to find out by itself.
+The models are about the scheduler, and not about what guests do. So a model's guests follow a
+script, which is taken from the simulation: when each vCPU woke up, and for how long it then
+computed. The model has to find out by itself when each one ran, on which pCPU, for how long at a
+stretch, and with how much credit. Otherwise it would only repeat what it is compared with.
 """
 import collections
 import json

@@ -1,5 +1,6 @@
-"""Random scenarios: VM files that the simulation runs and a model plays again, and what is
-compared.
+"""Random scenarios: VM files that the simulation runs and a reference model plays again, and the
+comparison of both. A *pick* is a decision of the scheduler: when, on which pCPU, which vCPU, and
+for how long.
 
 A model is a module with
     scenario(rng)              returns a Scenario
@@ -73,7 +74,8 @@ def random_guest(rng):
 
 
 class Run:
-    """A scenario in the simulation (rec) and in a model (m, pools)."""
+    """A scenario that was run in the simulation (its recording is `rec`) and in a model (`m` is the
+    machine, `pools` are the schedulers)."""
 
     def __init__(self, model, scenario, path):
         self.scenario = scenario

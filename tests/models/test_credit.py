@@ -15,8 +15,8 @@ def test_two_hundred_random_scenarios():
 
 
 def test_whole_credits_are_another_schedule():
-    """Else the switch of the model would tell nothing; shares are the same within a point or
-    two."""
+    """The longest waits differ between the two units, and shares do not, within two points.
+    Otherwise comparing in both units would show no more than comparing in one."""
     found = units.ratios(range(94, 99))
     assert any(abs(r[0] - 1) > 0.05 for r in found)
     assert max(r[5] for r in found) < 2

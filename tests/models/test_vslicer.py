@@ -8,7 +8,8 @@ from models import recording, scenario, vslicer
 
 
 def test_some_random_scenarios():
-    """Of seed 28 a fault once made two LS wait 60 ms instead of 36 and 27."""
+    """With seed 28 a fault of the scheduler once showed: two LS waited 60 ms instead of 36 and
+    27."""
     scenario.must_agree(vslicer, "vslicer", range(16, 32))
 
 

@@ -1,5 +1,5 @@
-"""The reference model of SC and ACA against build/sim: every pick, every pass, every amount of
-credit moved."""
+"""Compares the reference model of shared credit (SC) and agile credit allocation (ACA) with
+build/sim: every decision, every accounting pass, and every amount of credit that is moved."""
 import pytest
 
 from models import credit, machine, scenario, workload
@@ -23,7 +23,8 @@ def test_two_hundred_random_scenarios():
     (3, 100, "prorata", 300, [0] * 5),
 ))
 def test_the_testbed_of_the_paper(io_vms, percent, how, io_gets, others_get):
-    """Eight VMs of equal weight on three pCPUs; in credits of 100 us."""
+    """The example of the paper: eight VMs of equal weight on three pCPUs. Numbers are credits of
+    100 us."""
     m = machine.Machine(3, 0, 0)
     pool = workload.WorkloadAware(m, range(3), credit.rules_of("faithful-4.2", unit=1), how, False)
     for number in reversed(range(8)):

@@ -1,6 +1,7 @@
-"""What Xen's whole credits of 100 us do to longest waits, against an exact account in ns: the model
-of Credit 4.2 in both units on the same random scenarios (run.py units FIRST-LAST). No simulation
-takes part."""
+"""How much the longest wait of a vCPU depends on the unit in which credit is counted. Xen counts in
+whole credits of 100 us, Takt's own presets in ns. This plays the model of Credit 4.2 in both units
+on the same random scenarios and compares the longest waits (run.py units FIRST-LAST). The
+simulation is not used."""
 import random
 
 from models import credit, machine

@@ -2,20 +2,21 @@
 differentiated-frequency CPU slicing", HPDC 2012): section 3 and Algorithm 1, for VMs that compute
 all the time.
 
-Of the vCPUs of a pCPU m are latency-sensitive (LS), n are not (NL). T_N is a slice. Between two
-slices of NL each LS runs for T_n = T_N / n, in r = ceil(T_n / request) micro-slices of T_m = T_n /
-r. There is one run queue. Whoever leaves the pCPU goes
-    NL                                 to the tail;
-    LS, with some of its T_n left      right before the first NL: it runs again in the same T_S;
-    LS, with none left                 right before the second NL, with a new T_n: it runs in the
+Of the vCPUs of a pCPU, m are latency-sensitive (LS) and n are not (NL). T_N is the slice of an NL.
+Between two slices of NL each LS runs for T_n = T_N / n, in r = ceil(T_n / request) micro-slices of
+T_m = T_n / r. The time between two slices of NL is called T_S. There is one run queue. A vCPU whose
+slice is over goes to this place in the queue:
+    an NL                              to the tail;
+    an LS with some of its T_n left    right before the first NL: it runs again in the same T_S;
+    an LS with nothing left            right before the second NL, with a new T_n: it runs in the
                                        next T_S.
-With weights, each has time in proportion to its weight, and the heaviest NL has T_N.
+With weights, each vCPU has time in proportion to its weight, and the heaviest NL has T_N.
 
-Credit should take no part, as each vCPU gets its share in each round. It does where the start left
-somebody so far below the others that a round makes it OVER; then picks differ, and only time and
-longest waits are compared. The start, when not all are active yet, is no part of the paper: the
-model begins at a slice of an NL in the steady state and reads from the recording in which order the
-others wait.
+In this model credit plays no part, because each vCPU gets its share in each round. In Takt it plays
+one if the first seconds left a vCPU with so much less credit than the others that a round makes it
+OVER (without credit). Then picks differ, and only the CPU time and the longest waits are compared.
+The first seconds, when not all vCPUs are active yet, are not described by the paper. So the model
+begins later, at a slice of an NL, and reads from the recording in which order the others wait then.
 """
 import collections
 

@@ -2,13 +2,14 @@
 turbo-sliced core", USENIX ATC 2013): the shares of section 3 and Table 1, on two pools of the model
 of Credit.
 
-The turbo pool has slices, ticks and accounting of 0.1 ms. A VM's turbo vCPU is a part of it with an
-account of its own. Once a period of the regular pool the use of the last one, rd on regular and td
-on turbo cores, gives
+The turbo pool has slices, ticks and accounting periods of 0.1 ms. A VM's turbo vCPU is the part of
+the VM in that pool, and is charged separately. Once in an accounting period of the regular pool,
+the two pools exchange how much each VM i used in the last period: rd_i on regular and td_i on turbo
+cores. With the weights w_i and their sum W this gives
     C = sum (rd + td),  FS_i = C w_i / W,  FS^R_i = max(0, FS_i - td_i)
-and the regular pool divides its credit by FS^R until the next time. The turbo pool divides by
-weight among those active there, which is the paper's FS^T with W_T of those: else its Table 1, row
-2, does not come out.
+and the regular pool divides its credit in proportion to FS^R until the next exchange. The turbo
+pool divides its credit by weight among the VMs that are active there. That is the paper's FS^T, if
+its W is the sum over those VMs; with the sum over all VMs row 2 of its Table 1 would be wrong.
 """
 import sys
 
@@ -22,8 +23,8 @@ vm_of_spec = credit.vm
 
 
 def shares(weights, active, rd, td):
-    """(FS^R, FS^T) of each VM. W is of the VMs that are active, in either pool; W_T of those with
-    td > 0."""
+    """Returns ([FS^R of each VM], [FS^T of each VM]). For FS^R weights are summed over the VMs that
+    are active in either pool, for FS^T over those that used the turbo cores (td > 0)."""
     whole = sum(w for w, a in zip(weights, active) if a)
     on_turbo = sum(w for w, t in zip(weights, td) if t)
     total = sum(rd) + sum(td)

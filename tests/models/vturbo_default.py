@@ -1,6 +1,8 @@
-"""vTurbo's shares under the default presets (`hardened` and `turbo`), of which there is no second
-model: from what each VM ran in a period, as the picks of a recording tell, follow its FS^R and what
-it should get in all. Only for VMs that compute all the time, so that all are active."""
+"""Checks vTurbo's shares under the default presets (`hardened` and `turbo`). There is no model of
+these presets, so decisions are not compared. Instead, this adds up from the picks of a recording
+how long each VM ran in each accounting period. From that follow FS^R (its share of the regular
+core) and what it should get in all. This holds only for VMs that compute all the time, because all
+VMs have to be active."""
 import bisect
 import collections
 

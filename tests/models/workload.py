@@ -2,13 +2,15 @@
 virtualization environment": shared credit (SC) and agile credit allocation (ACA), on the model of
 Credit.
 
-SC, right after the grants C_i of an accounting pass are computed: I/O-intensive VMs need up to C_c
-V_i (a pCPU's credit for each of V queues, or active vCPUs, and no more than a cap), VMs that
-compute offer P_i C_i. The lesser of the sums moves: taken in proportion to what is offered
-(`prorata`) or from one VM after the other (`sequential`), given in proportion to what is needed.
+SC moves credit right after an accounting pass has computed the grants C_i. An I/O-intensive VM
+needs up to C_c V_i: one pCPU's credit for a period for each of its V_i queues (or active vCPUs),
+but no more than its cap. A VM that computes offers P_i C_i. The sum of the needs or the sum of the
+offers moves, whichever is less. It is taken in proportion to what is offered (`prorata`) or from
+one VM after the other (`sequential`), and given in proportion to what is needed.
 
-ACA: a vCPU of an I/O-intensive VM takes part in the grants also when it has credit for a whole
-period: it stays on the active list, with that much.
+ACA keeps the vCPUs of an I/O-intensive VM on the list of active vCPUs even if they have saved
+credit for a whole period, so they are granted credit while they sleep. Their credit stays at that
+limit.
 """
 import sys
 

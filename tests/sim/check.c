@@ -17,6 +17,7 @@ static u32 times_current(const struct sched_vcpu *v) {
     return n;
 }
 
+/* Checks what must hold for a vCPU that runs, and for one that does not. */
 static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     u32 id = sched_who(v), running = times_current(v);
     const struct sched_cpu *c = &sched_cpus[v->cpu];
@@ -39,7 +40,16 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
          id);
 }
 
-/* A pCPU's queues. Adds to *queued how many vCPUs are in them. */
+/* Checks the queue of a pCPU whose pool runs Credit. Its vCPUs are of three classes: BOOST is
+ * better than UNDER (it has credit), and that is better than OVER (it has none left); a better
+ * class has a smaller number. The queue consists of Q_NR lists, in the order in which they are
+ * served; a class may have several.
+ *
+ * What is kept beside the lists must agree with them: the pCPU's word `queues` has a bit for each
+ * list that is not empty, the pool's set `waiting` has the pCPUs with any vCPU queued, and its set
+ * `ahead` those with one in a list before OVER's. Each accounting pass increases the pool's `epoch`
+ * and changes classes; a pCPU sorts its vCPUs into the right lists later, and then its own `epoch`
+ * is the pool's. Adds to *queued how many vCPUs are in the lists. */
 static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_cpu *cc = credit_cpu(cpu);
@@ -50,7 +60,8 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue",
                  sched_who(cv->vcpu));
             /* After sorting no vCPU is in a better list than its class allows. It may be in a worse
-             * one after a yield. */
+             * one after a yield. With another `demote` than DEMOTE_ACCOUNT, classes also change
+             * between two passes, and the list follows later. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
                 MUST(cv->cls <= class_of_queue(q), "vCPU %x of class %d in list %d",
                      sched_who(cv->vcpu), cv->cls, q);
@@ -65,8 +76,9 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     *queued += n;
 }
 
-/* The weight by which a VM takes part in the next accounting pass. */
-static u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd, u32 active) {
+/* Returns the weight by which a VM takes part in the next accounting pass. It is computed anew
+ * here, from what is known of the VM, and compared with the sum that the policy keeps. */
+static u64 credit_weight(const struct credit_pool *cp, const struct credit_vm *cd, u32 active) {
     u64 weight = cd->weight;
 
     if (active == 0) return 0;
@@ -76,14 +88,19 @@ static u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *
     return weight;
 }
 
+/* Compares each sum that the policy Credit keeps for a pool with what it is a sum of: active vCPUs,
+ * weights, vCPUs that wait. Credit gives CPU time to vCPUs in an accounting pass, which comes once
+ * in a period and looks at those only that are "active": on a list of vCPUs that have run lately. A
+ * vCPU that has used up the cap of its VM is "parked", and does not run. It has to be active,
+ * because only an accounting pass lets it run again. */
 static void check_credit(const struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
     u32 queued = 0, waiting = 0;
     u64 weight = 0;
 
     cpumask_for_each(cpu, &p->cpus) check_credit_cpu(p, cpu, &queued);
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
-        const struct credit_dom *cd = credit_dom(d);
+    list_for_each(d, &p->vms, struct sched_vm, in_pool) {
+        const struct credit_vm *cd = credit_vm(d);
         u32 active = 0;
 
         for (u32 i = 0; i < d->nr_vcpus; i++) {
@@ -106,18 +123,19 @@ static void check_credit(const struct sched_pool *p) {
     MUST(weight == 0 || cp->accounting, "active vCPUs and no accounting");
 }
 
+/* Goes through all pools, VMs and pCPUs. */
 void sim_check(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         u32 n = 0;
 
         MUST(!spin_is_locked(&p->lock), "pool %s", p->name);
-        list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+        list_for_each(d, &p->vms, struct sched_vm, in_pool) {
             MUST(d->pool == p, "VM %u", d->id);
             for (u32 i = 0; i < d->nr_vcpus; i++)
                 if (d->vcpu[i]) check_vcpu(p, d->vcpu[i]);
             n++;
         }
-        MUST(n == p->nr_doms, "pool %s has %u VMs, counted %u", p->name, n, p->nr_doms);
+        MUST(n == p->nr_vms, "pool %s has %u VMs, counted %u", p->name, n, p->nr_vms);
         cpumask_for_each(cpu, &p->cpus) {
             bool idle = sched_is_idle(sched_cpus[cpu].current);
 
@@ -130,7 +148,7 @@ void sim_check(void) {
 
 void sim_check_work_conserving(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
-        list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+        list_for_each(d, &p->vms, struct sched_vm, in_pool) {
             for (u32 i = 0; i < d->nr_vcpus; i++) {
                 const struct sched_vcpu *v = d->vcpu[i];
 

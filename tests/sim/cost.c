@@ -72,6 +72,7 @@ void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
 
 void machine_timer_cancel(struct timer *t) { t->queued = false; }
 
+/* Calls the scheduler for the timers that are due. */
 static void timers(void) {
     for (u32 k = SCHED_TIMERS; k-- > 0;) {
         struct timer *t = &sched_cpus[0].timer[k].t;
@@ -83,6 +84,7 @@ static void timers(void) {
     }
 }
 
+/* Lets the pCPU decide, and says at once that the old vCPU's state is saved. */
 static void run(void) {
     struct sched_vcpu *prev = sched_current(0), *next = sched_run(0);
 
@@ -106,6 +108,7 @@ __attribute__((noinline)) void measured_pass(void) {
 
 __attribute__((noinline)) void measured_exchange(void) { vturbo_exchange(&sched_pools[0]); }
 
+/* The vCPU that runs falls asleep, and the pCPU decides. */
 static void block_current(void) {
     sched_block(sched_current(0));
     run();
@@ -122,6 +125,7 @@ static void give_credit(u32 round) {
 
 static struct sched_vcpu **vcpus;
 
+/* Sets a parameter, unless `name` is NULL. A mistake in the table above ends the program. */
 static void set(struct sched_pool *p, void *object, const char *name, i64 value) {
     const char *why = "";
 
@@ -131,6 +135,8 @@ static void set(struct sched_pool *p, void *object, const char *name, i64 value)
     }
 }
 
+/* Makes a pool with `n` VMs of one vCPU each, under the policy with that number, and with a turbo
+ * pool if `pair`. */
 static void make(u32 n, u32 policy, bool pair) {
     struct sched_pool *p, *t;
     struct cpumask all;
@@ -147,17 +153,16 @@ static void make(u32 n, u32 policy, bool pair) {
     set(p, p, policies[policy].pool.name, policies[policy].pool.value);
     vcpus = calloc(2 * n, sizeof(*vcpus));
     for (u32 i = 0; i < n; i++) {
-        struct sched_dom *d = calloc(2, sizeof(*d));
+        struct sched_vm *d = calloc(2, sizeof(*d));
 
         vcpus[i] = calloc(1, sizeof(**vcpus));
-        if (sched_dom_init(d, i, "", &vcpus[i], p) || sched_vcpu_init(vcpus[i], d, 0, &all))
-            exit(2);
+        if (sched_vm_init(d, i, "", &vcpus[i], p) || sched_vcpu_init(vcpus[i], d, 0, &all)) exit(2);
         if (i % 2) set(p, d, policies[policy].vm.name, policies[policy].vm.value);
         sched_unpause(d);
         sched_wake(vcpus[i]);
         if (!pair) continue;
         vcpus[n + i] = calloc(1, sizeof(**vcpus));
-        if (sched_dom_init_turbo(d + 1, d, &vcpus[n + i]) ||
+        if (sched_vm_init_turbo(d + 1, d, &vcpus[n + i]) ||
             sched_vcpu_init(vcpus[n + i], d + 1, 0, &all))
             exit(2);
         sched_unpause(d + 1);
@@ -168,13 +173,14 @@ static void make(u32 n, u32 policy, bool pair) {
 /* Makes it look as if all VMs had used a little of both pools, so that no step is skipped. */
 static void use_both(u32 n) {
     for (u32 i = 0; i < 2 * n; i++) {
-        credit_dom(vcpus[i]->dom)->used += (i + 1) * 100 * NS_PER_US;
+        credit_vm(vcpus[i]->vm)->used += (i + 1) * 100 * NS_PER_US;
         if (list_empty(&credit_vcpu(vcpus[i])->active))
-            credit_set_active(vcpus[i]->dom->pool, credit_vcpu(vcpus[i]), true);
+            credit_set_active(vcpus[i]->vm->pool, credit_vcpu(vcpus[i]), true);
     }
 }
 
-/* Lets all vCPUs run, so that all are active. */
+/* Lets all vCPUs run, so that all are active: only active ones take part in accounting, and the
+ * costs of the first rounds would be others. */
 static void warm_up(u32 n) {
     for (u32 i = 0; i < 4 * n; i++) {
         clock_ns += 2 * NS_PER_MS;
@@ -184,6 +190,7 @@ static void warm_up(u32 n) {
     }
 }
 
+/* Each round prepares what is needed, and then calls one measured function. */
 int main(int argc, char **argv) {
     u32 n = 0, policy = 0;
 

@@ -1,5 +1,6 @@
 /* The program build/sim.
  *   build/sim [OPTIONS] FILE   runs the VMs of a file (docs/simulation.md has the options)
+ *   build/sim -l               lists what a file may ask for, as JSON
  *   build/sim replay FILE      replays a recording that the image or the option -r has made */
 #include <getopt.h>
 #include <stdio.h>
@@ -36,19 +37,21 @@ static int replay(const char *file) {
         printf("replay: record %zu: %s\n", d.record, d.what);
         return 1;
     }
-    printf("replay: %zu records, all decisions identical, trace %016lx\n", n,
-           (unsigned long)sim.hash);
+    printf("replay: %zu records, all decisions identical, trace %016llx\n", n,
+           (unsigned long long)sim.hash);
     return 0;
 }
 
+/* Prints how the program is called. Returns the exit status for a wrong call. */
 static int usage(void) {
     fprintf(stderr,
             "usage: sim [-C] [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] "
             "[-c COMMAND-LINE] "
-            "[-r RECORD-TO] FILE | sim replay FILE\n");
+            "[-r RECORD-TO] [-g TIMELINE-TO] FILE | sim -l | sim replay FILE\n");
     return 2;
 }
 
+/* Reads the options, whose defaults docs/simulation.md lists, and runs the file. */
 int main(int argc, char **argv) {
     struct scenario sc = { .cpus = 2,
                            .warm_up_ns = 2 * NS_PER_S,
@@ -58,7 +61,11 @@ int main(int argc, char **argv) {
     int error = 0;
 
     if (argc == 3 && strcmp(argv[1], "replay") == 0) return replay(argv[2]);
-    for (int o; (o = getopt(argc, argv, "Cjnqp:w:t:k:s:c:r:")) != -1;) {
+    if (argc == 2 && strcmp(argv[1], "-l") == 0) {
+        list_choices();
+        return 0;
+    }
+    for (int o; (o = getopt(argc, argv, "Cjnqp:w:t:k:s:c:r:g:")) != -1;) {
         switch (o) {
         case 'C': sc.rules = true; break;
         case 'j': sc.json = true; break;
@@ -70,6 +77,7 @@ int main(int argc, char **argv) {
         case 'k': error |= parse_time(optarg, &sc.kick_ns, NULL); break;
         case 's': error |= parse_time(optarg, &sc.switch_ns, NULL); break;
         case 'c': sc.cmdline = optarg; break;
+        case 'g': sc.timeline_to = optarg; break;
         case 'r': sc.record_to = optarg; break;
         default: return usage();
         }

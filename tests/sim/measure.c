@@ -5,7 +5,8 @@
 #include "sched/credit.h"
 #include "sim.h"
 
-/* All that is counted in a half begins again. */
+/* All that is counted in a half begins again: the sums so far become the marks from which the next
+ * half counts. */
 static void begin_part(struct sim_vcpu *v) {
     sched_times(&v->s, &v->mark);
     sched_reset_latency(&v->s);
@@ -15,7 +16,8 @@ static void begin_part(struct sim_vcpu *v) {
     v->credit_samples = 0;
 }
 
-void sim_mark(struct sim_dom *d) {
+/* A wait that began before counts from now on. */
+void sim_mark(struct sim_vm *d) {
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         struct sim_vcpu *v = d->vcpu[i];
 
@@ -27,12 +29,14 @@ void sim_mark(struct sim_dom *d) {
     }
 }
 
+/* Returns how long the vCPU has been waiting for a pCPU by now, ns; 0 if it does not wait. */
 static u64 present_wait(const struct sim_vcpu *v) {
     if (v->runnable_since == ~0ull) return 0;
     return sim.now - v->runnable_since;
 }
 
-/* From the last sim_mark or sim_halfway to now. */
+/* Stores what the vCPU did from the last sim_mark() or sim_halfway() to now, by the difference of
+ * the scheduler's sums to the marks. */
 static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
     struct sched_times t;
 
@@ -53,7 +57,9 @@ static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
     out->credit_samples = v->credit_samples;
 }
 
-void sim_sample_credit(struct sim_dom *d) {
+/* The mean of the samples shows whether credit drifts, which means that the system has not settled.
+ */
+void sim_sample_credit(struct sim_vm *d) {
     if (d->d.pool->policy != &credit_policy) return;
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         struct sim_vcpu *v = d->vcpu[i];
@@ -63,7 +69,8 @@ void sim_sample_credit(struct sim_dom *d) {
     }
 }
 
-void sim_halfway(struct sim_dom *d) {
+/* Keeps what was counted in the first half, and begins anew. */
+void sim_halfway(struct sim_vm *d) {
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         struct sim_vcpu *v = d->vcpu[i];
 
@@ -73,6 +80,7 @@ void sim_halfway(struct sim_dom *d) {
     }
 }
 
+/* Adds one half to the other. Maxima are compared, and all else is summed. */
 static void add(struct sim_span *to, const struct sim_span *more) {
     for (u32 i = 0; i < RS_NR; i++) to->state_ns[i] += more->state_ns[i];
     to->switches += more->switches;
@@ -92,6 +100,7 @@ static void add(struct sim_span *to, const struct sim_span *more) {
     to->credit_samples += more->credit_samples;
 }
 
+/* Everything but the first half is computed at the moment of the call. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out) {
     struct sim_span second;
 

@@ -9,12 +9,12 @@
 #include "sched/core.h"
 #include "sim.h"
 
-struct replay_dom {
-    struct sched_dom d;
+struct replay_vm {
+    struct sched_vm d;
     struct sched_vcpu *slot[SIM_MAX_VCPUS];
 };
 
-static struct replay_dom *doms[65536];
+static struct replay_vm *vms[65536];
 
 /* In an input, arg[1] is its number in the sequence of all inputs, and arg[0] says of what kind
  * it is and of which pool. A decision has the number of its input. */
@@ -50,8 +50,9 @@ static void merge_sort(struct trace_record *r, size_t n, struct trace_record *tm
     memcpy(r, tmp, n * sizeof(*r));
 }
 
-/* Keeps only inputs and decisions, and sorts them. Returns how many there are. *lost says whether
- * the recorder lost any. */
+/* Keeps only inputs and decisions, and sorts them into the order in which they happened: the
+ * recording has a buffer for each pCPU, and these stand one behind the other. Returns how many
+ * there are. *lost says whether the recorder lost any records, of whatever kind. */
 static size_t select_records(struct trace_record *r, size_t n, bool *lost) {
     size_t out = 0;
 
@@ -67,6 +68,7 @@ static size_t select_records(struct trace_record *r, size_t n, bool *lost) {
     return out;
 }
 
+/* Returns the set of pCPUs whose bits are set in a record's word. */
 static struct cpumask mask_of(u64 w) {
     struct cpumask m;
 
@@ -77,42 +79,45 @@ static struct cpumask mask_of(u64 w) {
 
 /* Makes a VM. If a damaged recording makes one with an id that is still in use, the old one stays
  * in its pool's list, so its memory is kept. */
-static struct replay_dom *new_dom(u32 id) {
-    if (doms[id] && !doms[id]->d.pool) free(doms[id]);
-    return doms[id] = calloc(1, sizeof(*doms[id]));
+static struct replay_vm *new_vm(u32 id) {
+    if (vms[id] && !vms[id]->d.pool) free(vms[id]);
+    return vms[id] = calloc(1, sizeof(*vms[id]));
 }
 
-static void apply_dom(u32 kind, struct sched_pool *p, u32 id, u32 small) {
+/* Tells the scheduler what an input says of a VM: it is made or ends, moves, is paused, or its
+ * label changes. */
+static void apply_vm(u32 kind, struct sched_pool *p, u32 id, u32 small) {
     if (kind == IN_DOM_INIT) {
-        struct replay_dom *d = new_dom(id);
+        struct replay_vm *d = new_vm(id);
 
-        sched_dom_init(&d->d, id, "", d->slot, p);
+        sched_vm_init(&d->d, id, "", d->slot, p);
         return;
     }
     if (kind == IN_TURBO) {
-        struct sched_dom *d = doms[id] ? &doms[id]->d : NULL;
-        struct replay_dom *t = NULL;
+        struct sched_vm *d = vms[id] ? &vms[id]->d : NULL;
+        struct replay_vm *t = NULL;
 
-        if (d && d->pool && !d->peer && !(id & SCHED_TURBO)) t = new_dom(id | SCHED_TURBO);
-        if (t) sched_dom_init_turbo(&t->d, d, t->slot);
+        if (d && d->pool && !d->peer && !(id & SCHED_TURBO)) t = new_vm(id | SCHED_TURBO);
+        if (t) sched_vm_init_turbo(&t->d, d, t->slot);
         return;
     }
-    if (!doms[id]) return;
-    struct sched_dom *d = &doms[id]->d;
+    if (!vms[id]) return;
+    struct sched_vm *d = &vms[id]->d;
 
     if (kind == IN_DOM_FINI)
-        sched_dom_fini(d);
+        sched_vm_fini(d);
     else if (kind == IN_LABEL)
         sched_label(d, small);
     else if (kind == IN_DOM_MOVE)
-        sched_pool_move_dom(p, d);
+        sched_pool_move_vm(p, d);
     else if (kind == IN_PAUSE)
         sched_pause(d);
     else
         sched_unpause(d);
 }
 
-static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg) {
+/* Tells the scheduler what an input says of a vCPU. */
+static void apply_vcpu(u32 kind, struct sched_vm *d, u32 id, u64 arg) {
     struct cpumask m = mask_of(arg);
     struct sched_vcpu *v = d->vcpu[id];
 
@@ -136,6 +141,7 @@ static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg) {
         sched_saved((u32)arg, v);
 }
 
+/* Sets a parameter of a VM (`who`), or of the pool. */
 static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
     const struct param *e = param_at(p, index);
     void *object = p;
@@ -143,7 +149,7 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
 
     if (!e) return;
     if (who != TRACE_NOBODY) {
-        struct replay_dom *d = doms[who >> 16];
+        struct replay_vm *d = vms[who >> 16];
 
         if (!d) return;
         object = &d->d;
@@ -151,7 +157,7 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
     param_set(e, p, object, value, &why);
 }
 
-/* Tells the scheduler what an input says. */
+/* Tells the scheduler what an input says, as its caller did when the recording was made. */
 static void apply(const struct trace_record *r) {
     u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
     u64 arg = arg_of(r);
@@ -185,10 +191,9 @@ static void apply(const struct trace_record *r) {
     case IN_PAUSE:
     case IN_TURBO:
     case IN_LABEL:
-    case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16, small); break;
+    case IN_UNPAUSE: apply_vm(kind, p, r->who >> 16, small); break;
     default:
-        if (doms[r->who >> 16])
-            apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
+        if (vms[r->who >> 16]) apply_vcpu(kind, &vms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
     }
 }
 
@@ -227,13 +232,16 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
     return NULL;
 }
 
+/* Writes a sentence about a record, for the person who has to find the difference. */
 static void describe(char *buf, size_t size, const char *what, const struct trace_record *r) {
     snprintf(buf, size,
-             "%s: at %lu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %lu", what,
-             (unsigned long)r->ns, r->cpu, sequence(r), r->event, r->who, kind_of(r),
-             (unsigned long)arg_of(r));
+             "%s: at %llu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %llu",
+             what, (unsigned long long)r->ns, r->cpu, sequence(r), r->event, r->who, kind_of(r),
+             (unsigned long long)arg_of(r));
 }
 
+/* Takes one input after the other, and compares the records that the scheduler makes of it with
+ * those of the recording, until the first difference. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
     struct sim_options o = { .mask = TRACE_CLASS_REPLAY, .keep = true };
     bool lost;
@@ -252,7 +260,7 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
     sim_start(&o);
     sim.replaying = true;
     sched_state_hook = NULL;
-    memset(doms, 0, sizeof(doms));
+    memset(vms, 0, sizeof(vms));
     for (size_t i = 0; i < n; expected++) {
         const char *bad = senseless(&r[i], i, expected);
 

@@ -9,6 +9,7 @@ struct lateness {
     double mean, p50, p99, max; /* us */
 };
 
+/* For qsort(): the smaller number first. */
 static int by_size(const void *a, const void *b) {
     u64 x = *(const u64 *)a, y = *(const u64 *)b;
 
@@ -20,6 +21,7 @@ static double percentile(const u64 *sorted, u32 n, u32 percent) {
     return (double)sorted[((u64)n * percent + 99) / 100 - 1] / 1e3;
 }
 
+/* Computes mean and percentiles from all samples of the part, so they are exact. */
 static struct lateness lateness_of(const struct sim_vcpu *v, const struct sim_span *span) {
     u32 n = span->nr_late;
     u64 *sorted = malloc((n + 1) * sizeof(*sorted));
@@ -36,7 +38,8 @@ static struct lateness lateness_of(const struct sim_vcpu *v, const struct sim_sp
     return l;
 }
 
-/* How many events were raised in the measurement and are not yet done. */
+/* Returns how many events were raised in the measurement and are not yet done. They are in no
+ * percentile, so a server that does not keep up would look good without this number. */
 static u32 waiting_events(const struct sim_vcpu *v) {
     struct arrivals due = v->due;
     u32 n = 0;
@@ -50,6 +53,7 @@ static u32 waiting_events(const struct sim_vcpu *v) {
 
 /* ---- for people ---- */
 
+/* Prints the line of one vCPU, and a second one if it served events. */
 static void table_row(const struct scenario *sc, const char *vm, u32 number, struct sim_vcpu *v) {
     double seconds = (double)sc->run_ns / 1e9;
     struct sim_span all;
@@ -68,14 +72,15 @@ static void table_row(const struct scenario *sc, const char *vm, u32 number, str
     }
 }
 
+/* Prints what is needed to repeat the run. */
 static void table_end(const struct scenario *sc) {
-    printf("seed %lu, trace %016lx, %lu records, %g s\n", (unsigned long)sim.opt.seed,
-           (unsigned long)sim.hash, (unsigned long)sim.records, (double)sc->run_ns / 1e9);
+    printf("seed %llu, trace %016llx, %llu records, %g s\n", (unsigned long long)sim.opt.seed,
+           (unsigned long long)sim.hash, (unsigned long long)sim.records, (double)sc->run_ns / 1e9);
 }
 
 /* ---- JSON ---- */
 
-static void json_string(const char *text) {
+void json_string(const char *text) {
     putchar('"');
     for (; *text; text++) {
         if (*text == '"' || *text == '\\') putchar('\\');
@@ -106,15 +111,23 @@ static void json_params(struct sched_pool *p, enum param_scope scope, const void
     printf("}");
 }
 
-static void json_pool(struct sched_pool *p) {
+/* Prints the CPUs of a set as a list. */
+static void json_cpus(const struct cpumask *m) {
     const char *comma = "";
 
-    printf("\n {\"pool\": \"%s\", \"policy\": \"%s\", \"cpus\": [", p->name, p->policy->name);
-    cpumask_for_each(cpu, &p->cpus) {
+    printf("[");
+    cpumask_for_each(cpu, m) {
         printf("%s%u", comma, cpu);
         comma = ", ";
     }
-    printf("], \"turbo_of\": ");
+    printf("]");
+}
+
+/* Prints a pool and its parameters. */
+static void json_pool(struct sched_pool *p) {
+    printf("\n {\"pool\": \"%s\", \"policy\": \"%s\", \"cpus\": ", p->name, p->policy->name);
+    json_cpus(&p->cpus);
+    printf(", \"turbo_of\": ");
     if (p->regular)
         json_string(p->regular->name);
     else
@@ -124,14 +137,31 @@ static void json_pool(struct sched_pool *p) {
     printf("}");
 }
 
-static void json_vm(const struct report_vm *vm) {
-    const struct sched_dom *d = &vm->d->d;
+/* Prints where a VM may run, and how much its file says that each vCPU will ask for. */
+static void json_wants(const struct scenario *sc, const struct config_vm *v) {
+    const struct cpumask machine = sim_cpus(0, sc->cpus - 1),
+                         cpus = cpumask_and(&v->cpus, &machine);
+
+    printf("\"affinity\": ");
+    json_cpus(&cpus);
+    printf(", \"demand_pct\": ");
+    if (config_place_of(&v->head, "demand").line != v->head.line)
+        printf("%g", v->demand_permille / 10.0);
+    else
+        printf("null");
+}
+
+/* Prints a VM, its parameters, and what the I/O monitor finds. */
+static void json_vm(const struct scenario *sc, const struct report_vm *vm) {
+    const struct sched_vm *d = &vm->d->d;
 
     printf("\n {\"vm\": \"%s\", \"pool\": \"%s\", \"image\": ", d->name, d->pool->name);
     json_string(vm->config->image);
     printf(", \"cmdline\": ");
     json_string(vm->config->cmdline);
-    printf(", \"vcpus\": %u, \"turbo\": %s,\n", vm->d->nr_vcpus, vm->turbo ? "true" : "false");
+    printf(", \"vcpus\": %u, \"turbo\": %s, ", vm->d->nr_vcpus, vm->turbo ? "true" : "false");
+    json_wants(sc, vm->config);
+    printf(",\n");
     printf("  \"io_intensive\": %s, \"events_per_s\": %.1f, \"label_changes\": %u, "
            "\"label_changed_s\": ",
            d->io ? "true" : "false", (double)d->io_rate / 1000, vm->label_changes);
@@ -144,20 +174,22 @@ static void json_vm(const struct report_vm *vm) {
     printf("}");
 }
 
+/* Prints what a vCPU did in a part of the measurement, which took so many seconds. */
 static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double seconds) {
     static const char *const states[RS_NR] = { "cpu", "runnable", "blocked", "offline" };
 
     for (u32 i = 0; i < RS_NR; i++)
         printf("\"%s_pct\": %.4f, ", states[i], 100 * (double)s->state_ns[i] / (seconds * 1e9));
-    printf("\"wait_max_ms\": %.4f, \"wakes\": %lu, \"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, "
-           "\"max\": %.1f}, \"switches\": %lu, \"switches_per_s\": %.1f, \"migrations\": %lu",
-           (double)s->wait_max / 1e6, (unsigned long)s->wakes,
+    printf("\"wait_max_ms\": %.4f, \"wakes\": %llu, \"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, "
+           "\"max\": %.1f}, \"switches\": %llu, \"switches_per_s\": %.1f, \"migrations\": %llu",
+           (double)s->wait_max / 1e6, (unsigned long long)s->wakes,
            (double)hist_percentile(&s->wake, 500) / 1e3,
            (double)hist_percentile(&s->wake, 990) / 1e3, (double)s->wake.max / 1e3,
-           (unsigned long)s->switches, (double)s->switches / seconds, (unsigned long)s->migrations);
-    printf(",\n  \"preemptions\": %lu, \"boosts\": %lu, \"grants\": %lu, \"granted_ms\": %.4f",
-           (unsigned long)s->preemptions, (unsigned long)s->boosts, (unsigned long)s->grants,
-           (double)s->granted_ns / 1e6);
+           (unsigned long long)s->switches, (double)s->switches / seconds,
+           (unsigned long long)s->migrations);
+    printf(",\n  \"preemptions\": %llu, \"boosts\": %llu, \"grants\": %llu, \"granted_ms\": %.4f",
+           (unsigned long long)s->preemptions, (unsigned long long)s->boosts,
+           (unsigned long long)s->grants, (double)s->granted_ns / 1e6);
     if (s->credit_samples)
         printf(", \"credit_ms\": %.3f", (double)s->credit_sum / s->credit_samples / 1e6);
     if (s->nr_late) {
@@ -169,6 +201,7 @@ static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double
     }
 }
 
+/* Prints a vCPU: the whole measurement, and its two halves. */
 static void json_vcpu(const struct scenario *sc, const char *vm, u32 number, struct sim_vcpu *v) {
     double seconds = (double)sc->run_ns / 1e9;
     struct sim_span span;
@@ -186,6 +219,9 @@ static void json_vcpu(const struct scenario *sc, const char *vm, u32 number, str
     printf("}]}");
 }
 
+/* Prints under what conditions the run was made, the hash and the number of all records of the
+ * trace, how many decisions and inputs came after the warm-up (those before it are subtracted),
+ * then pools and VMs. The list "vcpus" is left open, for one_vcpu(). */
 static void json_begin(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms) {
     const char *comma = "";
 
@@ -193,14 +229,15 @@ static void json_begin(const struct scenario *sc, const struct report_vm *vm, u3
     json_string(sc->file);
     printf(", \"command_line\": ");
     json_string(sc->cmdline ? sc->cmdline : "");
-    printf(",\n \"pcpus\": %u, \"seed\": %lu, \"warm_up_s\": %g, \"seconds\": %g, \"kick_us\": %g, "
-           "\"switch_us\": %g,\n",
-           sc->cpus, (unsigned long)sim.opt.seed, (double)sc->warm_up_ns / 1e9,
-           (double)sc->run_ns / 1e9, (double)sc->kick_ns / 1e3, (double)sc->switch_ns / 1e3);
-    printf(" \"trace\": \"%016lx\", \"records\": %lu, \"decisions\": %lu, \"inputs\": %lu,\n",
-           (unsigned long)sim.hash, (unsigned long)sim.records,
-           (unsigned long)(sim.decisions - sim.marked_decisions),
-           (unsigned long)(sim.inputs - sim.marked_inputs));
+    printf(
+        ",\n \"pcpus\": %u, \"seed\": %llu, \"warm_up_s\": %g, \"seconds\": %g, \"kick_us\": %g, "
+        "\"switch_us\": %g,\n",
+        sc->cpus, (unsigned long long)sim.opt.seed, (double)sc->warm_up_ns / 1e9,
+        (double)sc->run_ns / 1e9, (double)sc->kick_ns / 1e3, (double)sc->switch_ns / 1e3);
+    printf(" \"trace\": \"%016llx\", \"records\": %llu, \"decisions\": %llu, \"inputs\": %llu,\n",
+           (unsigned long long)sim.hash, (unsigned long long)sim.records,
+           (unsigned long long)(sim.decisions - sim.marked_decisions),
+           (unsigned long long)(sim.inputs - sim.marked_inputs));
     printf(" \"pools\": [");
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         printf("%s", comma);
@@ -212,7 +249,7 @@ static void json_begin(const struct scenario *sc, const struct report_vm *vm, u3
     for (u32 i = 0; i < nr_vms; i++) {
         if (!vm[i].d) continue;
         printf("%s", comma);
-        json_vm(&vm[i]);
+        json_vm(sc, &vm[i]);
         comma = ",";
     }
     printf("],\n \"vcpus\": [");
@@ -220,6 +257,7 @@ static void json_begin(const struct scenario *sc, const struct report_vm *vm, u3
 
 /* ---- both ---- */
 
+/* Prints a vCPU in the form that was asked for. */
 static void one_vcpu(const struct scenario *sc, const char *vm, u32 number, struct sim_vcpu *v,
                      bool first) {
     if (!sc->json) {
@@ -230,6 +268,7 @@ static void one_vcpu(const struct scenario *sc, const char *vm, u32 number, stru
     json_vcpu(sc, vm, number, v);
 }
 
+/* The turbo vCPU of a VM is its vCPU 0, as in the guest, though the scheduler keeps it apart. */
 void report(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms) {
     bool first = true;
 

@@ -31,12 +31,13 @@ static struct sim_vcpu *of(const struct sched_vcpu *v) {
 static void tell(const struct sched_vcpu *v, const char *fmt, va_list ap) {
     fprintf(stderr, "sim: at %.3f ms: ", MS(sim.now));
     if (v)
-        fprintf(stderr, "VM %s, vCPU %u (pool %s, policy %s) ", v->dom->name, v->id,
-                v->dom->pool->name, v->dom->pool->policy->name);
+        fprintf(stderr, "VM %s, vCPU %u (pool %s, policy %s) ", v->vm->name, v->id,
+                v->vm->pool->name, v->vm->pool->policy->name);
     vfprintf(stderr, fmt, ap);
     fprintf(stderr, "\n");
 }
 
+/* Counts a breach of a rule, and tells the first few. */
 static PRINTF(2, 3) void breach(const struct sched_vcpu *v, const char *fmt, ...) {
     va_list ap;
 
@@ -46,6 +47,7 @@ static PRINTF(2, 3) void breach(const struct sched_vcpu *v, const char *fmt, ...
     va_end(ap);
 }
 
+/* Tells a breach after which the simulation makes no sense, and ends the program. */
 static __attribute__((noreturn))
 PRINTF(2, 3) void last_breach(const struct sched_vcpu *v, const char *fmt, ...) {
     va_list ap;
@@ -89,6 +91,8 @@ static void on_state(struct sched_vcpu *v, u64 now) {
 
 /* ---- checks between events ---- */
 
+/* Checks where a vCPU runs. Any of these breaches makes everything after it nonsense, so they end
+ * the program. */
 static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
     if (times > 1)
         last_breach(v,
@@ -146,6 +150,7 @@ static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v
     s->rules.beside_idle = cpu != SCHED_NO_CPU;
 }
 
+/* Finds out where the vCPU runs, if it does, and checks that; and whether it waits too long. */
 static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     u32 times = 0, cpu = SCHED_NO_CPU;
 
@@ -158,15 +163,17 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     check_waiting(p, v);
 }
 
+/* The function that the simulation calls after each event. */
 static void check_all(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
-        list_for_each(d, &p->doms, struct sched_dom, in_pool)
+        list_for_each(d, &p->vms, struct sched_vm, in_pool)
             for_each_vcpu(v, d) check_vcpu(p, v);
     sim_check();
 }
 
 /* ---- for scenario.c ---- */
 
+/* The hook of sim.c is called by that of this file, so that both get their turn. */
 void rules_start(void) {
     breaches = 0;
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) ran[cpu] = 0;
@@ -183,23 +190,24 @@ static void note_starved(const struct sched_vcpu *v) {
     struct sim_span all;
 
     sim_span(of((struct sched_vcpu *)v), 2, &all);
-    if (v->dom->pool->policy->not_work_conserving || all.state_ns[RS_RUNNABLE] < elapsed) return;
+    if (v->vm->pool->policy->not_work_conserving || all.state_ns[RS_RUNNABLE] < elapsed) return;
     fprintf(stderr,
             "sim: note: VM %s, vCPU %u (pool %s, policy %s) was ready for the whole %g s and never "
             "ran\n",
-            v->dom->name, v->id, v->dom->pool->name, v->dom->pool->policy->name,
+            v->vm->name, v->id, v->vm->pool->name, v->vm->pool->policy->name,
             (double)elapsed / 1e9);
 }
 
+/* One more check at the end, because something may be wrong since the last event. */
 int rules_end(void) {
     check_all();
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
-        list_for_each(d, &p->doms, struct sched_dom, in_pool)
+        list_for_each(d, &p->vms, struct sched_vm, in_pool)
             for_each_vcpu(v, d) note_starved(v);
     if (breaches == 0) {
-        fprintf(stderr, "sim: no rule was broken in %lu events\n", (unsigned long)sim.events);
+        fprintf(stderr, "sim: no rule was broken in %llu events\n", (unsigned long long)sim.events);
         return 0;
     }
-    fprintf(stderr, "sim: rules were broken %lu times\n", (unsigned long)breaches);
+    fprintf(stderr, "sim: rules were broken %llu times\n", (unsigned long long)breaches);
     return 1;
 }

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include "sim.h"
 
+/* Returns the CPU time that this process has used. */
 static double cpu_seconds(void) {
     struct rusage u;
 
@@ -14,6 +15,7 @@ static double cpu_seconds(void) {
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+/* Returns the most memory that this process has had. */
 static double resident_mib(void) {
     struct rusage u;
 
@@ -21,6 +23,7 @@ static double resident_mib(void) {
     return (double)u.ru_maxrss / 1024;
 }
 
+/* Returns the work of a VM that computes 40 % and serves 300 events a second. */
 static struct sim_work mixed(u64 seed) {
     return (struct sim_work){ .kind = WORK_MIXED,
                               .percent = 40,
@@ -84,6 +87,8 @@ static struct sched_pool *start(u32 cores, u32 extra) {
     return sim_pool("Pool-0", "credit", sim_cpus(0, cores - 1));
 }
 
+/* Built with TAKT_MAX_CPUS above 64, the program measures a machine of 512 cores, otherwise small
+ * ones. */
 int main(int argc, char **argv) {
     struct sched_pool *p;
     u64 seconds = 100;

@@ -48,6 +48,7 @@ static u64 number(const char *cmdline, const char *key, u64 otherwise) {
     return strtoull(value, NULL, 0);
 }
 
+/* The same for a number of microseconds, in ns. */
 static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
     return number(cmdline, key, otherwise) * NS_PER_US;
 }
@@ -66,7 +67,10 @@ static bool is_word(const char *text, const char *word) {
     return n == strlen(word) && strncmp(text, word, n) == 0;
 }
 
-/* As cmdline_duty() of the guest library. */
+/* Reads the words that say how a guest divides its time, as cmdline_duty() of the guest library
+ * does. In each period the guest computes for `percent` of it and sleeps for the rest; both are
+ * made longer or shorter at random, by `jitter_pct` at most. With a closed loop, work that was
+ * missed in a period is added to that of the next one; with an open loop it is forgotten. */
 static void set_duty(struct sim_work *w, const struct config_vm *v, u64 percent) {
     const char *loop = find(v->cmdline, "loop");
 
@@ -85,6 +89,7 @@ static struct arrivals due(const char *c, u64 server) {
                           number(c, "rate", 300), number(c, "start_ms", 1000) * NS_PER_MS);
 }
 
+/* The model of guests/busy.c. */
 static struct sim_work busy(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_DUTY };
 
@@ -93,6 +98,7 @@ static struct sim_work busy(const struct config_vm *v, u32 id) {
     return w;
 }
 
+/* The model of guests/waker.c. */
 static struct sim_work waker(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_WAKER,
                           .period_ns = micro(v->cmdline, "period_us", 10000),
@@ -102,6 +108,8 @@ static struct sim_work waker(const struct config_vm *v, u32 id) {
     return w;
 }
 
+/* The model of guests/evader.c, which runs for nothing because it never runs when the scheduler's
+ * tick charges the vCPU that is running. It goes to sleep `lead` before each tick, for `nap`. */
 static struct sim_work evader(const struct config_vm *v, u32 id) {
     u64 lead = micro(v->cmdline, "lead_us", 200), nap = micro(v->cmdline, "nap_us", 600);
     struct sim_work w = { .kind = WORK_EVADER,
@@ -113,6 +121,8 @@ static struct sim_work evader(const struct config_vm *v, u32 id) {
     return w;
 }
 
+/* The model of guests/hostile.c in the two modes that concern the scheduler. In all others the
+ * guest keeps its CPU. */
 static struct sim_work hostile(const struct config_vm *v, u32 id) {
     const char *mode = find(v->cmdline, "mode");
 
@@ -126,6 +136,7 @@ static struct sim_work hostile(const struct config_vm *v, u32 id) {
     return (struct sim_work){ .kind = WORK_HOG };
 }
 
+/* The model of guests/mixed.c. */
 static struct sim_work mixed(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_MIXED,
                           .work_ns = micro(v->cmdline, "work_us", 50),
@@ -136,6 +147,7 @@ static struct sim_work mixed(const struct config_vm *v, u32 id) {
     return w;
 }
 
+/* The model of guests/client.c. */
 static struct sim_work client(const struct config_vm *v, u32 id) {
     u64 to = number(v->cmdline, "server", 1);
 
@@ -145,6 +157,7 @@ static struct sim_work client(const struct config_vm *v, u32 id) {
     };
 }
 
+/* The model of guests/spin.c. */
 static struct sim_work spin(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_HOG };
 
@@ -152,6 +165,7 @@ static struct sim_work spin(const struct config_vm *v, u32 id) {
     return w;
 }
 
+/* The model of guests/hello.c, which prints a line and is done. */
 static struct sim_work hello(const struct config_vm *v, u32 id) {
     return (struct sim_work){ .kind = WORK_IDLE };
 }
@@ -164,6 +178,11 @@ static const struct {
     { "hostile", hostile }, { "mixed", mixed }, { "client", client }, { "hello", hello },
 };
 
+const char *scenario_image(u32 i) {
+    if (i >= ARRAY_SIZE(models)) return NULL;
+    return models[i].image;
+}
+
 /* What a VM does. `id` is its number in the file, from 1. */
 static struct sim_work work_of(const struct config_vm *v, u32 id) {
     for (u32 i = 0; i < ARRAY_SIZE(models); i++)
@@ -173,6 +192,7 @@ static struct sim_work work_of(const struct config_vm *v, u32 id) {
 
 /* ---- pools and VMs, made as hv/main.c and hv/vm do it ---- */
 
+/* Sets the parameters of a section of the file. */
 static void set_params(const struct config_head *h, struct sched_pool *p, void *object) {
     char why[PARAM_WHY];
 
@@ -212,6 +232,7 @@ static void end_if_complained(const struct scenario *sc) {
 /* In this machine four pCPUs share a cache. */
 static u32 cache_of(u32 cpu) { return cpu / 4; }
 
+/* Makes pool number i of the file with those of its CPUs that the machine has. */
 static void make_pool(u32 i) {
     struct cpumask here = sim_cpus(0, sim.opt.cpus - 1),
                    cpus = cpumask_and(&cfg.pool[i].cpus, &here);
@@ -224,12 +245,13 @@ static void make_pool(u32 i) {
     }
 }
 
+/* Makes VM number i of the file, with its turbo vCPU if it has one, and starts it. */
 static void make_vm(u32 i) {
     const struct config_vm *c = &cfg.vm[i];
     struct sched_pool *p = sched_pool_find(c->pool);
     struct cpumask allowed = cpumask_and(&c->cpus, &p->cpus);
     struct sim_work w = work_of(c, i + 1), serve = w;
-    struct sim_dom *d;
+    struct sim_vm *d;
 
     vm[i].config = c;
     if (!c->start) return;
@@ -252,8 +274,9 @@ static void make_vm(u32 i) {
         server[i + 1] = d->vcpu[0];
 }
 
-/* param_hook: the I/O monitor has changed the label of a VM. */
-static void hear_labels(struct sched_pool *p, struct sched_dom *d, const char *name) {
+/* param_hook: the scheduler calls this when a parameter changes. Counts how often the I/O monitor
+ * has changed the label of a VM. */
+static void hear_labels(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (!d || !name || strcmp(name, "class") != 0) return;
     for (u32 i = 0; i < cfg.nr_vms; i++) {
         if (!vm[i].d || &vm[i].d->d != d) continue;
@@ -262,7 +285,8 @@ static void hear_labels(struct sched_pool *p, struct sched_dom *d, const char *n
     }
 }
 
-static void for_each_dom(void (*fn)(struct sim_dom *d)) {
+/* Calls fn for each VM, and for each turbo vCPU, which is a VM of its own for the scheduler. */
+static void for_each_vm(void (*fn)(struct sim_vm *d)) {
     for (u32 i = 0; i < cfg.nr_vms; i++) {
         if (vm[i].d) fn(vm[i].d);
         if (vm[i].turbo) fn(vm[i].turbo);
@@ -273,7 +297,7 @@ static void for_each_dom(void (*fn)(struct sim_dom *d)) {
 static void run_sampled(u64 end) {
     while (sim.now < end) {
         sim_run_until(MIN(sim.now + CREDIT_EVERY_NS, end));
-        for_each_dom(sim_sample_credit);
+        for_each_vm(sim_sample_credit);
     }
 }
 
@@ -282,19 +306,20 @@ static void run_sampled(u64 end) {
 __attribute__((noinline)) void sim_measurement_begins(void) {
     sim.marked_decisions = sim.decisions;
     sim.marked_inputs = sim.inputs;
-    for_each_dom(sim_mark);
+    for_each_vm(sim_mark);
 }
 
+/* Runs the warm-up and both halves of the measurement, and prints the result. */
 static void measure(const struct scenario *sc) {
     sim_run_until(sc->warm_up_ns);
     sim_measurement_begins();
     run_sampled(sc->warm_up_ns + sc->run_ns / 2);
-    for_each_dom(sim_halfway);
+    for_each_vm(sim_halfway);
     run_sampled(sc->warm_up_ns + sc->run_ns);
     report(sc, vm, cfg.nr_vms);
 }
 
-/* Complains if the simulation has no model of the VM's guest. */
+/* Complains if the simulation has no model of the VM's guest, and names those that it has. */
 static void check_image(const struct config_vm *v) {
     char names[128] = "";
 
@@ -308,6 +333,8 @@ static void check_image(const struct config_vm *v) {
                     names);
 }
 
+/* Reads the file and the command line with the hypervisor's own parser, and ends with sentences if
+ * it cannot be used. */
 static void read_config(const struct scenario *sc) {
     static char text[1 << 20];
     FILE *f = fopen(sc->file, "rb");
@@ -327,6 +354,7 @@ static void read_config(const struct scenario *sc) {
                 sc->cpus);
 }
 
+/* Writes the recording. */
 static void write_records(const char *file) {
     FILE *f = fopen(file, "wb");
 
@@ -336,6 +364,8 @@ static void write_records(const char *file) {
     }
 }
 
+/* Everything in the file is set before anything runs, so that a mistake in its last line is found
+ * at once. */
 int scenario_run(const struct scenario *sc) {
     struct cpumask here = sim_cpus(0, sc->cpus - 1);
     int status = 0;
@@ -358,7 +388,9 @@ int scenario_run(const struct scenario *sc) {
     if (cfg.nr_vms == 0) fail("there is no [vm NAME] in", sc->file, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
     if (!sc->check) {
+        if (sc->timeline_to) timeline_start(sc->timeline_to, vm, cfg.nr_vms);
         measure(sc);
+        if (sc->timeline_to) timeline_end();
         if (sc->record_to) write_records(sc->record_to);
         if (sc->rules) status = rules_end();
     }

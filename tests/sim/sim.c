@@ -1,7 +1,8 @@
 /* The machine of the simulation: a queue of timers, which are all events that there are; pCPUs,
- * which switch between vCPUs in virtual time; and what vCPUs do while they run (enum work_kind).
- * hv/sched calls the functions of sched/machine.h here, as it calls those of hv/sched/machine.c in
- * the image. */
+ * which switch between vCPUs in virtual time; and what vCPUs do while they run (enum work_kind). A
+ * *burst* is what a vCPU computes at a stretch if nobody interrupts it. hv/sched calls the
+ * functions of sched/machine.h here, as it calls those of hv/sched/machine.c in the image. sim.h
+ * has the contracts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,10 @@ struct pcpu {
 
 static struct timerq queue;
 static struct pcpu pcpus[TAKT_MAX_CPUS];
-static struct sim_dom *doms[4096];
-static u32 nr_doms;
+static struct sim_vm *vms[4096];
+static u32 nr_vms;
 
+/* xorshift64*: fast, and the same on every computer. */
 u64 sim_random(u64 *s) {
     *s ^= *s >> 12;
     *s ^= *s << 25;
@@ -36,6 +38,8 @@ u64 sim_random(u64 *s) {
     return *s * 0x2545f4914f6cdd1dull;
 }
 
+/* Returns the first state of a generator of random numbers. Similar seeds give states that have
+ * nothing in common; a state must not be 0. */
 static u64 rng_seed(u64 seed) {
     u64 z = seed + 0x9e3779b97f4a7c15ull;
 
@@ -50,12 +54,15 @@ u64 machine_now(void) { return sim.now; }
 
 u32 machine_cpu(void) { return sim.cpu; }
 
+/* Sets the timer, for pCPU `cpu`; a time that has passed becomes now. */
 static void queue_at(struct timer *t, u32 cpu, u64 when) {
     timerq_remove(&queue, t);
     t->cpu = (u16)cpu;
     timerq_insert(&queue, t, MAX(when, sim.now));
 }
 
+/* A kick that is under way already is not repeated. One that comes in the middle of a switch takes
+ * effect when the switch is over. */
 void machine_kick(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
@@ -68,6 +75,7 @@ void machine_kick(u32 cpu) {
         queue_at(&c->kick, cpu, sim.now + sim.opt.kick_ns);
 }
 
+/* In a replay the recording says when timers fire. */
 void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
     if (!sim.replaying) queue_at(t, cpu, when);
 }
@@ -82,6 +90,8 @@ static void hash_words(const struct trace_record *r, size_t bytes) {
     }
 }
 
+/* The scheduler calls this for each record. The record goes into the hash, which tells whether two
+ * runs were the same, and is kept if the options say so. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
     u32 input = 0;
@@ -103,24 +113,29 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     sim.kept[sim.nr_kept++] = r;
 }
 
+/* With the option `rules` the fault is in a policy that somebody is writing, and a sentence is
+ * enough; otherwise it is a fault of the scheduler or of the simulation, and abort() keeps what a
+ * debugger needs. */
 void panic(const char *fmt, ...) {
+    char text[512];
     va_list ap;
 
     if (sim.opt.rules) fprintf(stderr, "sim: the scheduler's books are wrong: ");
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    hv_vsnprintf(text, sizeof(text), fmt, ap); /* in its formats an "l" always means 64 bits */
     va_end(ap);
-    fprintf(stderr, " (at %lu ns, seed %lu)\n", (unsigned long)sim.now,
-            (unsigned long)sim.opt.seed);
+    fprintf(stderr, "%s (at %llu ns, seed %llu)\n", text, (unsigned long long)sim.now,
+            (unsigned long long)sim.opt.seed);
     if (sim.opt.rules) exit(1);
     abort();
 }
 
+/* Tests look at the last line of the log. */
 void log_at(enum log_level level, const char *fmt, ...) {
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(sim.said, sizeof(sim.said), fmt, ap);
+    hv_vsnprintf(sim.said, sizeof(sim.said), fmt, ap);
     va_end(ap);
     sim.lines++;
 }
@@ -169,7 +184,9 @@ static void arrive(u32 cpu) {
     if (c->kicked) queue_at(&c->kick, cpu, sim.now);
 }
 
-/* Half of the switch is over, or all of it. */
+/* The timer of a switch has fired. Half-way through the switch the old vCPU's state is saved, and
+ * the timer is set once more; at the end the new vCPU computes. An image takes time for both as
+ * well, and other pCPUs see the state in between. */
 static void switched(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, switched);
     u32 cpu = (u32)(c - pcpus);
@@ -217,12 +234,14 @@ static void resched(u32 cpu) {
     queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns / 2);
 }
 
+/* A kick has arrived at its pCPU, which asks the scheduler anew. */
 static void kicked(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, kick);
 
     if (c->kicked && !c->switching) resched((u32)(c - pcpus));
 }
 
+/* Only here virtual time passes: it jumps to the time of the next event. */
 void sim_run_until(u64 end) {
     struct timer *t;
 
@@ -240,6 +259,7 @@ void sim_run_until(u64 end) {
 
 /* ---- workloads ---- */
 
+/* Sets the time at which the vCPU has to be woken. */
 static void alarm_at(struct sim_vcpu *v, u64 when) { queue_at(&v->alarm, v->s.cpu, when); }
 
 /* When the next tick of the vCPU's pCPU is, after the time `after`. The credit policy shifts the
@@ -281,6 +301,7 @@ static void duty_burst(struct sim_vcpu *v, u64 *remaining, u64 *until) {
     *until = v->duty.next;
 }
 
+/* Says how long the vCPU computes next (`remaining`), and up to what time at most (`until`). */
 static void next_burst(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
@@ -327,7 +348,7 @@ static void go_on(struct sim_vcpu *v) {
 
 /* The I/O monitor counts an event for the VM, even if the VM's turbo vCPU gets it. */
 static void count_event(struct sim_vcpu *v) {
-    struct sched_dom *d = v->s.dom;
+    struct sched_vm *d = v->s.vm;
 
     if (d->id & SCHED_TURBO) d = d->peer;
     sched_io_events(d, 1);
@@ -355,6 +376,7 @@ static void raise_event(struct sim_vcpu *v) {
     go_on(v);
 }
 
+/* Keeps how long an event took, in an array that grows. */
 static void remember(struct sim_late *l, u64 ns) {
     if (l->nr == l->max) {
         l->max = MAX(2 * l->max, 1024u);
@@ -380,7 +402,8 @@ static void event_done(struct sim_vcpu *v) {
         go_to_sleep(v, ~0ull); /* its alarm stays set */
 }
 
-/* A client sends its event, and sleeps until the next one is due. */
+/* A client sends its event, and sleeps until the next one is due. One that is late sends the next
+ * one at once. */
 static void client_sends(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
@@ -393,7 +416,7 @@ static void client_sends(struct sim_vcpu *v) {
         go_to_sleep(v, v->due.next);
 }
 
-/* Called when a vCPU has computed its burst. */
+/* Called when a vCPU has computed its burst: what it does then depends on the kind of its work. */
 static void burst_over(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, done);
     struct sim_work *w = &v->work;
@@ -442,7 +465,8 @@ static void burst_over(struct timer *t, u64 now) {
     }
 }
 
-/* Called when the time has come for which a vCPU set its alarm. */
+/* Called when the time has come for which a vCPU set its alarm: a request arrives, or a new period
+ * begins. The vCPU wakes if it sleeps. */
 static void alarm_rings(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, alarm);
 
@@ -461,7 +485,8 @@ static void alarm_rings(struct timer *t, u64 now) {
 
 /* ---- putting a machine together ---- */
 
-/* sched_state_hook: measures how long vCPUs wait. */
+/* sched_state_hook: the scheduler calls this whenever the state of a vCPU changes. It measures how
+ * long vCPUs wait. */
 static void on_state(struct sched_vcpu *s, u64 now) {
     if (sched_is_idle(s)) return;
     struct sim_vcpu *v = of(s);
@@ -479,11 +504,13 @@ static void govern(struct timer *t, u64 now) {
     timerq_insert(&queue, t, MAX(governor_step(now), now + NS_PER_US));
 }
 
+/* Everything that an earlier simulation has left is cleared, so that a process can run several, one
+ * after the other, and each gives the result that it would give alone. */
 void sim_start(const struct sim_options *o) {
     memset(&sim, 0, sizeof(sim));
     memset(pcpus, 0, sizeof(pcpus));
     queue = (struct timerq){ 0 };
-    nr_doms = 0;
+    nr_vms = 0;
     sim.opt = *o;
     sim.hash = 0xcbf29ce484222325ull;
     sim.rng = rng_seed(o->seed);
@@ -524,7 +551,7 @@ static u64 start_of(const struct sim_work *w, u32 i) {
     return w->start_ns + phase_of(w->start_seed, w->start_first + i, w->start_span);
 }
 
-/* Wakes a new vCPU now, or when it has to begin. */
+/* Wakes a new vCPU now, or sets its alarm for the time when it has to begin. */
 static void begin_work(struct sim_vcpu *v) {
     switch (v->work.kind) {
     case WORK_SERVER:
@@ -538,9 +565,10 @@ static void begin_work(struct sim_vcpu *v) {
     }
 }
 
-/* Makes the vCPUs of a new VM and starts it. */
-static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity,
-                                struct sim_work work) {
+/* Makes the vCPUs of a new VM and starts it. Each gets random numbers of its own, which follow from
+ * the seed, the VM's number and its own. */
+static struct sim_vm *populate(struct sim_vm *d, u32 vcpus, struct cpumask affinity,
+                               struct sim_work work) {
     if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
     for (u32 i = 0; i < vcpus; i++) {
         struct sim_vcpu *v = calloc(1, sizeof(*v));
@@ -554,7 +582,7 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         }
         v->due = work.due;
         v->started = v->runnable_since = ~0ull;
-        v->rng = rng_seed(sim.opt.seed ^ (u64)(nr_doms + 1) << 32 ^ i);
+        v->rng = rng_seed(sim.opt.seed ^ (u64)(nr_vms + 1) << 32 ^ i);
         timer_init(&v->done, burst_over);
         timer_init(&v->alarm, alarm_rings);
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
@@ -569,36 +597,39 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         d->vcpu[i] = v;
     }
     d->nr_vcpus = vcpus;
-    doms[nr_doms++] = d;
+    vms[nr_vms++] = d;
     sched_unpause(&d->d);
     for (u32 i = 0; i < vcpus; i++) begin_work(d->vcpu[i]);
     return d;
 }
 
-struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
-                       struct sim_work work) {
-    struct sim_dom *d = calloc(1, sizeof(*d));
+/* Ids of VMs follow the order in which they are made, so that a run can be repeated. */
+struct sim_vm *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
+                      struct sim_work work) {
+    struct sim_vm *d = calloc(1, sizeof(*d));
 
     snprintf(d->name, sizeof(d->name), "%s", name);
-    must(sched_dom_init(&d->d, nr_doms + 1, d->name, d->slot, p), "VM", name);
+    must(sched_vm_init(&d->d, nr_vms + 1, d->name, d->slot, p), "VM", name);
     return populate(d, vcpus, affinity, work);
 }
 
-struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work) {
-    struct sim_dom *t = calloc(1, sizeof(*t));
+struct sim_vm *sim_turbo(struct sim_vm *d, struct sim_work work) {
+    struct sim_vm *t = calloc(1, sizeof(*t));
 
     snprintf(t->name, sizeof(t->name), "%s", d->name);
-    must(sched_dom_init_turbo(&t->d, &d->d, t->slot), "turbo vCPU of", d->name);
+    must(sched_vm_init_turbo(&t->d, &d->d, t->slot), "turbo vCPU of", d->name);
     return populate(t, 1, sim_cpus(0, TAKT_MAX_CPUS - 1), work);
 }
 
-void sim_vm_stop(struct sim_dom *d) {
+void sim_vm_stop(struct sim_vm *d) {
     sched_pause(&d->d);
-    while (!sched_dom_stopped(&d->d))
+    while (!sched_vm_stopped(&d->d))
         sim_run_until(sim.now + MAX(sim.opt.kick_ns + 2 * sim.opt.switch_ns, 1000));
 }
 
-void sim_vm_destroy(struct sim_dom *d) {
+/* In the order in which the hypervisor does it: first nothing runs any more, then the timers are
+ * removed, and at last the scheduler forgets the VM. */
+void sim_vm_destroy(struct sim_vm *d) {
     sim_vm_stop(d);
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         timerq_remove(&queue, &d->vcpu[i]->alarm);
@@ -607,9 +638,9 @@ void sim_vm_destroy(struct sim_dom *d) {
         free(d->vcpu[i]->late.ns);
         free(d->vcpu[i]);
     }
-    sched_dom_fini(&d->d);
-    for (u32 i = 0; i < nr_doms; i++)
-        if (doms[i] == d) doms[i] = NULL;
+    sched_vm_fini(&d->d);
+    for (u32 i = 0; i < nr_vms; i++)
+        if (vms[i] == d) vms[i] = NULL;
     free(d);
 }
 
@@ -617,8 +648,8 @@ void sim_vm_destroy(struct sim_dom *d) {
  * as in the hypervisor, step by step: their memory is freed. The pools are static data of the
  * scheduler, and sched_init() makes it forget them. */
 void sim_stop(void) {
-    for (u32 i = 0; i < nr_doms; i++) {
-        struct sim_dom *d = doms[i];
+    for (u32 i = 0; i < nr_vms; i++) {
+        struct sim_vm *d = vms[i];
 
         if (!d) continue;
         for (u32 k = 0; k < d->nr_vcpus; k++) {
@@ -631,15 +662,16 @@ void sim_stop(void) {
     free(sim.kept);
     sim.kept = NULL;
     sim.nr_kept = sim.max_kept = 0;
-    nr_doms = 0;
+    nr_vms = 0;
 }
 
+/* A test that names a wrong parameter is a wrong test, so it ends with a sentence. */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value) {
     const struct param *e = param_find(p, name);
     const char *why = "there is no such parameter";
 
     if (e && param_set(e, p, object, value, &why) == 0) return;
-    fprintf(stderr, "sim: %s = %ld: %s\n", name, (long)value, why);
+    fprintf(stderr, "sim: %s = %lld: %s\n", name, (long long)value, why);
     abort();
 }
 
@@ -651,11 +683,12 @@ int sim_remove_cpu(struct sched_pool *p, u32 cpu) {
     return error;
 }
 
-int sim_move_vm(struct sched_pool *p, struct sim_dom *d) {
+/* Only a VM that does not run can move, as in the hypervisor. */
+int sim_move_vm(struct sched_pool *p, struct sim_vm *d) {
     int error;
 
     sim_vm_stop(d);
-    error = sched_pool_move_dom(p, &d->d);
+    error = sched_pool_move_vm(p, &d->d);
     sched_unpause(&d->d);
     return error;
 }

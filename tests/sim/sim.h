@@ -115,8 +115,8 @@ struct sim_vcpu {
     } rules;
 };
 
-struct sim_dom {
-    struct sched_dom d; /* what the scheduler knows of it */
+struct sim_vm {
+    struct sched_vm d; /* what the scheduler knows of it */
     char name[32];
     struct sched_vcpu *slot[SIM_MAX_VCPUS];
     struct sim_vcpu *vcpu[SIM_MAX_VCPUS];
@@ -169,21 +169,21 @@ void sim_run_until(u64 ns);
 /* Creates a pool of `policy` with the CPUs of `cpus`. The first one is Pool-0. */
 struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus);
 /* Makes a VM whose `vcpus` vCPUs do `work`, and starts it. Returns the VM; sim_stop frees it. */
-struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
-                       struct sim_work work);
-/* Gives the VM a turbo vCPU in the turbo pool of its pool. That is a sim_dom of its own. */
-struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work);
+struct sim_vm *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
+                      struct sim_work work);
+/* Gives the VM a turbo vCPU in the turbo pool of its pool. That is a sim_vm of its own. */
+struct sim_vm *sim_turbo(struct sim_vm *d, struct sim_work work);
 /* Pauses the VM and waits until none of its vCPUs runs, which takes virtual time. */
-void sim_vm_stop(struct sim_dom *d);
+void sim_vm_stop(struct sim_vm *d);
 /* Stops the VM and frees it. */
-void sim_vm_destroy(struct sim_dom *d);
-/* Sets a parameter. `object` is the pool itself, or the struct sched_dom of a VM. */
+void sim_vm_destroy(struct sim_vm *d);
+/* Sets a parameter. `object` is the pool itself, or the struct sched_vm of a VM. */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value);
 /* Takes a CPU out of a pool, which takes virtual time. Returns 0 or an error of
  * sched_pool_remove_cpu, but never -EAGAIN. */
 int sim_remove_cpu(struct sched_pool *p, u32 cpu);
-/* Stops the VM, moves it to pool `p` and starts it again. Returns what sched_pool_move_dom does. */
-int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
+/* Stops the VM, moves it to pool `p` and starts it again. Returns what sched_pool_move_vm does. */
+int sim_move_vm(struct sched_pool *p, struct sim_vm *d);
 
 /* The next number of the generator xorshift64*; *state may not be 0. */
 u64 sim_random(u64 *state);
@@ -194,12 +194,12 @@ struct cpumask sim_cpus(u32 first, u32 last);
 /* measure.c: what the vCPUs of a VM did since a certain time. */
 
 /* The measurement begins now. */
-void sim_mark(struct sim_dom *d);
+void sim_mark(struct sim_vm *d);
 /* Its first half ends now, and the second one begins. */
-void sim_halfway(struct sim_dom *d);
+void sim_halfway(struct sim_vm *d);
 /* Takes a sample of the credit of each vCPU, for the mean in struct sim_span. Does nothing unless
  * the VM's pool runs credit. */
-void sim_sample_credit(struct sim_dom *d);
+void sim_sample_credit(struct sim_vm *d);
 /* What the vCPU did in the first half (0), in the second one up to now (1), or in both together
  * (2). If it waits at present, that counts as well. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out);
@@ -240,26 +240,57 @@ struct scenario {
     const char *cmdline; /* overrides settings of the file, as the one of GRUB does; may be NULL */
     u32 cpus;
     u64 warm_up_ns, run_ns, kick_ns, switch_ns;
-    bool json;             /* prints JSON instead of a table */
-    bool quiet;            /* writes no trace */
-    bool rules;            /* tells which rules a policy breaks (rules.c) */
-    bool check;            /* only looks whether the file can be used */
-    const char *record_to; /* a file for the trace records, or NULL */
+    bool json;               /* prints JSON instead of a table */
+    bool quiet;              /* writes no trace */
+    bool rules;              /* tells which rules a policy breaks (rules.c) */
+    bool check;              /* only looks whether the file can be used */
+    const char *record_to;   /* a file for the trace records, or NULL */
+    const char *timeline_to; /* a file for pictures (timeline.c), or NULL */
 };
 /* Returns the exit status: 1 if a rule was broken. Ends the program with 2 if the file is not
  * good. */
 int scenario_run(const struct scenario *sc);
+/* Returns the name of the image number `i`, from 0, of which there is a model; NULL at the end. */
+const char *scenario_image(u32 i);
 /* Only scenario.c calls it. It is here because tools/compare.py knows its name. */
 void sim_measurement_begins(void);
 
 /* report.c: what a scenario prints. */
 struct report_vm {
     const struct config_vm *config;
-    struct sim_dom *d;     /* NULL if it was not started */
-    struct sim_dom *turbo; /* its turbo vCPU, or NULL */
-    u32 label_changes;     /* how often the I/O monitor changed its label */
-    u64 label_changed;     /* when it last did, ns */
+    struct sim_vm *d;     /* NULL if it was not started */
+    struct sim_vm *turbo; /* its turbo vCPU, or NULL */
+    u32 label_changes;    /* how often the I/O monitor changed its label */
+    u64 label_changed;    /* when it last did, ns */
 };
 void report(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms);
+/* Prints a string in quotes, with the characters escaped that JSON does not allow. */
+void json_string(const char *text);
+
+/* list.c: prints policies, presets, parameters and images as JSON (docs/simulation.md). */
+void list_choices(void);
+
+/* timeline.c: what each vCPU did, for pictures. */
+
+/* The state of one vCPU from `ns` on, until its next record. Little-endian, as in memory. */
+struct timeline_record {
+    u64 ns;
+    u16 vcpu; /* its place in the list "vcpus" of the JSON result */
+    u16 cpu;  /* the pCPU that it is assigned to */
+    u8 state; /* enum run_state, or TIMELINE_UNKNOWN before the first record */
+    u8 cls;   /* enum credit_class, or TIMELINE_NO_CLASS if its pool does not run credit */
+    u8 io;    /* 1: the monitor labels its VM I/O-intensive */
+    u8 zero;
+    i64 credit;    /* ns, as it was last counted; 0 if its pool does not run credit */
+    u64 slice_end; /* ns: when the slice ends, if it runs and the slice has an end; else 0 */
+};
+#define TIMELINE_UNKNOWN  0xff
+#define TIMELINE_NO_CLASS 0xff
+
+/* Opens the file `to` and writes the first records. All VMs have been made, and no virtual time has
+ * passed. Errors of the file end the program with status 2. */
+void timeline_start(const char *to, const struct report_vm *vm, u32 nr_vms);
+/* Closes the file. */
+void timeline_end(void);
 
 #endif

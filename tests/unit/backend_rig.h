@@ -219,7 +219,7 @@ static inline void start(u32 n) {
 /* All RAM of `web` is in the window `w` of the back end, readable and writable but not executable,
  * or (!there) nothing is. Nothing is mapped behind it. */
 static inline void assert_window(const struct takt_window *w, bool there) {
-    unsigned prot;
+    unsigned prot = 0;
 
     for (u32 n = 0; n < web->mem.size >> CHUNK_SHIFT; n++) {
         gpa_t at = w->base + guestmem_chunk_gpa(&web->mem, n) + 0x12345;

@@ -1,6 +1,7 @@
 /* A block device in memory for tests of the page cache. It has a cache of its own, which is lost
  * in a crash. It ends requests when and in the order that the test says, and refuses those that
- * touch a bad block. The test sets the time. */
+ * touch a bad block. It can lose its back end and get another one, as guestlib/disk.c has it. The
+ * test sets the time. */
 #ifndef TESTS_CACHE_DISK_H
 #define TESTS_CACHE_DISK_H
 
@@ -22,7 +23,11 @@ static struct {
     struct virtio_blk_request *in_flight[256];
     u32 nr, ring;
     bool bad[BLOCKS], bad_flush;
+    bool mortal, gone; /* the back end may go at any step; it is gone, and refuses everything */
+    u32 deaths;
     u32 reads, writes, flushes, longest; /* requests; pages */
+    u32 most;                            /* requests at a time */
+    u32 socket[2];                       /* of the last read and of the last write */
 } disk;
 
 static struct pagecache cache;
@@ -32,6 +37,7 @@ static u64 flusher_at;
 static void *memory[16];
 static u32 nr_memory, locked;
 static void (*other_thread)(void); /* what another does while one waits, if it is set */
+static void (*each_step)(void);    /* called at each step of the disk, if it is set; may not wait */
 
 static inline u32 rnd(u32 n) {
     rng = rng * 6364136223846793005ull + 1442695040888963407ull;
@@ -47,7 +53,8 @@ static inline u32 blocks_of(const struct virtio_blk_request *q) {
     return bytes / PAGE_SIZE;
 }
 
-static inline int disk_submit(void *arg, struct virtio_blk_request *q) {
+static inline int disk_submit(void *arg, struct virtio_blk_request *q, u32 socket) {
+    if (disk.gone) return -EIO;
     if (disk.nr == disk.ring) return -ENOSPC;
     if (q->type != VIRTIO_BLK_FLUSH) {
         assert_true(q->nr && q->nr <= cache.config.max_parts && blocks_of(q));
@@ -58,7 +65,11 @@ static inline int disk_submit(void *arg, struct virtio_blk_request *q) {
     disk.reads += q->type == VIRTIO_BLK_IN;
     disk.writes += q->type == VIRTIO_BLK_OUT;
     disk.flushes += q->type == VIRTIO_BLK_FLUSH;
+    if (q->type == VIRTIO_BLK_IN) disk.socket[0] = socket;
+    if (q->type == VIRTIO_BLK_OUT) disk.socket[1] = socket;
+    if (q->type == VIRTIO_BLK_FLUSH) assert_int_equal(socket, 0);
     disk.in_flight[disk.nr++] = q;
+    disk.most = MAX(disk.most, disk.nr);
     return 0;
 }
 
@@ -101,9 +112,36 @@ static inline void disk_crash(void) {
     memcpy(disk.stable, disk.cached, DISK_SIZE);
 }
 
+/* The back end is destroyed. What it had not ended is on the disk, or not, sector by sector. */
+static inline void disk_dies(void) {
+    disk.gone = true;
+    disk.deaths++;
+    while (disk.nr) {
+        struct virtio_blk_request *q = disk.in_flight[--disk.nr];
+
+        if (q->type == VIRTIO_BLK_OUT) disk_store(q, disk.cached, true);
+        q->done(q, -EIO);
+    }
+    run_wanted = true;
+}
+
+/* There is another back end, for the same disk. */
+static inline void disk_returns(void) {
+    disk.gone = false;
+    run_wanted = true;
+    pagecache_flush_now(&cache);
+}
+
 /* ---- who runs the cache ---- */
 
-static inline u64 disk_now(void *arg) { return disk_time; }
+/* Called whenever the cache asks for the time. At these places another thread could do something.
+ * NULL: nothing happens. */
+static void (*disk_on_now)(void);
+
+static inline u64 disk_now(void *arg) {
+    if (disk_on_now) disk_on_now();
+    return disk_time;
+}
 
 static inline void *disk_pages(void *arg, size_t n) {
     memory[nr_memory] = aligned_alloc(PAGE_SIZE, n * PAGE_SIZE);
@@ -121,7 +159,12 @@ static inline void disk_unlock(void *arg) { assert_int_equal(--locked, 0); }
 static inline bool disk_step(void) {
     u32 what = rnd(4);
 
-    if (flusher_wanted && (what || !disk.nr)) {
+    if (each_step) each_step();
+    if (disk.mortal && !disk.gone && rnd(100) == 0) {
+        disk_dies();
+    } else if (disk.gone && rnd(10) == 0) {
+        disk_returns();
+    } else if (flusher_wanted && (what || !disk.nr)) {
         flusher_wanted = false;
         flusher_at = pagecache_flusher(&cache);
     } else if (run_wanted && (what > 1 || !disk.nr)) {
@@ -130,6 +173,8 @@ static inline bool disk_step(void) {
     } else if (disk.nr) {
         disk_end(rnd(disk.nr));
         run_wanted = true;
+    } else if (disk.gone) {
+        disk_returns();
     } else {
         return false;
     }
@@ -154,6 +199,10 @@ static inline void disk_pass(u64 ns) {
     disk_time = end;
 }
 
+/* Where the thread runs that uses the cache. */
+static u32 my_socket;
+static inline u32 disk_socket(void *arg) { return my_socket; }
+
 static inline void disk_wait(void *arg, enum pagecache_event event, pagecache_ready ready,
                              const struct pagecache *c, const void *what) {
     assert_int_equal(locked, 0);
@@ -173,13 +222,14 @@ static inline void cache_start(struct pagecache_config config) {
                                    .flusher = disk_flusher,
                                    .lock = disk_lock,
                                    .unlock = disk_unlock,
+                                   .socket = disk_socket,
                                    .kick = disk_kick,
                                    .wait = disk_wait };
 
     while (nr_memory) free(memory[--nr_memory]);
     config.capacity = DISK_SIZE;
     disk.nr = disk.reads = disk.writes = disk.flushes = disk.longest = 0;
-    run_wanted = false;
+    disk.gone = run_wanted = false;
     assert_int_equal(pagecache_init(&cache, &host, &config), 0);
     flusher_at = pagecache_flusher(&cache);
 }

@@ -39,7 +39,8 @@ static bool intel(void) { return kind == HW_INTEL || kind == HW_KVM_INTEL; }
 
 static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
-    case 0: return (struct cpuid){ .eax = 0xd };
+    case 0: /* "GenuineIntel" or "AuthenticAMD", of which the first four letters are looked at */
+        return (struct cpuid){ .eax = 0xd, .ebx = intel() ? 0x756e6547 : 0x68747541 };
     case 1: /* XSAVE, VMX, and what each CPU with long mode has */
         return (struct cpuid){ .ecx = (u32)BIT(26) | (u32)intel() << 5, .edx = 0x078bfbff };
     /* FSGSBASE, SMEP, SMAP */

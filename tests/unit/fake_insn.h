@@ -1,9 +1,9 @@
-/* Replaces x86/insn.h, whose instructions a process may not execute. The test says what they
+/* Replaces common/insn.h, whose instructions a process may not execute. The test says what they
  * return. */
 #ifndef FAKE_INSN_H
 #define FAKE_INSN_H
 
-#include "x86/insn.h"
+#include "common/insn.h"
 
 /* CPUID; NULL: what the host's own CPU says. */
 extern struct cpuid (*fake_cpuid)(u32 leaf, u32 sub);

@@ -362,6 +362,7 @@ static const struct vm_part *parts[] = {
     &nodes_part,
     [PART_PCI] = &no_pci,
     &image_part,
+    &offers_part,
     &run_part,
     NULL,
 };

@@ -36,7 +36,7 @@ static inline struct sched_pool *start_credit(u32 cpus, u64 seed, const char *pr
 }
 
 /* What its first vCPU ran since sim_mark, as percent of `ns`. */
-static inline double share(struct sim_dom *d, u64 ns) {
+static inline double share(struct sim_vm *d, u64 ns) {
     return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns;
 }
 

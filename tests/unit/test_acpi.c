@@ -244,7 +244,7 @@ static void test_root_falls_back(void **state) {
     madt_cpu(3, 1);
     madt_end();
     table(ROOT, "XSDT", 36);
-    put(ROOT + 4, 0, 4); /* J7: length 0 */
+    put(ROOT + 4, 0, 4); /* length 0 */
     put(RSDP + 16, 0x3000, 4);
     seal(RSDP, 20, 8);
     seal(RSDP, 36, 32);

@@ -286,6 +286,48 @@ static void test_not_made(void **s) {
     assert_string_equal(fake_why, "it cannot serve its own devices");
 }
 
+/* The VM `web`, but with a kernel: an operating system finds only those devices that are offered
+ * when it looks. */
+static void make_pc(void) {
+    struct config_vm c = web_config(1);
+
+    fake_destroy(web);
+    strcpy(c.kernel, c.image);
+    *c.image = 0;
+    fake_now = 1000;
+    assert_int_equal(vm_create(&c, NULL, NULL), 0);
+    web = vm_find("web");
+    fake_work_due();
+}
+
+static void work_at(u64 now) {
+    fake_now = now;
+    fake_work_due();
+}
+
+static void test_pc_waits_for_offers(void **state) {
+    make_pc();
+    assert_int_equal(web->state, VM_CREATING);
+    assert_true(offer(0) > 0);
+    work_at(NS_PER_S);
+    assert_int_equal(web->state, VM_CREATING);
+    assert_true(offer(1) > 0);
+    fake_log_forget();
+    work_at(2 * NS_PER_S);
+    assert_int_equal(web->state, VM_RUNNING);
+    assert_false(fake_log_said("has not offered"));
+}
+
+static void test_pc_does_not_wait_for_ever(void **state) {
+    make_pc();
+    assert_true(offer(0) > 0);
+    work_at(9 * NS_PER_S);
+    assert_int_equal(web->state, VM_CREATING);
+    work_at(11 * NS_PER_S);
+    assert_int_equal(web->state, VM_RUNNING);
+    assert_true(fake_log_said("VM iodom has not offered device 1 within 10 s"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_appears, both, none_left),
@@ -299,6 +341,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_refused_offer, both, none_left),
         cmocka_unit_test_setup_teardown(test_no_memory, both, none_left),
         cmocka_unit_test_setup_teardown(test_not_made, both, none_left),
+        cmocka_unit_test_setup_teardown(test_pc_waits_for_offers, both, none_left),
+        cmocka_unit_test_setup_teardown(test_pc_does_not_wait_for_ever, both, none_left),
     };
 
     alarm(60); /* a VM that never ends would keep the test running for ever */

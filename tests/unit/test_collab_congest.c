@@ -39,9 +39,26 @@ static void test_answers(void **state) {
     assert_int_equal(congest_ask(&c, 3, true), CONGEST_STANDS);
     assert_int_equal(congest_ask(&c, 3, true), CONGEST_STANDS); /* again: it is in there once */
     assert_int_equal(c.nr, 1);
-    assert_int_equal(congest_ask(&c, 3, false), CONGEST_RELEASE);
-    assert_int_equal(c.nr, 0);
+    /* One that asks while another one waits does not overtake it. */
+    assert_int_equal(congest_ask(&c, 5, false), CONGEST_STANDS);
+    assert_int_equal(c.nr, 2);
+    for (u64 now = 0; c.nr == 2; now += NS_PER_MS) {
+        u32 who = congest_relieve(&c, false, now);
+
+        assert_true(who == CONGEST_NOBODY || who == 3);
+    }
+    congest_forget(&c, 5);
     assert_int_equal(congest_relieve(&c, false, 0), CONGEST_NOBODY);
+    assert_int_equal(congest_ask(&c, 5, false), CONGEST_RELEASE);
+}
+
+/* At 200 per cent a device is slow from twice the time on, and no longer below 13/16 of that. */
+static void test_slow(void **state) {
+    assert_false(congest_slow(3199, 1600, 200, false));
+    assert_true(congest_slow(3200, 1600, 200, false));
+    assert_true(congest_slow(2600, 1600, 200, true));
+    assert_false(congest_slow(2599, 1600, 200, true));
+    assert_false(congest_slow(~0ull, 1600, 0, true));
 }
 
 /* While the device is crowded, no VM is let go, however long that takes. If it becomes crowded
@@ -115,11 +132,9 @@ static void test_forgotten(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crowded),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_stops_when_crowded),
-        cmocka_unit_test(test_order_and_gaps),
-        cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_crowded),        cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_answers),        cmocka_unit_test(test_stops_when_crowded),
+        cmocka_unit_test(test_order_and_gaps), cmocka_unit_test(test_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ static void test_over_the_end(void **state) {
 
     monitor_init(&m, NULL, 0);
     monitor_begin(&m, 50 * MS);
+    assert_int_equal(monitor_in_use(&m, 60 * MS), 10 * MS);
     monitor_cut(&m, 100 * MS, &p);
     assert_int_equal(p.requests[MONITOR_WRITE], 0);
     assert_int_equal(p.busy_permille, 500);
@@ -53,6 +54,8 @@ static void test_over_the_end(void **state) {
     assert_int_equal(p.latency_mean, 75 * MS);
     assert_int_equal(p.busy_permille, 250);
     assert_false(monitor_is_used(&m));
+    /* The time in use since the beginning knows of no periods. */
+    assert_int_equal(monitor_in_use(&m, 250 * MS), 75 * MS);
     monitor_cut(&m, 300 * MS, &p);
     assert_int_equal(p.requests[MONITOR_WRITE] + p.busy_permille + p.depth_milli + p.latency_p999,
                      0);

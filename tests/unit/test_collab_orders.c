@@ -4,8 +4,12 @@
  *
  * A key is a variable. A watch is a bit: it fires whenever the key is written, and
  * several firings before it is taken are one, as in the store. A guest's step writes one key at
- * most; the manager reads all keys of a disk in one. The manager can end at any time: the keys
- * that it made are gone then, and their watches fire; the next one reads all keys that it finds.
+ * most; the manager reads all keys of a disk in one.
+ *
+ * The manager can end at any time, and with it the driver domain that serves the disks: the keys
+ * that it made are gone then, their watches fire, and no page can be written. Another one may come
+ * at any later time, or never. It has no rights to keys that were made before. So a guest that
+ * hears of either removes its keys, and makes them anew if there is a manager.
  *
  * A state is at rest when no step of guests or manager changes it, so that only the environment
  * (writes, the device, the end of the manager) or time can. There, with the device idle and the
@@ -81,10 +85,15 @@ static u32 search(const void *first, size_t size, u32 steps, u32 environment,
 /* ---- flush ---- */
 
 struct flush_guest {
-    u8 dirty;                    /* pages */
-    u8 syncing, synced, woken;   /* it is told to flush; it has; a watch has fired */
-    u8 key_has, key_nr;          /* has_dirty_pages, nr */
-    u8 key_flush, manager_woken; /* flush_now; the manager's watch has fired */
+    u8 dirty;           /* pages */
+    u8 syncing, synced; /* it is told to flush; it has */
+    u8 cleared;         /* it has cleared flush_now, and has yet to write nr */
+    u8 woken;           /* a watch of flush_now has fired */
+    u8 key_has, key_nr; /* has_dirty_pages, nr */
+    u8 key_flush;       /* flush_now, which the manager does not watch */
+    u8 manager_woken;   /* the manager's watch of another key has fired */
+    u8 renew, knows;    /* another manager, or none; what the guest knows of it */
+    u8 rights;          /* the manager may use the keys */
 };
 
 struct flush_state {
@@ -98,6 +107,7 @@ enum { /* steps of a guest, for each of them */
        G_PUBLISH,
        G_TAKE,
        G_SYNCED,
+       G_RENEW,
        M_TAKE,
        GUEST_STEPS,
        M_CHOOSE = GUEST_STEPS * VMS,
@@ -107,6 +117,7 @@ enum { /* steps of a guest, for each of them */
        E_WRITTEN_BACK = E_WRITE + VMS, /* by the guest itself */
        E_IDLE = E_WRITTEN_BACK + VMS,
        E_DIES,
+       E_BORN,
        FLUSH_STEPS,
 };
 
@@ -115,6 +126,7 @@ static bool flush_guest_step(struct flush_state *s, u32 i, u32 n) {
 
     switch (n) {
     case G_PUBLISH: /* nr, then has_dirty_pages */
+        if (!g->knows || g->syncing) return false;
         if (g->dirty == g->key_nr && g->key_has == (g->key_nr != 0)) return false;
         if (g->dirty != g->key_nr)
             g->key_nr = g->dirty;
@@ -122,27 +134,42 @@ static bool flush_guest_step(struct flush_state *s, u32 i, u32 n) {
             g->key_has = g->key_nr != 0;
         g->manager_woken = true;
         return true;
-    case G_TAKE:
-        if (!g->woken) return false;
+    case G_TAKE: /* the thread does it between two syncs */
+        if (!g->woken || g->syncing) return false;
         g->woken = false;
-        g->syncing |= g->key_flush;
+        g->syncing = g->key_flush;
         return true;
     case G_SYNCED:
         if (!g->syncing) return false;
         if (!g->synced) {
             g->synced = true;
-            g->dirty = 0;
+            if (s->alive) g->dirty = 0;
             return true;
         }
-        g->syncing = g->synced = false;
-        g->key_flush = false;
-        g->woken = g->manager_woken = true; /* its own watch fires, too */
+        if (!g->cleared) {
+            g->cleared = true;
+            g->key_flush = false;
+            g->woken = true; /* its own watch fires, too */
+            return true;
+        }
+        g->syncing = g->synced = g->cleared = false;
+        g->key_nr = g->dirty;
+        g->manager_woken = true;
+        return true;
+    case G_RENEW: /* that, too */
+        if (!g->renew || g->syncing) return false;
+        g->renew = false;
+        g->key_has = g->key_nr = g->key_flush = 0;
+        g->rights = g->knows = s->alive;
+        g->woken = g->manager_woken = true;
         return true;
     default:
         if (!g->manager_woken || !s->alive) return false;
         g->manager_woken = false;
-        s->seen[i] = (struct flush_disk){ g->key_has, g->key_flush, g->key_nr, s->seen[i].asked };
-        if (g->key_flush && !s->late) s->seen[i].asked = FLUSH_PATIENCE;
+        if (!g->rights) return true; /* to this manager there are no keys */
+        s->seen[i].has_dirty_pages = g->key_has;
+        s->seen[i].nr = g->key_nr;
+        if (s->seen[i].flush_now) s->seen[i].flush_now = g->key_flush;
         return true;
     }
 }
@@ -157,20 +184,30 @@ static bool flush_choose_step(struct flush_state *s) {
     s->seen[i].asked = FLUSH_PATIENCE;
     s->late = false;
     s->g[i].key_flush = true;
-    s->g[i].woken = s->g[i].manager_woken = true;
+    s->g[i].woken = true;
     return true;
 }
 
-/* The manager ends. The next one is there at once, or never. All that the old one had set is gone
- * with it. */
-static void manager_dies(struct flush_state *s, bool next) {
+/* The manager ends. All that it had set is gone with it. */
+static bool manager_dies(struct flush_state *s) {
+    if (!s->deaths || !s->alive) return false;
+    s->deaths--;
+    s->alive = s->late = false;
     for (u32 i = 0; i < VMS; i++) {
-        s->g[i].woken = true;
-        s->g[i].key_flush = false;
+        s->g[i].woken = s->g[i].renew = true;
+        s->g[i].key_flush = s->g[i].rights = false;
+        s->g[i].manager_woken = false;
         s->seen[i] = (struct flush_disk){ 0 };
-        s->g[i].manager_woken = true; /* a new watch fires at once */
     }
-    s->alive = next;
+    return true;
+}
+
+/* There is another one. A new watch fires at once. */
+static bool manager_is_born(struct flush_state *s) {
+    if (s->alive) return false;
+    s->alive = true;
+    for (u32 i = 0; i < VMS; i++) s->g[i].renew = s->g[i].manager_woken = true;
+    return true;
 }
 
 static bool flush_step(void *state, u32 n) {
@@ -195,7 +232,7 @@ static bool flush_step(void *state, u32 n) {
         return true;
     }
     if (n < E_IDLE) {
-        if (!s->g[n - E_WRITTEN_BACK].dirty) return false;
+        if (!s->g[n - E_WRITTEN_BACK].dirty || !s->alive) return false;
         s->g[n - E_WRITTEN_BACK].dirty = 0;
         return true;
     }
@@ -205,10 +242,8 @@ static bool flush_step(void *state, u32 n) {
         s->idle = !s->idle;
         return true;
     }
-    if (!s->deaths) return false;
-    s->deaths--;
-    manager_dies(s, true);
-    return true;
+    if (n == E_DIES) return manager_dies(s);
+    return manager_is_born(s);
 }
 
 static void flush_at_rest(const void *state) {
@@ -216,9 +251,10 @@ static void flush_at_rest(const void *state) {
 
     for (u32 i = 0; i < VMS; i++) {
         assert_false(s->g[i].key_flush); /* no flush_now is lost */
-        assert_int_equal(s->g[i].key_nr, s->g[i].dirty);
-        assert_int_equal(s->g[i].key_has, s->g[i].dirty != 0);
-        if (s->idle) assert_int_equal(s->g[i].dirty, 0);
+        assert_int_equal(s->g[i].knows, s->alive);
+        assert_int_equal(s->g[i].key_nr, s->alive * s->g[i].dirty);
+        assert_int_equal(s->g[i].key_has, s->alive && s->g[i].dirty);
+        if (s->idle && s->alive) assert_int_equal(s->g[i].dirty, 0);
     }
 }
 
@@ -230,7 +266,8 @@ static void test_flush(void **state) {
     first.alive = first.idle = true;
     first.writes = 2;
     first.changes = 2;
-    first.deaths = 1;
+    first.deaths = 2;
+    for (u32 i = 0; i < VMS; i++) first.g[i].rights = first.g[i].knows = true;
     n = search(&first, sizeof(first), FLUSH_STEPS, ENVIRONMENT, flush_step, flush_at_rest);
     print_message("flush: %u states\n", n);
     assert_true(n > 1000);
@@ -243,18 +280,22 @@ struct congest_guest {
     u8 releasing, woken; /* it was let go; a watch has fired */
     u8 key_congested, key_release;
     u8 manager_woken, answering; /* the manager is about to set release_request */
+    u8 renew, knows;             /* another manager, or none; what the guest knows of it */
+    u8 rights;                   /* the manager may use the keys */
 };
 
 struct congest_state {
     struct congest_guest g[VMS];
     struct congest c; /* the manager's */
-    u8 crowded, alive, next_alive;
+    u8 crowded, alive;
     u8 asks, changes, deaths; /* of the environment, still to come */
 };
 
 enum {
     C_TAKE,
     C_RELEASED,
+    C_RENEW,
+    C_PUBLISH,
     C_MANAGER,
     C_ANSWER,
     C_GUEST_STEPS,
@@ -264,6 +305,7 @@ enum {
     C_TIMEOUT = C_ASK + VMS,
     C_CROWD = C_TIMEOUT + VMS,
     C_DIES,
+    C_BORN,
     CONGEST_STEPS,
 };
 
@@ -288,10 +330,20 @@ static bool congest_guest_step(struct congest_state *s, u32 i, u32 n) {
             g->releasing = g->congested = false;
         }
         return true;
+    case C_RENEW: /* the thread does it between two releases */
+        if (!g->renew || g->releasing) return false;
+        g->renew = g->key_congested = g->key_release = false;
+        g->rights = g->knows = s->alive;
+        g->woken = g->manager_woken = true;
+        return true;
+    case C_PUBLISH:
+        if (!g->knows || !g->congested || g->key_congested || g->releasing) return false;
+        g->key_congested = g->manager_woken = true;
+        return true;
     case C_MANAGER:
         if (!g->manager_woken || !s->alive) return false;
         g->manager_woken = false;
-        if (!g->key_congested)
+        if (!g->key_congested || !g->rights)
             congest_forget(&s->c, i);
         else if (congest_ask(&s->c, i, s->crowded) == CONGEST_RELEASE)
             g->answering = true;
@@ -299,6 +351,7 @@ static bool congest_guest_step(struct congest_state *s, u32 i, u32 n) {
     default:
         if (!g->answering || !s->alive) return false;
         g->answering = false;
+        if (!g->rights) return true; /* it may not write the key */
         g->key_release = g->woken = true;
         return true;
     }
@@ -320,14 +373,24 @@ static bool relieve_step(struct congest_state *s) {
 
 /* The keys that the manager has made are gone. The key `congested` belongs to the guest and
  * stays. */
-static void congest_manager_dies(struct congest_state *s) {
+static bool congest_manager_dies(struct congest_state *s) {
+    if (!s->deaths || !s->alive) return false;
+    s->deaths--;
     s->c = congest_begin(0);
-    s->alive = s->next_alive;
+    s->alive = false;
     for (u32 i = 0; i < VMS; i++) {
-        s->g[i].answering = 0;
-        s->g[i].key_release = false;
-        s->g[i].woken = s->g[i].manager_woken = true;
+        s->g[i].answering = s->g[i].manager_woken = 0;
+        s->g[i].key_release = s->g[i].rights = false;
+        s->g[i].woken = s->g[i].renew = true;
     }
+    return true;
+}
+
+static bool congest_manager_is_born(struct congest_state *s) {
+    if (s->alive) return false;
+    s->alive = true;
+    for (u32 i = 0; i < VMS; i++) s->g[i].renew = s->g[i].manager_woken = true;
+    return true;
 }
 
 static bool congest_step(void *state, u32 n) {
@@ -340,7 +403,7 @@ static bool congest_step(void *state, u32 n) {
 
         if (!s->asks || g->congested) return false;
         s->asks--;
-        g->congested = g->key_congested = g->manager_woken = true;
+        g->congested = true;
         return true;
     }
     if (n < C_CROWD) { /* a guest that has waited for long goes by its own queue again */
@@ -357,10 +420,8 @@ static bool congest_step(void *state, u32 n) {
         s->crowded = !s->crowded;
         return true;
     }
-    if (!s->deaths) return false;
-    s->deaths--;
-    congest_manager_dies(s);
-    return true;
+    if (n == C_DIES) return congest_manager_dies(s);
+    return congest_manager_is_born(s);
 }
 
 static void congest_at_rest(const void *state) {
@@ -375,28 +436,23 @@ static void congest_at_rest(const void *state) {
     if (s->alive && !s->crowded) assert_int_equal(s->c.nr, 0);
 }
 
-static u32 congest_search(bool next_alive) {
-    struct congest_state first;
-
-    memset(&first, 0, sizeof(first));
-    first.c = congest_begin(0);
-    first.alive = true;
-    first.next_alive = next_alive;
-    first.crowded = true;
-    first.asks = 3;
-    first.changes = 3;
-    first.deaths = 1;
-    return search(&first, sizeof(first), CONGEST_STEPS, C_ENVIRONMENT, congest_step,
-                  congest_at_rest);
-}
-
 /* No guest stays congested for ever. With a manager, a guest goes on as soon as the device is
  * relieved. Without one, the guest's own time-out is left, which is a step that can always be
  * taken. */
 static void test_congestion(void **state) {
-    u32 n = congest_search(true);
+    struct congest_state first;
+    u32 n;
 
-    print_message("congestion: %u states, %u if no manager follows\n", n, congest_search(false));
+    memset(&first, 0, sizeof(first));
+    first.c = congest_begin(0);
+    first.alive = true;
+    first.crowded = true;
+    first.asks = 3;
+    first.changes = 3;
+    first.deaths = 2;
+    for (u32 i = 0; i < VMS; i++) first.g[i].rights = first.g[i].knows = true;
+    n = search(&first, sizeof(first), CONGEST_STEPS, C_ENVIRONMENT, congest_step, congest_at_rest);
+    print_message("congestion: %u states\n", n);
     assert_true(n > 1000);
 }
 

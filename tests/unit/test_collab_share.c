@@ -47,7 +47,7 @@ static void test_unknown_latency(void **state) {
     for (u32 i = 0; i < 3; i++) assert_in_range(w[i], COLLAB_ONE / 3, COLLAB_ONE / 3 + 1);
 }
 
-/* I1: the weights sum to 1, and are ordered inversely to the latencies. */
+/* The weights sum to 1, and are ordered inversely to the latencies. */
 static void test_inverse_weights(void **state) {
     for (u64 seed = 0; seed < SEEDS; seed++) {
         u64 rng = seed, l[16], w[16];

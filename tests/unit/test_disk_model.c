@@ -14,13 +14,16 @@
 
 static struct disk_model device;
 static struct disk_ram a, b;
-static u8 data_a[SIZE], data_b[SIZE];
+static struct disk_ram_data data_a, data_b;
+static u8 memory_a[SIZE + 2 * PAGE_SIZE], memory_b[SIZE + 2 * PAGE_SIZE];
 static struct disk_request requests[64];
 
 static void set_up(const char *options, const char *disk_options) {
     disk_model_init(&device, options);
-    disk_ram_init(&a, disk_options, &device, data_a);
-    disk_ram_init(&b, disk_options, &device, data_b);
+    disk_ram_data_init(&data_a, disk_options, memory_a);
+    disk_ram_data_init(&data_b, disk_options, memory_b);
+    disk_ram_init(&a, disk_options, &device, &data_a);
+    disk_ram_init(&b, disk_options, &device, &data_b);
     memset(requests, 0, sizeof(requests));
 }
 
@@ -41,9 +44,9 @@ static void test_bandwidth_is_shared(void **state) {
     set_up("bw=50M lat=100us depth=32", "size=64K");
     for (u32 i = 0; i < 10; i++) last = disk_model_begin(&device, 0, 50000);
     assert_int_equal(last, 100 * US + 10 * 1000 * US);
-    assert_int_equal(device.bytes, 500000);
+    assert_int_equal(device.load.bytes, 500000);
     /* The shared device does not slow down a disk that has a model of its own. */
-    disk_ram_init(&b, "size=64K lat=100us", NULL, data_b);
+    disk_ram_init(&b, "size=64K lat=100us", NULL, &data_b);
     assert_int_equal(begin(&b, 0, 0), 100 * US);
 }
 
@@ -68,11 +71,11 @@ static void test_queue_is_shared(void **state) {
     assert_true(room(&b));
     begin(&b, 3, 0);
     assert_false(room(&b));
-    assert_int_equal(device.in_queue, 4);
+    assert_int_equal(device.load.in_queue, 4);
     assert_ptr_equal(a.disk.ops->ended(&a.disk, NS_PER_MS), &requests[0]);
     assert_ptr_equal(a.disk.ops->ended(&a.disk, NS_PER_MS), &requests[1]);
     assert_true(room(&b));
-    assert_int_equal(device.in_queue, 2);
+    assert_int_equal(device.load.in_queue, 2);
 }
 
 /* A VM that is destroyed gives its places in the queue back. */
@@ -80,10 +83,10 @@ static void test_stop_gives_back(void **state) {
     set_up("lat=1ms queue=3", "size=64K");
     for (u32 i = 0; i < 3; i++) begin(i % 2 ? &b : &a, i, 0);
     a.disk.ops->stop(&a.disk);
-    assert_int_equal(device.in_queue, 1);
+    assert_int_equal(device.load.in_queue, 1);
     assert_ptr_equal(a.disk.ops->ended(&a.disk, NS_PER_S), NULL);
     assert_ptr_equal(b.disk.ops->ended(&b.disk, NS_PER_S), &requests[1]);
-    assert_int_equal(device.in_queue, 0);
+    assert_int_equal(device.load.in_queue, 0);
 }
 
 /* Latencies of 100 us that vary by 20 % are from 80 to 120 us, all over that range, with the same
@@ -145,7 +148,7 @@ static void keep_waiting(struct disk_turn *d, struct disk_request *q, u32 nr, u6
     for (u32 i = 0; i < nr; i++) {
         q[i] = (struct disk_request){ .type = VIRTIO_BLK_OUT,
                                       .bytes = 512 * (1 + (u32)(seed_next(rng) % 128)) };
-        disk_turns_wait(&turns, d, &q[i]);
+        disk_round_wait(&turns.round, d, &q[i]);
     }
 }
 
@@ -164,12 +167,11 @@ static void test_turns(void **state) {
         disk_turns_init(&turns, &device);
         for (u32 i = 0; i < 3; i++) {
             d[i].share = shares[i];
-            assert_true(disk_turns_add(&turns, &d[i]));
+            assert_true(disk_round_add(&turns.round, &d[i]));
         }
         for (u32 i = 0; i < 3; i++) keep_waiting(&d[i], q[i], 4000, &rng);
         for (u32 n = 0; n < 2000; n++) {
-            struct disk_turn *whose;
-            struct disk_request *r = disk_turns_next(&turns, now, &whose);
+            struct disk_request *r = disk_turns_next(&turns, now);
 
             if (!r) {
                 now = disk_turns_room_at(&turns);
@@ -177,12 +179,13 @@ static void test_turns(void **state) {
             }
             assert_true(turns.nr_under_way <= 8 && r->due > now);
             for (u32 i = 0; i < 3; i++) {
-                u64 slack = d[i].drr.quantum + turns.most;
+                u64 slack = d[i].drr.quantum + turns.round.most;
 
                 assert_true(d[i].drr.credit <= slack);
                 for (u32 k = 0; k < 3; k++) {
                     u64 mine = d[i].bytes * shares[k], others = d[k].bytes * shares[i];
-                    u64 both = slack * shares[k] + (d[k].drr.quantum + turns.most) * shares[i];
+                    u64 both =
+                        slack * shares[k] + (d[k].drr.quantum + turns.round.most) * shares[i];
 
                     assert_true(mine <= others + both);
                 }
@@ -195,21 +198,21 @@ static void test_turns(void **state) {
  * leaves. */
 static void test_turns_of_an_idle_disk(void **state) {
     static struct disk_request q[2][1000];
-    struct disk_turn d[2] = { { .share = 1 }, { .share = 1 } }, *whose;
+    struct disk_turn d[2] = { { .share = 1 }, { .share = 1 } };
     u64 rng = 7, now = 0, before;
 
     disk_model_init(&device, "bw=20M lat=100us queue=4");
     disk_turns_init(&turns, &device);
-    for (u32 i = 0; i < 2; i++) disk_turns_add(&turns, &d[i]);
+    for (u32 i = 0; i < 2; i++) disk_round_add(&turns.round, &d[i]);
     keep_waiting(&d[0], q[0], 1000, &rng);
     for (u32 n = 0; n < 300; n++)
-        if (!disk_turns_next(&turns, now, &whose)) now = disk_turns_room_at(&turns);
+        if (!disk_turns_next(&turns, now)) now = disk_turns_room_at(&turns);
     assert_int_equal(d[1].bytes, 0);
     before = d[0].bytes;
     assert_true(before > 100 * 512);
     keep_waiting(&d[1], q[1], 1000, &rng);
     for (u32 n = 0; n < 400; n++)
-        if (!disk_turns_next(&turns, now, &whose)) now = disk_turns_room_at(&turns);
+        if (!disk_turns_next(&turns, now)) now = disk_turns_room_at(&turns);
     assert_in_range(d[1].bytes, d[0].bytes - before - 2 * 131072, d[0].bytes - before + 2 * 131072);
 }
 
@@ -218,13 +221,13 @@ static void test_turns_of_an_idle_disk(void **state) {
 static void test_stop_with_turns(void **state) {
     set_up("lat=1ms queue=2 sched=drr", "size=64K");
     disk_turns_init(&turns, &device);
-    disk_ram_init(&a, "size=64K", &device, data_a);
-    disk_ram_init(&b, "size=64K", &device, data_b);
+    disk_ram_init(&a, "size=64K", &device, &data_a);
+    disk_ram_init(&b, "size=64K", &device, &data_b);
     for (u32 i = 0; i < 5; i++) begin(&a, i, 0);
     begin(&b, 5, 0);
-    assert_int_equal(device.in_queue, 2);
+    assert_int_equal(device.load.in_queue, 2);
     a.disk.ops->stop(&a.disk);
-    assert_int_equal(device.in_queue, 0);
+    assert_int_equal(device.load.in_queue, 0);
     assert_ptr_equal(b.disk.ops->ended(&b.disk, 0), NULL);
     assert_int_equal(b.disk.ops->due(&b.disk), 1000 * US);
     assert_ptr_equal(b.disk.ops->ended(&b.disk, 1000 * US), NULL);
@@ -238,7 +241,7 @@ static void test_options(void **state) {
 
     disk_model_init(&device, "depth=0 queue=9999999");
     assert_int_equal(device.depth, 1);
-    assert_int_equal(device.queue, DISK_MODEL_MOST);
+    assert_int_equal(device.load.queue, DISK_MODEL_MOST);
     assert_null(option_unknown("bw=1M lat=1ms depth=4 queue=8 vary=1% seed=3", disk_model_options));
     assert_non_null(option_unknown("bw=fast", disk_model_options));
     assert_null(option_unknown("on=ssd0 size=1M depth=4", disk_ram_shared_options));

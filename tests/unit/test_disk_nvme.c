@@ -279,6 +279,41 @@ static void depth(void **state) {
     assert_int_equal(back.nr_most, DISK_NVME_DEPTH);
 }
 
+/* What the manager judges by. A request of a VM that is gone counts until the controller is done
+ * with it. Each disk adds its buffers to what the controller may have at a time, unless the
+ * administrator knows better. */
+static void load(void **state) {
+    struct takt_back other = { .options = "dev=nvme offset=1536K size=64K" };
+    struct disk *d;
+
+    assert_true(store.load.by_time);
+    assert_int_equal(store.load.queue, DISK_NVME_DEPTH);
+    d = nvme_store_open(&store, &other);
+    assert_int_equal(store.load.queue, 2 * DISK_NVME_DEPTH);
+    nvme_store_close(d);
+    assert_int_equal(store.load.queue, DISK_NVME_DEPTH);
+    for (u32 i = 0; i < 3; i++) submit(i, VIRTIO_BLK_OUT, i, 1);
+    turn(0);
+    assert_int_equal(store.load.in_queue, 3);
+    assert_int_equal(store.load.bytes, 3 * 512);
+    turn(1);
+    assert_int_equal(store.load.in_queue, 2);
+    virtio_blk_stop(&blk);
+    assert_int_equal(store.load.in_queue, 2);
+    model_work(1);
+    nvme_store_run(&store, now);
+    assert_int_equal(store.load.in_queue, 1);
+    model_work(1);
+    nvme_store_run(&store, now);
+    assert_int_equal(store.load.in_queue, 0);
+    nvme_store_describe(&store, 1000000, 32);
+    assert_int_equal(store.load.bandwidth, 1000000);
+    d = nvme_store_open(&store, &other);
+    assert_int_equal(store.load.queue, 32);
+    nvme_store_close(d);
+    assert_int_equal(store.load.queue, 32);
+}
+
 /* The driver goes with writes under way, and comes again. What is then written to its range is not
  * overtaken by them, and buffers that the device still has are not touched. */
 static void old_writes(void **state) {
@@ -373,6 +408,7 @@ int main(void) {
         cmocka_unit_test_setup(refused, count),
         cmocka_unit_test_setup(many_disks, count),
         cmocka_unit_test_setup(depth, count),
+        cmocka_unit_test_setup(load, count),
         cmocka_unit_test_setup(old_writes, count),
         cmocka_unit_test_setup(others_do_not_wait, count),
         cmocka_unit_test_setup(errors, count),

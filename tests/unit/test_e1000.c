@@ -205,7 +205,7 @@ static void test_receive_full(void **state) {
     assert_int_equal(nic_receive(&nic.ring, &frame), 4);
 }
 
-/* H7: what is no frame is dropped, and the next good one is whole. */
+/* What is no frame is dropped, and the next good one is whole. */
 static void test_bad_frames(void **state) {
     static const u8 good[60] = { 1 };
     const void *frame;

@@ -109,7 +109,7 @@ static void test_event_is_whole(void **state) {
 /* To notify a vCPU that runs, the scheduler need not be asked. If it were, many pCPUs that raise
  * events for each other would all wait for the lock of the pool. */
 static void test_running_takes_no_lock(void **state) {
-    struct sched_pool *p = v->sched.dom->pool;
+    struct sched_pool *p = v->sched.vm->pool;
     u32 taken = p->lock.next, kicks = fake_kicks[there];
 
     fake_cpu(here);
@@ -209,7 +209,7 @@ static bool more_than(const u32 *count, u32 before) {
 
 /* Sends an event, or closes the port and makes it anew. */
 static void *send_and_close(void *arg) {
-    struct evtchn_dom *d = &vm->events;
+    struct evtchn_vm *d = &vm->events;
     u32 from = *(u32 *)arg;
 
     fake_cpu(here);

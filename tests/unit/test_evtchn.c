@@ -17,7 +17,7 @@
 
 #define NR 3u
 
-static struct evtchn_dom dom[NR];
+static struct evtchn_vm vm[NR];
 static struct takt_shared shared[NR];
 static struct {
     u32 calls, vm, vcpu, port;
@@ -27,10 +27,10 @@ static struct {
 
 static void assert_no_lock(void) {
     assert_false(spin_is_locked(&evtchn_lock));
-    for (u32 i = 0; i < NR; i++) assert_false(spin_is_locked(&dom[i].lock));
+    for (u32 i = 0; i < NR; i++) assert_false(spin_is_locked(&vm[i].lock));
 }
 
-static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+static void raise_event(struct evtchn_vm *d, u32 vcpu, u8 vector, u32 port, bool other) {
     assert_no_lock();
     assert_int_equal(d->users, 1); /* it is not destroyed meanwhile */
     raised.calls++;
@@ -41,14 +41,14 @@ static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, boo
     raised.other = other;
 }
 
-static void dom_init(u32 i) {
+static void ports_init(u32 i) {
     memset(&shared[i], 0, sizeof(shared[i]));
-    memset(&dom[i], 0, sizeof(dom[i]));
-    evtchn_init(&dom[i], i + 1, 2, &shared[i], raise_event);
+    memset(&vm[i], 0, sizeof(vm[i]));
+    evtchn_init(&vm[i], i + 1, 2, &shared[i], raise_event);
 }
 
-static void dom_fini(u32 i) {
-    while (evtchn_fini(&dom[i]))
+static void ports_fini(u32 i) {
+    while (evtchn_fini(&vm[i]))
         ;
 }
 
@@ -59,15 +59,15 @@ static int group_setup(void **state) {
 
 static int setup(void **state) {
     memset(&raised, 0, sizeof(raised));
-    for (u32 i = 0; i < NR; i++) dom_init(i);
+    for (u32 i = 0; i < NR; i++) ports_init(i);
     return 0;
 }
 
 static int teardown(void **state) {
     for (u32 i = 0; i < NR; i++) {
-        dom_fini(i);
-        for (u32 w = 0; w < ARRAY_SIZE(dom[i].used); w++) assert_int_equal(dom[i].used[w], 0);
-        assert_int_equal(dom[i].users, 0);
+        ports_fini(i);
+        for (u32 w = 0; w < ARRAY_SIZE(vm[i].used); w++) assert_int_equal(vm[i].used[w], 0);
+        assert_int_equal(vm[i].users, 0);
     }
     assert_no_lock();
     return 0;
@@ -78,8 +78,8 @@ static bool pending(u32 i, int port) { return shared[i].pending[port / 64] >> (p
 static void clear(u32 i, int port) { shared[i].pending[port / 64] &= ~BIT(port % 64); }
 
 static void join(int *a, int *b) {
-    *a = evtchn_alloc(&dom[0], 2);
-    *b = evtchn_bind(&dom[1], 1, (u32)*a);
+    *a = evtchn_alloc(&vm[0], 2);
+    *b = evtchn_bind(&vm[1], 1, (u32)*a);
     assert_true(*a > 0 && *b > 0);
 }
 
@@ -87,8 +87,8 @@ static void test_send(void **state) {
     int a, b;
 
     join(&a, &b);
-    assert_int_equal(evtchn_vector(&dom[1], (u32)b, 1, 0x55), 0);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 10), 0);
+    assert_int_equal(evtchn_vector(&vm[1], (u32)b, 1, 0x55), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 10), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(raised.vm, 2);
     assert_int_equal(raised.vcpu, 1);
@@ -98,23 +98,23 @@ static void test_send(void **state) {
     assert_true(pending(1, b));
     assert_false(pending(0, a));
     /* It is pending already, so there is nothing more to tell. */
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 20), 0);
     assert_int_equal(raised.calls, 1);
-    assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 15);
-    assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 0);
+    assert_int_equal(evtchn_taken(&vm[1], (u32)b, 25), 15);
+    assert_int_equal(evtchn_taken(&vm[1], (u32)b, 25), 0);
     clear(1, b);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 30), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 30), 0);
     assert_int_equal(raised.calls, 2);
-    assert_int_equal(evtchn_send(&dom[1], (u32)b, 30), 0); /* and the other way */
+    assert_int_equal(evtchn_send(&vm[1], (u32)b, 30), 0); /* and the other way */
     assert_int_equal(raised.vm, 1);
     assert_int_equal(raised.vector, 0);
 }
 
 static void test_own(void **state) {
-    int a = evtchn_alloc(&dom[0], 1), b = evtchn_bind(&dom[0], 1, (u32)a);
+    int a = evtchn_alloc(&vm[0], 1), b = evtchn_bind(&vm[0], 1, (u32)a);
 
     raised.other = true;
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 10), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 10), 0);
     assert_int_equal(raised.port, b);
     assert_false(raised.other);
 }
@@ -123,81 +123,81 @@ static void test_mask(void **state) {
     int a, b;
 
     join(&a, &b);
-    assert_int_equal(evtchn_mask(&dom[1], (u32)b, true, 1), 0);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 2), 0);
+    assert_int_equal(evtchn_mask(&vm[1], (u32)b, true, 1), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 2), 0);
     assert_int_equal(raised.calls, 0);
     assert_true(pending(1, b));
-    assert_int_equal(evtchn_pending(&dom[1], 0, (u32)b), 0);
-    assert_int_equal(evtchn_mask(&dom[1], (u32)b, false, 3), 0);
+    assert_int_equal(evtchn_pending(&vm[1], 0, (u32)b), 0);
+    assert_int_equal(evtchn_mask(&vm[1], (u32)b, false, 3), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(raised.port, b);
     assert_false(raised.other); /* who unmasks raises it itself */
-    assert_int_equal(evtchn_taken(&dom[1], (u32)b, 7), 5);
-    assert_int_equal(evtchn_pending(&dom[1], 0, (u32)b), 1);
-    assert_int_equal(evtchn_pending(&dom[1], 0, TAKT_PORT_ANY), 1);
-    assert_int_equal(evtchn_pending(&dom[1], 1, TAKT_PORT_ANY), 0);
+    assert_int_equal(evtchn_taken(&vm[1], (u32)b, 7), 5);
+    assert_int_equal(evtchn_pending(&vm[1], 0, (u32)b), 1);
+    assert_int_equal(evtchn_pending(&vm[1], 0, TAKT_PORT_ANY), 1);
+    assert_int_equal(evtchn_pending(&vm[1], 1, TAKT_PORT_ANY), 0);
 }
 
 static void test_refusals(void **state) {
     int a, b, c;
 
     join(&a, &b);
-    assert_int_equal(evtchn_bind(&dom[2], 1, (u32)a), -EPERM);
-    assert_int_equal(evtchn_bind(&dom[1], 1, (u32)a), -EBUSY);
-    assert_int_equal(evtchn_bind(&dom[1], 9, 1), -ENOENT);
-    assert_int_equal(evtchn_bind(&dom[1], 1, 77), -ENOENT);
-    assert_int_equal(evtchn_bind(&dom[1], 1, 0), -EINVAL);
-    assert_int_equal(evtchn_bind(&dom[1], 1, TAKT_MAX_PORTS), -EINVAL);
-    assert_int_equal(evtchn_bind(&dom[1], 1, ~0u), -EINVAL);
-    c = evtchn_alloc(&dom[0], 3);
-    assert_int_equal(evtchn_send(&dom[0], (u32)c, 0), -ENOENT); /* not bound yet */
+    assert_int_equal(evtchn_bind(&vm[2], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&vm[1], 1, (u32)a), -EBUSY);
+    assert_int_equal(evtchn_bind(&vm[1], 9, 1), -ENOENT);
+    assert_int_equal(evtchn_bind(&vm[1], 1, 77), -ENOENT);
+    assert_int_equal(evtchn_bind(&vm[1], 1, 0), -EINVAL);
+    assert_int_equal(evtchn_bind(&vm[1], 1, TAKT_MAX_PORTS), -EINVAL);
+    assert_int_equal(evtchn_bind(&vm[1], 1, ~0u), -EINVAL);
+    c = evtchn_alloc(&vm[0], 3);
+    assert_int_equal(evtchn_send(&vm[0], (u32)c, 0), -ENOENT); /* not bound yet */
     for (u32 i = 0; i < 3; i++) {
         static const u32 bad[] = { 0, TAKT_MAX_PORTS, ~0u };
 
-        assert_int_equal(evtchn_send(&dom[0], bad[i], 0), -EINVAL);
-        assert_int_equal(evtchn_close(&dom[0], bad[i]), -EINVAL);
-        assert_int_equal(evtchn_mask(&dom[0], bad[i], true, 0), -EINVAL);
-        assert_int_equal(evtchn_vector(&dom[0], bad[i], 0, 40), -EINVAL);
-        if (bad[i] != TAKT_PORT_ANY) assert_int_equal(evtchn_pending(&dom[0], 0, bad[i]), -EINVAL);
+        assert_int_equal(evtchn_send(&vm[0], bad[i], 0), -EINVAL);
+        assert_int_equal(evtchn_close(&vm[0], bad[i]), -EINVAL);
+        assert_int_equal(evtchn_mask(&vm[0], bad[i], true, 0), -EINVAL);
+        assert_int_equal(evtchn_vector(&vm[0], bad[i], 0, 40), -EINVAL);
+        if (bad[i] != TAKT_PORT_ANY) assert_int_equal(evtchn_pending(&vm[0], 0, bad[i]), -EINVAL);
     }
-    assert_int_equal(evtchn_close(&dom[0], 500), -ENOENT);
-    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 2, 40), -EINVAL);
-    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 31), -EINVAL);
-    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 256), -EINVAL);
-    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 0), 0);
+    assert_int_equal(evtchn_close(&vm[0], 500), -ENOENT);
+    assert_int_equal(evtchn_vector(&vm[0], (u32)a, 2, 40), -EINVAL);
+    assert_int_equal(evtchn_vector(&vm[0], (u32)a, 0, 31), -EINVAL);
+    assert_int_equal(evtchn_vector(&vm[0], (u32)a, 0, 256), -EINVAL);
+    assert_int_equal(evtchn_vector(&vm[0], (u32)a, 0, 0), 0);
 }
 
 static void test_close(void **state) {
     int a, b;
 
     join(&a, &b);
-    evtchn_send(&dom[0], (u32)a, 1);
-    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    evtchn_send(&vm[0], (u32)a, 1);
+    assert_int_equal(evtchn_close(&vm[1], (u32)b), 0);
     assert_false(pending(1, b));
-    assert_int_equal(evtchn_close(&dom[1], (u32)b), -ENOENT);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), -ENOENT);
-    b = evtchn_bind(&dom[1], 1, (u32)a); /* it is unbound again, for the same VM */
+    assert_int_equal(evtchn_close(&vm[1], (u32)b), -ENOENT);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 1), -ENOENT);
+    b = evtchn_bind(&vm[1], 1, (u32)a); /* it is unbound again, for the same VM */
     assert_true(b > 0);
-    dom_fini(0);
-    assert_int_equal(evtchn_send(&dom[1], (u32)b, 1), -ENOENT);
-    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    ports_fini(0);
+    assert_int_equal(evtchn_send(&vm[1], (u32)b, 1), -ENOENT);
+    assert_int_equal(evtchn_close(&vm[1], (u32)b), 0);
 }
 
 /* A vCPU that polls a port is told when the port is closed, whichever vCPU closes it. */
 static void test_close_tells_pollers(void **state) {
-    int a, b, made = evtchn_make(&dom[0]);
+    int a, b, made = evtchn_make(&vm[0]);
 
     join(&a, &b);
-    assert_int_equal(evtchn_close(&dom[0], (u32)made), -EPERM);
+    assert_int_equal(evtchn_close(&vm[0], (u32)made), -EPERM);
     assert_int_equal(raised.calls, 0);
-    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    assert_int_equal(evtchn_close(&vm[1], (u32)b), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(raised.vm, 2);
     assert_int_equal(raised.vcpu, EVTCHN_NO_VCPU);
     assert_int_equal(raised.vector, 0);
     assert_int_equal(raised.port, b);
     assert_false(raised.other);
-    evtchn_unmake(&dom[0], (u32)made);
+    evtchn_unmake(&vm[0], (u32)made);
     assert_int_equal(raised.calls, 2);
     assert_int_equal(raised.vm, 1);
     assert_int_equal(raised.port, made);
@@ -211,18 +211,18 @@ static void test_locks(void **state) {
 
     join(&a, &b);
     list = evtchn_lock.next;
-    own = dom[0].lock.next;
-    peer = dom[1].lock.next;
-    stranger = dom[2].lock.next;
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), 0);
-    assert_int_equal(dom[0].lock.next, own + 1);
-    assert_int_equal(evtchn_raise(&dom[0], (u32)a, 1), 0);
-    assert_int_equal(evtchn_mask(&dom[0], (u32)a, true, 1), 0);
-    assert_int_equal(evtchn_pending(&dom[0], 0, (u32)a), 0);
-    assert_int_equal(evtchn_pending(&dom[0], 0, TAKT_PORT_ANY), 0);
-    assert_int_equal(dom[0].lock.next, own + 5);
-    assert_int_equal(dom[1].lock.next, peer);
-    assert_int_equal(dom[2].lock.next, stranger);
+    own = vm[0].lock.next;
+    peer = vm[1].lock.next;
+    stranger = vm[2].lock.next;
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 1), 0);
+    assert_int_equal(vm[0].lock.next, own + 1);
+    assert_int_equal(evtchn_raise(&vm[0], (u32)a, 1), 0);
+    assert_int_equal(evtchn_mask(&vm[0], (u32)a, true, 1), 0);
+    assert_int_equal(evtchn_pending(&vm[0], 0, (u32)a), 0);
+    assert_int_equal(evtchn_pending(&vm[0], 0, TAKT_PORT_ANY), 0);
+    assert_int_equal(vm[0].lock.next, own + 5);
+    assert_int_equal(vm[1].lock.next, peer);
+    assert_int_equal(vm[2].lock.next, stranger);
     assert_int_equal(evtchn_lock.next, list);
 }
 
@@ -231,43 +231,51 @@ static void test_first_pending(void **state) {
 
     join(&a, &b);
     join(&c, &d);
-    assert_int_equal(evtchn_vector(&dom[1], (u32)d, 1, 0x40), 0);
-    evtchn_send(&dom[0], (u32)a, 1);
-    evtchn_send(&dom[0], (u32)c, 1);
-    assert_int_equal(evtchn_first_pending(&dom[1], 0, 0), b);
-    assert_int_equal(evtchn_first_pending(&dom[1], 0, (u32)b), b);
-    assert_int_equal(evtchn_first_pending(&dom[1], 0, (u32)b + 1), 0);
-    assert_int_equal(evtchn_first_pending(&dom[1], 1, 0), d);
-    assert_int_equal(evtchn_mask(&dom[1], (u32)d, true, 2), 0);
-    assert_int_equal(evtchn_first_pending(&dom[1], 1, 0), 0);
+    assert_int_equal(evtchn_vector(&vm[1], (u32)d, 1, 0x40), 0);
+    evtchn_send(&vm[0], (u32)a, 1);
+    evtchn_send(&vm[0], (u32)c, 1);
+    assert_int_equal(evtchn_first_pending(&vm[1], 0, 0), b);
+    assert_int_equal(evtchn_first_pending(&vm[1], 0, (u32)b), b);
+    assert_int_equal(evtchn_first_pending(&vm[1], 0, (u32)b + 1), 0);
+    assert_int_equal(evtchn_first_pending(&vm[1], 1, 0), d);
+    assert_int_equal(evtchn_mask(&vm[1], (u32)d, true, 2), 0);
+    assert_int_equal(evtchn_first_pending(&vm[1], 1, 0), 0);
+    /* Also a port of the second word, and of the third, is found. */
+    for (u32 i = 0; i < 2; i++) {
+        for (u32 n = 0; n < 64; n++) join(&a, &b);
+        assert_true(b >= 64);
+        evtchn_send(&vm[0], (u32)a, 1);
+        assert_int_equal(evtchn_first_pending(&vm[1], 0, 64), b);
+        vm[1].shared->pending[b / 64] = 0;
+    }
 }
 
 static void test_quota(void **state) {
     u64 heap;
 
-    dom_fini(0);
+    ports_fini(0);
     heap = heap_in_use();
-    dom_init(0);
-    for (u32 i = 1; i < TAKT_MAX_PORTS; i++) assert_int_equal(evtchn_alloc(&dom[0], 2), i);
-    assert_int_equal(evtchn_alloc(&dom[0], 2), -ENOSPC);
-    assert_int_equal(evtchn_bind(&dom[0], 1, 5), -ENOSPC);
-    assert_true(evtchn_alloc(&dom[1], 1) > 0); /* the neighbour has its own */
-    assert_int_equal(evtchn_close(&dom[0], 700), 0);
-    assert_int_equal(evtchn_alloc(&dom[0], 2), 700);
-    dom_fini(0);
-    /* These ports belong to dom[1]. */
+    ports_init(0);
+    for (u32 i = 1; i < TAKT_MAX_PORTS; i++) assert_int_equal(evtchn_alloc(&vm[0], 2), i);
+    assert_int_equal(evtchn_alloc(&vm[0], 2), -ENOSPC);
+    assert_int_equal(evtchn_bind(&vm[0], 1, 5), -ENOSPC);
+    assert_true(evtchn_alloc(&vm[1], 1) > 0); /* the neighbour has its own */
+    assert_int_equal(evtchn_close(&vm[0], 700), 0);
+    assert_int_equal(evtchn_alloc(&vm[0], 2), 700);
+    ports_fini(0);
+    /* These ports belong to vm[1]. */
     assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port));
 }
 
 static void test_with_itself(void **state) {
-    int a = evtchn_alloc(&dom[0], 1), b = evtchn_bind(&dom[0], 1, (u32)a);
+    int a = evtchn_alloc(&vm[0], 1), b = evtchn_bind(&vm[0], 1, (u32)a);
 
     assert_true(b > 0 && b != a);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 1), 0);
     assert_true(pending(0, b));
-    assert_int_equal(evtchn_close(&dom[0], (u32)a), 0);
-    assert_int_equal(evtchn_send(&dom[0], (u32)b, 1), -ENOENT);
-    assert_int_equal(evtchn_close(&dom[0], (u32)b), 0);
+    assert_int_equal(evtchn_close(&vm[0], (u32)a), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)b, 1), -ENOENT);
+    assert_int_equal(evtchn_close(&vm[0], (u32)b), 0);
 }
 
 /* ---- pCPUs that do it all at once ---- */
@@ -278,7 +286,7 @@ static void test_with_itself(void **state) {
 
 static u32 mistakes;
 
-static void count_raised(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+static void count_raised(struct evtchn_vm *d, u32 vcpu, u8 vector, u32 port, bool other) {
     if (__atomic_load_n(&d->users, __ATOMIC_SEQ_CST) == 0 || port == 0 || port >= TAKT_MAX_PORTS)
         __atomic_add_fetch(&mistakes, 1, __ATOMIC_SEQ_CST);
 }
@@ -294,13 +302,13 @@ static void *act(void *arg) {
         u32 r = (u32)rand_r(&seed) % NR, port = (u32)rand_r(&seed) % 8;
 
         switch (rand_r(&seed) % 8) {
-        case 0: evtchn_alloc(&dom[i], r + 1); break;
-        case 1: evtchn_bind(&dom[i], r + 1, port); break;
-        case 2 ... 3: evtchn_send(&dom[i], port, n); break;
-        case 4: evtchn_mask(&dom[i], port, rand_r(&seed) & 1, n); break;
-        case 5: evtchn_vector(&dom[i], port, n & 1, 0x40); break;
+        case 0: evtchn_alloc(&vm[i], r + 1); break;
+        case 1: evtchn_bind(&vm[i], r + 1, port); break;
+        case 2 ... 3: evtchn_send(&vm[i], port, n); break;
+        case 4: evtchn_mask(&vm[i], port, rand_r(&seed) & 1, n); break;
+        case 5: evtchn_vector(&vm[i], port, n & 1, 0x40); break;
         case 6: __atomic_and_fetch(&shared[i].pending[0], rand_r(&seed), __ATOMIC_SEQ_CST); break;
-        case 7: evtchn_close(&dom[i], port); break;
+        case 7: evtchn_close(&vm[i], port); break;
         }
     }
     return NULL;
@@ -312,17 +320,17 @@ static void test_threads(void **state) {
     u32 pairs = 0;
 
     mistakes = 0;
-    for (u32 i = 0; i < NR; i++) dom[i].raise = count_raised;
+    for (u32 i = 0; i < NR; i++) vm[i].raise = count_raised;
     for (u32 i = 0; i < NR; i++) pthread_create(&thread[i], NULL, act, (void *)(u64)i);
     for (u32 i = 0; i < NR; i++) pthread_join(thread[i], NULL);
     assert_int_equal(mistakes, 0);
     assert_no_lock();
     for (u32 i = 0; i < NR; i++) {
         for (u32 port = 1; port < TAKT_MAX_PORTS; port++) {
-            const struct evtchn_port *p = &dom[i].port[port];
+            const struct evtchn_port *p = &vm[i].port[port];
 
-            if (!(dom[i].used[port / 64] >> (port % 64) & 1) || !p->peer) continue;
-            assert_ptr_equal(p->peer->port[p->peer_port].peer, &dom[i]);
+            if (!(vm[i].used[port / 64] >> (port % 64) & 1) || !p->peer) continue;
+            assert_ptr_equal(p->peer->port[p->peer_port].peer, &vm[i]);
             assert_int_equal(p->peer->port[p->peer_port].peer_port, port);
             pairs++;
         }
@@ -367,12 +375,12 @@ static void check_model(void) {
         }
 }
 
-static void walk_alloc(u32 i, u32 vm) {
+static void walk_alloc(u32 i, u32 for_vm) {
     int want = model_free(i);
 
     if (want < 0) return;
-    assert_int_equal(evtchn_alloc(&dom[i], vm), want);
-    model[i][want] = (struct model_port){ .used = true, .vm = -1, .for_vm = vm };
+    assert_int_equal(evtchn_alloc(&vm[i], for_vm), want);
+    model[i][want] = (struct model_port){ .used = true, .vm = -1, .for_vm = for_vm };
 }
 
 static void walk_bind(u32 i, u32 r, u32 port) {
@@ -380,7 +388,7 @@ static void walk_bind(u32 i, u32 r, u32 port) {
     int mine = model_free(i), got, want;
 
     if (mine < 0) return;
-    got = evtchn_bind(&dom[i], r + 1, port);
+    got = evtchn_bind(&vm[i], r + 1, port);
     want = mine;
     if (!q)
         want = no_port(port);
@@ -399,7 +407,7 @@ static void walk_bind(u32 i, u32 r, u32 port) {
 static void walk_send(u32 i, u32 port) {
     struct model_port *p = model_at(i, port), *q = NULL;
     u32 calls = raised.calls;
-    int got = evtchn_send(&dom[i], port, 5), want = 0;
+    int got = evtchn_send(&vm[i], port, 5), want = 0;
 
     if (p && p->vm >= 0) q = &model[p->vm][p->port];
     if (!q) want = no_port(port);
@@ -411,7 +419,7 @@ static void walk_send(u32 i, u32 port) {
 static void walk_close(u32 i, u32 port) {
     struct model_port *p = model_at(i, port);
     u32 calls = raised.calls;
-    int got = evtchn_close(&dom[i], port), want = 0;
+    int got = evtchn_close(&vm[i], port), want = 0;
 
     if (!p) want = no_port(port);
     assert_int_equal(got, want);
@@ -425,7 +433,7 @@ static void walk_mask(u32 i, u32 port, bool on) {
     struct model_port *p = model_at(i, port);
     u32 calls = raised.calls;
 
-    evtchn_mask(&dom[i], port, on, 5);
+    evtchn_mask(&vm[i], port, on, 5);
     assert_int_equal(raised.calls - calls, p && !on && p->pending);
     if (p) p->masked = on;
 }
@@ -462,29 +470,29 @@ static void test_random_walk(void **state) {
 /* These ports are made by the hypervisor. A guest can neither bind nor close them. A VM that is
  * joined with one has an ordinary port of its own. */
 static void test_fixed(void **state) {
-    int a = evtchn_make(&dom[0]), b, again;
+    int a = evtchn_make(&vm[0]), b, again;
 
     assert_true(a > 0);
-    assert_int_equal(evtchn_close(&dom[0], (u32)a), -EPERM);
-    assert_int_equal(evtchn_bind(&dom[1], 1, (u32)a), -EPERM);
-    assert_int_equal(evtchn_bind(&dom[0], 1, (u32)a), -EPERM);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
-    b = evtchn_connect(&dom[1], &dom[0], (u32)a);
+    assert_int_equal(evtchn_close(&vm[0], (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&vm[1], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&vm[0], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 5), -ENOENT);
+    b = evtchn_connect(&vm[1], &vm[0], (u32)a);
     assert_true(b > 0);
-    assert_int_equal(evtchn_connect(&dom[1], &dom[0], (u32)a), b);
-    assert_int_equal(evtchn_connect(&dom[2], &dom[0], (u32)a), -EBUSY);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), 0);
+    assert_int_equal(evtchn_connect(&vm[1], &vm[0], (u32)a), b);
+    assert_int_equal(evtchn_connect(&vm[2], &vm[0], (u32)a), -EBUSY);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 5), 0);
     assert_true(pending(1, b));
-    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
-    again = evtchn_connect(&dom[2], &dom[0], (u32)a);
+    assert_int_equal(evtchn_close(&vm[1], (u32)b), 0);
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 5), -ENOENT);
+    again = evtchn_connect(&vm[2], &vm[0], (u32)a);
     assert_true(again > 0);
-    assert_int_equal(evtchn_send(&dom[2], (u32)again, 5), 0);
+    assert_int_equal(evtchn_send(&vm[2], (u32)again, 5), 0);
     assert_true(pending(0, a));
-    dom_fini(2); /* its end unbinds it, and the port stays */
-    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
-    assert_int_equal(evtchn_close(&dom[0], (u32)a), -EPERM);
-    dom_init(2);
+    ports_fini(2); /* its end unbinds it, and the port stays */
+    assert_int_equal(evtchn_send(&vm[0], (u32)a, 5), -ENOENT);
+    assert_int_equal(evtchn_close(&vm[0], (u32)a), -EPERM);
+    ports_init(2);
 }
 
 int main(void) {

@@ -102,7 +102,7 @@ static void test_string_edges(void **state) {
     vcpu_handle_exit(v, &e);
     assert_int_equal(v->virt.pending.vector, EXC_GP);
     fake_of(v)->seg[SEG_ES].limit = 0xffffffff;
-    gpr[REG_RDI] = 0xfee00000; /* C13: not RAM */
+    gpr[REG_RDI] = 0xfee00000; /* not RAM */
     gpr[REG_RCX] = 1;
     vcpu_handle_exit(v, &e);
     assert_int_equal(vm->state, VM_CRASHED);
@@ -200,7 +200,7 @@ static void test_hc_numbers(void **state) {
         assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
     fake_log_lines = 0;
     for (u64 n = 64; n < 128; n++) assert_int_equal(hc(n, 1, 2, 3), -EPERM);
-    assert_int_equal(fake_log_lines, 1); /* E7: once a second */
+    assert_int_equal(fake_log_lines, 1); /* once a second */
     assert_int_equal(hc(128, 0, 0, 0), -ENOSYS);
     assert_int_equal(hc(BIT(32), 0, 0, 0), -ENOSYS);
     assert_int_equal(hc(~0ull, 0, 0, 0), -ENOSYS);
@@ -212,7 +212,7 @@ static void test_hc_modes(void **state) {
     f->cpl = 3;
     assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), -EPERM);
     f->cpl = 0;
-    /* E5: in compatibility mode the upper halves of the registers do not count. */
+    /* In compatibility mode the upper halves of the registers do not count. */
     f->seg[SEG_CS].attr = 0xc9b;
     assert_int_equal(hc(0xdead00000000 | TAKT_HC_VERSION, ~0ull, 0, 0), TAKT_ABI_VERSION);
     assert_int_equal(hc(200, 0, 0, 0), (u32)-ENOSYS);
@@ -249,7 +249,7 @@ static void test_hc_console(void **state) {
     memset(text, 'q', sizeof(text));
     guestmem_write(&vm->mem, 0xff800, text, sizeof(text));
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 4096);
-    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), -EAGAIN); /* E16: full */
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), -EAGAIN); /* full */
     assert_int_equal(ring_get(&vm->console.out, got, 100), 100);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 100);
     while (ring_get(&vm->console.out, got, 1)) total++;
@@ -333,7 +333,7 @@ static void test_hc_poll(void **state) {
     assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 1, 0), -ETIMEDOUT);
 
     rip = v->virt.regs.rip;
-    hc(TAKT_HC_POLL, (u64)b, ~0ull, 0); /* E10: a deadline that never comes */
+    hc(TAKT_HC_POLL, (u64)b, ~0ull, 0); /* a deadline that never comes */
     assert_int_equal(v->virt.regs.rip, rip);
     assert_true(v->sched.blocked);
     assert_int_equal(v->poll_port, (u32)b);
@@ -580,7 +580,7 @@ static void test_timer_leaves_nothing_to_do(void **state) {
     assert_int_equal(v->todo, 0);
 }
 
-/* A17: however far a deadline is, it is not taken for one that is near, nor has the slice's
+/* However far a deadline is, it is not taken for one that is near, nor has the slice's
  * timer a count of that. At 100 MHz nanoseconds overflow before ticks do. */
 static void test_deadline_far(void **state) {
     static const u64 far[] = { 1ull << 58, 1ull << 60, ~0ull / 10, ~0ull / 10 + 1000,
@@ -619,7 +619,7 @@ static void test_init_sipi(void **state) {
     assert_int_equal(ap->virt.cr8, 0);
     assert_int_equal(fake_of(ap)->seg[SEG_CS].base, 0x8000);
     assert_int_equal(fake_of(ap)->seg[SEG_CS].sel, 0x800);
-    vlapic_write(&v->lapic, 0x300, 0x4609, 0); /* D10: to one that runs: dropped */
+    vlapic_write(&v->lapic, 0x300, 0x4609, 0); /* to one that runs: dropped */
     assert_true(vcpu_prepare(ap));
     assert_int_equal(fake_of(ap)->seg[SEG_CS].base, 0x8000);
     vlapic_write(&v->lapic, 0x310, 200u << 24, 0);

@@ -226,7 +226,7 @@ static void test_cr0(void **state) {
     assert_int_equal(f->reg[VREG_EFER], 0x500);
 }
 
-/* A13: with PAE paging the four entries at CR3 are read at once. */
+/* With PAE paging the four entries at CR3 are read at once. */
 static void test_pae_entries(void **state) {
     struct fake_vcpu *f = fake_of(v);
     u64 entry[4] = { 0x20001, 0, 0x20002, 0x20001 }; /* one that is absent may hold anything */

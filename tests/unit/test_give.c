@@ -263,7 +263,7 @@ static void test_what_it_gets(void **state) {
     fake_destroy(vm);
 }
 
-/* I4, I5: of all registers, a VM can write only two bits of one. */
+/* Of all registers, a VM can write only two bits of one. */
 static void test_registers(void **state) {
     struct vm *vm = driver();
     u8 before[4096];

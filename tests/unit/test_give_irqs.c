@@ -220,7 +220,7 @@ static struct vm *msix_driver(void) {
     return driver();
 }
 
-/* I4: the table is ours; of each entry there is an event, and a VM can mask it. */
+/* The table is ours; of each entry there is an event, and a VM can mask it. */
 static void test_msix(void **state) {
     struct vm *vm = msix_driver();
     struct assignment *a = vm->pci[0];

@@ -26,7 +26,7 @@ enum {
     INSN_PAUSE = 0x90,
     INSN_VMMCALL = 0xd9010f
 };
-enum { INSN_MOV_TO_CR = 0x220f };
+enum { INSN_MOV_FROM_CR = 0x200f, INSN_MOV_TO_CR = 0x220f };
 
 /* ---- a vCPU whose registers are an array ---- */
 
@@ -477,14 +477,19 @@ static void test_lengths(void **state) {
           0,
           INSN_CPUID }, /* too long: #GP, not an exit */
     };
-    u8 gpr = 0;
+    struct insn_regs regs = { 0 };
 
     for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
         assert_int_equal(insn_length(t[i].bytes, t[i].n, t[i].mode, t[i].insn, NULL), t[i].want);
     assert_int_equal(
-        insn_length((const u8[]){ 0x41, 0x0f, 0x22, 0xe3 }, 4, 64, INSN_MOV_TO_CR, &gpr), 4);
-    assert_int_equal(gpr, 11);
-    assert_int_equal(insn_length((const u8[]){ 0x0f, 0x22, 0xe3 }, 2, 64, INSN_MOV_TO_CR, &gpr), 0);
+        insn_length((const u8[]){ 0x41, 0x0f, 0x22, 0xe3 }, 4, 64, INSN_MOV_TO_CR, &regs), 4);
+    assert_int_equal(regs.rm, 11);
+    assert_int_equal(regs.reg, 4);
+    insn_length((const u8[]){ 0x44, 0x0f, 0x20, 0xc0 }, 4, 64, INSN_MOV_FROM_CR, &regs);
+    assert_int_equal(regs.rm, 0);
+    assert_int_equal(regs.reg, 8);
+    assert_int_equal(insn_length((const u8[]){ 0x0f, 0x22, 0xe3 }, 2, 64, INSN_MOV_TO_CR, &regs),
+                     0);
 }
 
 int main(void) {

@@ -304,7 +304,7 @@ static void test_published_are_vcpus(void **state) {
 static u32 stops_seen;
 
 static void on_stopped(struct vm *vm) {
-    assert_true(sched_dom_stopped(&vm->sched));
+    assert_true(sched_vm_stopped(&vm->sched));
     assert_true(vm->events.used[0] != 0);
     assert_int_equal(vm->nr_vcpus, 2);
     assert_int_equal(vm->mem.grown, 1);

@@ -18,6 +18,7 @@ static struct vm *vm;
 static struct loader loader;
 static u8 *file; /* exactly as long as it says, for ASan and valgrind */
 static u64 file_size;
+static bool turbo_pc; /* the image is loaded into a PC with a turbo vCPU */
 
 static Elf64_Ehdr *eh(void) { return (Elf64_Ehdr *)file; }
 
@@ -52,6 +53,7 @@ static void good_elf(void) {
 static int setup(void **state) {
     struct config_vm c = fake_config("loads", 1);
 
+    turbo_pc = false;
     fake_machine("null");
     strcpy(c.cmdline, "one two");
     vm = fake_vm(&c);
@@ -70,9 +72,11 @@ static int teardown(void **state) {
 
 static const char *refused(void) {
     struct module m = { "test", file, file_size };
-    const char *why = load_start(
-        &loader,
-        &(struct load_order){ .mem = &vm->mem, .image = &m, .cmdline = vm->config.cmdline });
+    const char *why = load_start(&loader, &(struct load_order){ .mem = &vm->mem,
+                                                                .image = &m,
+                                                                .cmdline = vm->config.cmdline,
+                                                                .pc = turbo_pc,
+                                                                .turbo = turbo_pc });
 
     return why ? why : "loads";
 }
@@ -85,11 +89,51 @@ static void load(void) {
     vcpu_start_state(vm->vcpu[0], &loader.start);
 }
 
+/* Returns the command line that a PC finds, with a turbo vCPU or without. */
+static const char *cmdline_of_pc(const char *cmdline, bool turbo) {
+    static char text[CONFIG_CMDLINE];
+    struct load_order order = { .cmdline = cmdline, .pc = true, .turbo = turbo };
+
+    if (!load_cmdline(&order, text)) return "no room";
+    return text;
+}
+
 static u8 ram(gpa_t gpa) {
     u8 b = 0;
 
     assert_int_equal(guestmem_read(&vm->mem, gpa, &b, 1), 0);
     return b;
+}
+
+/* What the VM file says by itself is left as it is, and is not said a second time. */
+static void test_words_of_a_turbo_vcpu(void **state) {
+    char text[CONFIG_CMDLINE] = { 0 };
+    struct load_order order = { .cmdline = "quiet", .turbo = true };
+
+    assert_string_equal(cmdline_of_pc("quiet", false), "quiet");
+    assert_string_equal(cmdline_of_pc("quiet", true), "quiet isolcpus=0 irqaffinity=0");
+    assert_string_equal(cmdline_of_pc("", true), "isolcpus=0 irqaffinity=0");
+    assert_string_equal(cmdline_of_pc("isolcpus=nohz,0-1 a", true),
+                        "isolcpus=nohz,0-1 a irqaffinity=0");
+    assert_string_equal(cmdline_of_pc("a irqaffinity=1", true), "a irqaffinity=1 isolcpus=0");
+    assert_string_equal(cmdline_of_pc("noisolcpus=1 irqaffinity=1", true),
+                        "noisolcpus=1 irqaffinity=1 isolcpus=0");
+    assert_true(load_cmdline(&order, text)); /* a unikernel gets what the VM file says */
+    assert_string_equal(text, "quiet");
+}
+
+static void test_no_room_for_words(void **state) {
+    static const char words[] = " isolcpus=0 irqaffinity=0";
+    char text[CONFIG_CMDLINE] = { 0 };
+
+    memset(text, 'a', CONFIG_CMDLINE - sizeof(words));
+    assert_string_not_equal(cmdline_of_pc(text, true), "no room");
+    strcat(text, "a");
+    assert_string_equal(cmdline_of_pc(text, true), "no room");
+    strcpy(vm->config.cmdline, text);
+    turbo_pc = true;
+    assert_string_equal(refused(),
+                        "the command line is too long to add what Linux needs for its turbo vCPU");
 }
 
 static void test_pvh(void **state) {
@@ -485,6 +529,37 @@ static void test_ramdisk(void **state) {
                         "the VM's memory is too small for both the image and the ramdisk");
 }
 
+/* A multiboot1 kernel finds the ramdisk as its only module, with the ramdisk's name as the module's
+ * string (multiboot1, 3.3). */
+static void test_ramdisk_of_multiboot(void **state) {
+    static const u8 data[5000] = { [4999] = 0x44 };
+    struct module disk = { "disk", data, sizeof(data) };
+    struct {
+        u32 start, end, string, reserved;
+    } module;
+    struct mb_info info;
+
+    ph(2)->p_type = PT_NULL;
+    mb_header(0x1000, 3, 0, 0, 0, 0, 0);
+    assert_string_equal(refused_with(&disk, true), "loads");
+    while (load_step(&loader))
+        ;
+    guestmem_read(&vm->mem, loader.start.ebx, &info, sizeof(info));
+    assert_true(info.flags & BIT(3));
+    assert_int_equal(info.mods_count, 1);
+    guestmem_read(&vm->mem, info.mods_addr, &module, sizeof(module));
+    assert_int_equal(module.end - module.start, sizeof(data));
+    assert_int_equal(ram(module.end - 1), 0x44);
+    assert_int_equal(ram(module.string), 'd');
+    assert_int_equal(ram(module.string + 4), 0);
+    assert_int_equal(module.reserved, 0);
+    assert_string_equal(refused_with(NULL, true), "loads");
+    while (load_step(&loader))
+        ;
+    guestmem_read(&vm->mem, loader.start.ebx, &info, sizeof(info));
+    assert_int_equal(info.mods_count, 0);
+}
+
 static void test_image_where_the_firmware_is(void **state) {
     ph(1)->p_paddr = LOAD_FIRMWARE;
     assert_string_equal(refused_with(NULL, true),
@@ -493,8 +568,11 @@ static void test_image_where_the_firmware_is(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(test_words_of_a_turbo_vcpu),
+        TEST(test_no_room_for_words),
         TEST(test_pvh),
         TEST(test_ramdisk),
+        TEST(test_ramdisk_of_multiboot),
         TEST(test_image_where_the_firmware_is),
         TEST(test_low_image),
         TEST(test_no_room_for_start),

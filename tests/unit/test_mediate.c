@@ -118,7 +118,7 @@ static void test_emulated(void **state) {
     assert_int_equal(read(0x1c, 4), 0xfe440004);
 }
 
-/* I4, I5: of all registers, only two bits of COMMAND can be written. */
+/* Of all registers, only two bits of COMMAND can be written. */
 static void test_writes(void **state) {
     u8 before[4096];
     u64 n = a->refused;

@@ -94,7 +94,7 @@ static void refused(const char *why) {
     model_begin(memory, MEMORY);
 }
 
-/* H7: none of these brings the driver to touch what is not there. */
+/* None of these brings the driver to touch what is not there. */
 static void test_no_controller(void **state) {
     model.dead = true;
     assert_int_equal(init(), -ENODEV);

@@ -57,6 +57,26 @@ static void refused(void **state) {
     assert_int_equal(pagecache_read(&cache, NULL, DISK_SIZE, buf, 0), 0);
 }
 
+/* A page is read on the socket of the thread that wants it, also if it is read ahead, and written
+ * on the socket of the thread that changed it last. The flusher may run anywhere. */
+static void sockets(void **state) {
+    struct pagecache_stream s = pagecache_stream(0, DISK_SIZE);
+
+    start();
+    my_socket = 3;
+    assert_int_equal(pagecache_read(&cache, &s, 0, buf, PAGE_SIZE), 0);
+    assert_int_equal(disk.socket[0], 3);
+    my_socket = 1;
+    assert_int_equal(pagecache_write(&cache, 0, buf, 10), 0);
+    my_socket = 2;
+    assert_int_equal(pagecache_write(&cache, 20, buf, 10), 0);
+    my_socket = 0;
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_int_equal(disk.socket[1], 2);
+    assert_int_equal(pagecache_read(&cache, NULL, 100 * PAGE_SIZE, buf, PAGE_SIZE), 0);
+    assert_int_equal(disk.socket[0], 0);
+}
+
 /* Compares reads and writes at any offset and of any length with a plain array, through a cache
  * that is smaller than the disk. */
 static void bytes(void **state) {
@@ -295,6 +315,55 @@ static void drop(void **state) {
     assert_int_equal(pagecache_drop(&cache), 0);
 }
 
+/* ---- numbers that change while the cache is used ---- */
+
+/* What is refused has to leave the old value in force: 80 pages, 10 and 50 per cent. */
+static void ratios_change(void **state) {
+    start();
+    assert_non_null(pagecache_set_dirty(&cache, 10));
+    assert_non_null(pagecache_set_background(&cache, 50));
+    assert_int_equal(cache.limit, 40);
+    assert_int_equal(cache.background, 8);
+    assert_null(pagecache_set_dirty(&cache, 80));
+    assert_null(pagecache_set_background(&cache, 75));
+    for (u32 i = 0; i < 60; i++) write_pages(2 * i, 1, 1);
+    disk_settle();
+    assert_int_equal(disk.writes, 0);
+    assert_int_equal(cache.stats.throttled, 0);
+    assert_null(pagecache_set_background(&cache, 5)); /* the flusher looks at once */
+    disk_settle();
+    assert_int_equal(pagecache_dirty(&cache), 4);
+}
+
+/* Fewer requests are under way at a time, and the queue is congested sooner. */
+static void queue_changes(void **state) {
+    config.queue_most = 64;
+    start();
+    assert_null(pagecache_set_queue(&cache, 8));
+    for (u32 i = 0; i < 30; i++) write_pages(2 * i, 1, 1);
+    assert_int_equal(pagecache_sync(&cache), 0); /* which congestion does not hold back */
+    assert_in_range(disk.most, 1, 8);
+    assert_true(cache.stats.congestions > 0);
+    assert_null(pagecache_set_queue(&cache, 64));
+    cache.stats.congestions = 0;
+    for (u32 i = 0; i < 30; i++) write_pages(2 * i, 1, 2);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_int_equal(cache.stats.congestions, 0);
+    assert_in_range(disk.most, 9, 64);
+}
+
+static void ahead_changes(void **state) {
+    struct pagecache_stream s = pagecache_stream(0, 60 * PAGE_SIZE);
+
+    start();
+    assert_null(pagecache_set_ahead(&cache, 0));
+    for (u32 i = 0; i < 8; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, PAGE_SIZE);
+    assert_int_equal(cache.stats.ahead, 0);
+    assert_null(pagecache_set_ahead(&cache, 4));
+    for (u32 i = 8; i < 16; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, PAGE_SIZE);
+    assert_in_range(cache.stats.ahead, 4, 12);
+}
+
 /* ---- congestion: 32 requests, on above 28, off below 26 ---- */
 
 static void congestion(void **state) {
@@ -371,6 +440,49 @@ static void released(void **state) {
     assert_int_equal(told, 3);
     disk_settle();
     assert_false(pagecache_congested(&cache));
+}
+
+/* A release ends after its time also if the queue stays full: the device may be crowded by now. */
+static void release_ends(void **state) {
+    config.dirty = 90;
+    start();
+    for (u32 i = 0; i < 60; i++) write_pages(2 * i, 1, 1);
+    pagecache_flusher(&cache);
+    pagecache_run(&cache);
+    pagecache_release(&cache);
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 32);
+    disk_time += PAGECACHE_RELEASE_NS - 1;
+    disk_end(0);
+    pagecache_run(&cache);
+    assert_false(pagecache_congested(&cache));
+    assert_int_equal(disk.nr, 32);
+    disk_time++;
+    disk_end(0); /* 31 are left, which is still above 7/8 */
+    assert_true(pagecache_congested(&cache));
+    disk_settle();
+    assert_false(pagecache_congested(&cache));
+}
+
+/* Another thread makes pages dirty as soon as there is room for some. */
+static void another_writer(void) {
+    if (cache.dirty + cache.writing >= cache.limit) return;
+    disk_on_now = NULL;
+    cache.dirty += cache.limit;
+}
+
+/* A writer that waited for room does not fail because another one was quicker: the disk refuses
+ * nothing. */
+static void room_is_taken(void **state) {
+    start();
+    for (u32 i = 0; i < cache.limit; i++) write_pages(2 * i, 1, 1);
+    disk_on_now = another_writer;
+    memset(buf, 2, PAGE_SIZE);
+    assert_int_equal(pagecache_write(&cache, PAGE_SIZE, buf, PAGE_SIZE), 0);
+    assert_null(disk_on_now);
+    assert_int_equal(cache.stats.throttled, 1);
+    cache.dirty -= cache.limit;
+    disk_settle();
 }
 
 /* Without avoidance there is no congestion, only the limit. */
@@ -516,6 +628,7 @@ static void unreadable(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(refused, set_up),
+        cmocka_unit_test_setup(sockets, set_up),
         cmocka_unit_test_setup(bytes, set_up),
         cmocka_unit_test_setup(written_when_old, set_up),
         cmocka_unit_test_setup(written_when_many, set_up),
@@ -530,10 +643,15 @@ int main(void) {
         cmocka_unit_test_setup(drop, set_up),
         cmocka_unit_test_setup(congestion, set_up),
         cmocka_unit_test_setup(released, set_up),
+        cmocka_unit_test_setup(room_is_taken, set_up),
+        cmocka_unit_test_setup(release_ends, set_up),
         cmocka_unit_test_setup(without_avoidance, set_up),
         cmocka_unit_test_setup(sync_through_congestion, set_up),
         cmocka_unit_test_setup(sync_tells_once, set_up),
         cmocka_unit_test_setup(sync_tells_all, set_up),
+        cmocka_unit_test_setup(ratios_change, set_up),
+        cmocka_unit_test_setup(queue_changes, set_up),
+        cmocka_unit_test_setup(ahead_changes, set_up),
         cmocka_unit_test_setup(device_refuses, set_up),
         cmocka_unit_test_setup(unreadable, set_up),
     };

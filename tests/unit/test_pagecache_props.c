@@ -1,6 +1,11 @@
 /* Random reads, writes, syncs, errors and crashes against a plain array, while another thread
  * reads and writes. After a sync that returned 0 all that was written is on the stable disk;
  * after a crash every piece is as it was at the last such sync, or as some write since left it.
+ *
+ * That holds with the functions of collaboration on (guestlib/collab.c), which flush, release the
+ * queue and ask to be called at any time, and stop when the manager is gone. It also holds when the
+ * driver domain, which is the disk's back end, is destroyed at any step and comes back.
+ *
  * TAKT_SEED=n runs that seed alone, TAKT_SCHEDULES=n so many. */
 #include "cache_disk.h"
 
@@ -11,7 +16,9 @@
 static u32 version[UNITS], synced[UNITS]; /* the last one written; the one that has to survive */
 static u32 next_version;
 static u64 running; /* the seed */
-static u64 syncs, sync_errors, crashes, errors;
+static u64 syncs, sync_errors, crashes, errors, deaths;
+static u64 flushes, releases, calls; /* of collaboration */
+static bool managed;                 /* a manager is there */
 static u32 seen, told; /* failed writes and flushes; those that no sync has told yet */
 
 static u64 word_of(u64 unit, u32 v, u32 i) {
@@ -75,6 +82,7 @@ static bool span(u32 *first, u32 *n) {
         *n = 1 + rnd(rnd(3) ? 80 : MOST);
         *n = MIN(*n, UNITS - *first);
     } while (*first < busy_end && busy_first < *first + *n);
+    if (disk.mortal || disk.gone) return false;
     for (u32 b = *first * UNIT / PAGE_SIZE; b <= (*first + *n - 1) * UNIT / PAGE_SIZE; b++)
         if (disk.bad[b]) return false;
     return true;
@@ -125,16 +133,50 @@ static void write_some(bool bad, bool alone) {
 }
 
 static bool any_bad(void) {
-    bool any = disk.bad_flush;
+    bool any = disk.bad_flush || disk.mortal || disk.gone;
 
     for (u32 b = 0; b < BLOCKS; b++) any |= disk.bad[b];
     return any;
 }
 
+/* ---- collaboration ---- */
+
+static void on_dirty(void *arg) { calls++; }
+
+/* The manager has asked for a flush, and the thread of guestlib/collab.c does that by a sync. What
+ * the sync told is told, as far as the other syncs are concerned. */
+static void collab_flush(void) {
+    flushes++;
+    pagecache_sync(&cache);
+    seen = cache.failures;
+    told = 0;
+}
+
+/* The manager finds the device free while the guest's queue is congested. */
+static void collab_release(void) {
+    if (!managed || !cache.congested || rnd(4)) return;
+    releases++;
+    pagecache_release(&cache);
+}
+
+/* One step of the manager and the guest's thread together. A manager may end at any time, and the
+ * next one begins with no keys. */
+static void collab_step(void) {
+    if (rnd(6) == 0) managed = !managed;
+    if (!managed) return;
+    switch (rnd(3)) {
+    case 0: collab_flush(); break;
+    case 1: pagecache_tell_at(&cache, rnd(cache.config.pages), on_dirty, NULL); break;
+    case 2: pagecache_flush_now(&cache); break;
+    }
+}
+
 /* While one waits: it may be for the page that this one has just asked for, or to write. */
 static void other(void) {
     other_thread = NULL;
-    if (rnd(2))
+    if (rnd(4) == 0)
+        collab_step();
+    else if (rnd(2))
         read_some(NULL, true);
     else
         write_some(any_bad(), true);
@@ -142,7 +184,7 @@ static void other(void) {
 }
 
 static void sync_all(bool bad) {
-    u64 before = cache.stats.errors;
+    u32 before = cache.failures;
     int error = pagecache_sync(&cache);
 
     assert_true(error == 0 || bad || told);
@@ -152,8 +194,8 @@ static void sync_all(bool bad) {
         told = 0;
         return;
     }
-    assert_int_equal(cache.stats.errors, before); /* none of its own is kept secret, */
-    assert_int_equal(told, 0);                    /* nor one from before */
+    assert_int_equal(cache.failures, before); /* none of its own is kept secret, */
+    assert_int_equal(told, 0);                /* nor one from before */
     syncs++;
     memcpy(synced, version, sizeof(synced));
     check_synced(disk.stable);
@@ -168,6 +210,8 @@ static void schedule(u64 seed) {
     struct pagecache_stream s = pagecache_stream(0, rnd(2) * DISK_SIZE);
 
     running = seed;
+    managed = true;
+    each_step = collab_release;
     rng = seed * 2654435761u + 1;
     for (int i = 0; i < 10; i++) rnd(2);
     memset(&disk, 0, sizeof(disk));
@@ -179,10 +223,13 @@ static void schedule(u64 seed) {
     memcpy(disk.stable, disk.cached, DISK_SIZE);
     restart();
     for (u32 i = 0; i < 400; i++) {
-        bool bad = any_bad();
+        bool bad;
+
+        if (seed % 3 == 1) disk.mortal = rnd(4) == 0;
+        bad = any_bad();
 
         count_errors();
-        switch (rnd(16)) {
+        switch (rnd(17)) {
         case 0 ... 4: read_some(&s, false); break;
         case 5 ... 10: write_some(bad, false); break;
         case 11: sync_all(bad); break;
@@ -204,11 +251,18 @@ static void schedule(u64 seed) {
                 for (u32 k = rnd(20); k; k--) disk_step();
             }
             break;
+        case 16: collab_step(); break;
         }
     }
     errors += cache.stats.errors;
     memset(disk.bad, 0, sizeof(disk.bad));
-    disk.bad_flush = false;
+    disk.bad_flush = disk.mortal = false;
+    if (disk.gone) {
+        disk_returns();
+        disk_settle();
+        assert_int_equal(cache.dirty + cache.writing, 0); /* the new back end got all of it */
+    }
+    deaths += disk.deaths;
     count_errors();
     if (pagecache_sync(&cache)) assert_int_equal(pagecache_sync(&cache), 0);
     check_synced(disk.stable);
@@ -230,7 +284,10 @@ static void random_schedules(void **state) {
     }
     print_message("%lu syncs, %lu told of errors, %lu requests failed, %lu crashes\n", syncs,
                   sync_errors, errors, crashes);
+    print_message("%lu deaths of the driver domain; %lu flushes, %lu releases, %lu calls\n", deaths,
+                  flushes, releases, calls);
     assert_true(syncs > n && crashes > n && sync_errors > n / 4);
+    assert_true(deaths > n && flushes > n && releases > n / 4 && calls > n);
 }
 
 static int tell(void **state) {

@@ -52,7 +52,7 @@ static void *pages(void *arg, size_t n) {
     return p ? memset(p, 0, n * PAGE_SIZE) : NULL;
 }
 
-static int submit(void *arg, struct virtio_blk_request *q) {
+static int submit(void *arg, struct virtio_blk_request *q, u32 socket) {
     if (nr == QUEUE) return -ENOSPC;
     in_flight[nr++] = q;
     return 0;

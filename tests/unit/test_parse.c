@@ -18,6 +18,13 @@ static void numbers(void **state) {
     assert_string_equal(bad, "a");
     assert_int_equal(parse_u64("", &v, NULL), -EINVAL);
     assert_int_equal(parse_u64("0x2a", &v, NULL), -EINVAL);
+    assert_int_equal(parse_address("0xffffffffffffffff", &v, NULL), 0);
+    assert_int_equal(v, ~0ull);
+    assert_int_equal(parse_address("42", &v, NULL), 0);
+    assert_int_equal(v, 42);
+    assert_int_equal(parse_address("0x10000000000000000", &v, NULL), -ERANGE);
+    assert_int_equal(parse_address("0x", &v, NULL), -EINVAL);
+    assert_int_equal(parse_address("0x1g", &v, NULL), -EINVAL);
     assert_int_equal(parse_u64("-1", &v, NULL), -EINVAL);
 }
 

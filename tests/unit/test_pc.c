@@ -1,6 +1,7 @@
 /* What a VM with `kernel =` has for an operating system: memory map, ramdisk and ACPI tables as the
  * loader leaves them, the IOAPIC with its rules for level-triggered lines, the UART's interrupt,
  * KVM's clock, and the ports that end the VM. */
+#include <takt/errno.h>
 #include <takt/start_info.h>
 #include "image/firmware.h"
 #include "vcpu/exits.h"
@@ -86,7 +87,10 @@ static void test_ioapic_registers(void **state) {
     assert_int_equal(io_read(ENTRY(24)), 0);   /* there is no such pin */
     io_write(ENTRY(24), VECTOR);
     io_write(0, ~0u);
-    assert_int_equal(io_read(0), 0);
+    assert_int_equal(io_read(0), 0x0f000000); /* only these bits of the id can be written */
+    assert_int_equal(io_read(2), 0x0f000000); /* the arbitration register follows it */
+    io_write(2, 0);
+    assert_int_equal(io_read(2), 0x0f000000);
     assert_int_equal(access(&vm->mmio, TAKT_IOAPIC_GPA + 0x20, 4, false, 0), 0);
     access(&vm->mmio, TAKT_IOAPIC_GPA + IOWIN, 8, true, 0); /* of another size: nothing happens */
 }
@@ -204,6 +208,65 @@ static void test_edge_after_level(void **state) {
     end_interrupt(0);
 }
 
+/* A guest may write any delivery mode. SMI, the reserved one, SIPI and ExtINT reach no vCPU. */
+static void test_modes_that_are_dropped(void **state) {
+    static const u32 modes[] = { 2, 3, 6, 7 };
+
+    for (u32 i = 0; i < ARRAY_SIZE(modes); i++) {
+        vm->vcpu[0]->todo = vm->vcpu[1]->todo = 0;
+        vm->vcpu[1]->lapic.reg[R_SVR] = 0x1ff;
+        route(3, 0xff, modes[i] << 8);
+        line(3, 1);
+        line(3, 0);
+        assert_int_equal(vm->vcpu[0]->todo | vm->vcpu[1]->todo, 0);
+    }
+}
+
+/* A message to the one of several LAPICs that has the lowest priority goes to one that is enabled
+ * by software, because the others take no interrupts (SDM 3A 11.4.7.2). */
+static void test_lowest_priority(void **state) {
+    const u64 lowest = DM_LOWEST << 8;
+
+    vm->vcpu[1]->lapic.reg[R_SVR] = 0x1ff;
+    v->lapic.reg[R_SVR] = 0xff;
+    route(16, 0xff, lowest);
+    line(16, 1);
+    assert_false(pending(0));
+    assert_true(pending(1));
+    take_interrupt(1);
+    line(16, 0);
+    end_interrupt(1);
+    v->lapic.reg[R_SVR] = 0x1ff;
+    line(16, 1);
+    assert_true(pending(0));
+    assert_false(pending(1));
+    take_interrupt(0);
+    line(16, 0);
+    end_interrupt(0);
+}
+
+/* ---- the power button ---- */
+
+/* A press is one interrupt, if the guest listens. */
+static void test_power_button(void **state) {
+    assert_int_equal(vm_press_power(vm), -EAGAIN); /* its pin is masked at first */
+    assert_false(pending(0));
+    route(PC_BUTTON_PIN, 0, 0);
+    assert_false(pending(0)); /* the press from before is forgotten */
+    for (u32 i = 0; i < 2; i++) {
+        assert_int_equal(vm_press_power(vm), 0);
+        assert_true(pending(0));
+        take_interrupt(0);
+        end_interrupt(0);
+        assert_false(pending(0));
+    }
+    vm_pause(vm);
+    assert_int_equal(vm_press_power(vm), -EINVAL);
+    vm_unpause(vm);
+    *vm->config.kernel = 0;
+    assert_int_equal(vm_press_power(vm), -ENODEV);
+}
+
 /* ---- UART ---- */
 
 static void test_uart(void **state) {
@@ -276,6 +339,18 @@ static void test_clock(void **state) {
     check_clock_of(5000000);
     assert_int_not_equal(msr_write(0x4b564d01, BIT(40) | 1), NO_GP); /* there is no RAM */
     assert_int_not_equal(msr_write(0x4b564d02, 0), NO_GP);           /* asynchronous page faults */
+}
+
+/* No clock tells the time of day here, so that time begins when the machine does: the VM was made
+ * about 1000 ns after that. */
+static void test_wall_clock(void **state) {
+    u32 w[3]; /* version, seconds, nanoseconds */
+
+    assert_int_equal(msr_write(0x4b564d00, BUF), NO_GP);
+    guestmem_read(&vm->mem, BUF, w, sizeof(w));
+    assert_int_equal(w[0] % 2, 0);
+    assert_int_equal(w[1], 0);
+    assert_in_range(w[2], 1000, 1999);
 }
 
 static void test_steal(void **state) {
@@ -363,7 +438,7 @@ static void test_memory_map(void **state) {
 }
 
 static void test_power(void **state) {
-    access(&vm->ports, PC_SLEEP_PORT, 1, true, 0x20 | 3 << 2); /* S3: there is none */
+    access(&vm->ports, PC_SLEEP_PORT, 1, true, 0x20 | 3 << 2); /* there is none */
     access(&vm->ports, PC_RESET_PORT, 1, true, 2);
     assert_int_equal(vm->state, VM_RUNNING);
     access(&vm->ports, PC_SLEEP_PORT, 1, true, 0x20 | 5 << 2);
@@ -382,8 +457,12 @@ int main(void) {
         T(test_eoi_by_edge),
         T(test_to_another_vcpu),
         T(test_edge_after_level),
+        T(test_modes_that_are_dropped),
+        T(test_lowest_priority),
+        T(test_power_button),
         T(test_uart),
         T(test_clock),
+        T(test_wall_clock),
         T(test_steal),
         T(test_tables),
         T(test_memory_map),

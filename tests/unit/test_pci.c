@@ -150,7 +150,7 @@ static void test_capabilities(void **state) {
     assert_null(d->quiet);
 }
 
-/* C11, I5: each of these ends, and nothing is read beyond the 256 bytes (the fake answers all
+/* Each of these ends, and nothing is read beyond the 256 bytes (the fake answers all
  * ones there). */
 static void test_capabilities_lie(void **state) {
     static const struct {

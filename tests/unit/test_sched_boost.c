@@ -5,7 +5,7 @@
 #define OFTEN ((struct sim_work){ .kind = WORK_WAKER, .period_ns = 2 * MS, .work_ns = 200 * US })
 #define HARD  ((struct sim_work){ .kind = WORK_WAKER, .period_ns = 43 * MS, .work_ns = 500 * US })
 
-static struct sim_dom *often, *seldom;
+static struct sim_vm *often, *seldom;
 
 /* From 1032 ms on both wake at multiples of their periods. What they did before, as VMs without
  * credit, has moved that. */

@@ -2,7 +2,7 @@
  * Papers print such numbers, so they have to be what their names say. */
 #include "sched_rig.h"
 
-static struct sched_times of(struct sim_dom *d) {
+static struct sched_times of(struct sim_vm *d) {
     struct sched_times t;
 
     sched_times(&d->vcpu[0]->s, &t);
@@ -13,7 +13,7 @@ static struct sched_times of(struct sim_dom *d) {
  * That they take turns at the end of each slice is no preemption. */
 static void test_hogs(void **state) {
     struct sched_pool *p = start_credit(1, 1, "faithful-4.2");
-    struct sim_dom *d[2];
+    struct sim_vm *d[2];
     struct sched_times before[2];
 
     for (u32 i = 0; i < 2; i++) d[i] = sim_vm(p, "hog", 1, ALL, HOG);
@@ -41,7 +41,7 @@ static void test_boosts(void **state) {
 
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start_credit(1, 1, "hardened");
-        struct sim_dom *hog = sim_vm(p, "hog", 1, ALL, HOG), *d = sim_vm(p, "waker", 1, ALL, w);
+        struct sim_vm *hog = sim_vm(p, "hog", 1, ALL, HOG), *d = sim_vm(p, "waker", 1, ALL, w);
         struct sched_times hog_before, before, hog_after, after;
 
         sim_param(p, p, "boost", boost[on]);
@@ -62,8 +62,8 @@ static void test_yields(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 100 * US };
     struct sim_work sleeps = { .kind = WORK_SELF, .work_ns = 100 * US, .rest_ns = 100 * US };
-    struct sim_dom *a = sim_vm(p, "a", 1, ALL, yields), *b = sim_vm(p, "b", 1, ALL, yields);
-    struct sim_dom *c;
+    struct sim_vm *a = sim_vm(p, "a", 1, ALL, yields), *b = sim_vm(p, "b", 1, ALL, yields);
+    struct sim_vm *c;
 
     sim_run_until(NS_PER_S);
     assert_true(of(a).switches > 1000);
@@ -88,7 +88,7 @@ static void test_grants(void **state) {
 
     for (u32 aca = 0; aca < 2; aca++) {
         struct sched_pool *p = start_credit(1, 1, "faithful-4.2");
-        struct sim_dom *d;
+        struct sim_vm *d;
 
         sim_param(p, p, "aca", aca);
         for (u32 i = 0; i < 2; i++) sim_vm(p, "hog", 1, ALL, HOG);
@@ -110,7 +110,7 @@ static void test_grants(void **state) {
  * nothing any more once it stands at the limit. */
 static void test_full(void **state) {
     struct sched_pool *p = start_credit(1, 1, "aca");
-    struct sim_dom *d = sim_vm(p, "io", 1, ALL, IDLE);
+    struct sim_vm *d = sim_vm(p, "io", 1, ALL, IDLE);
     u64 grants;
 
     sim_vm(p, "hog", 1, ALL, HOG);
@@ -127,7 +127,7 @@ static void test_full(void **state) {
 /* The numbers are of the vCPU's whole life: another pool does not forget them. */
 static void test_another_pool(void **state) {
     struct sched_pool *p, *q;
-    struct sim_dom *d;
+    struct sim_vm *d;
     u64 granted;
 
     start_sim((struct sim_options){ .cpus = 2, .seed = 1, .kick_ns = 1000 });

@@ -1,9 +1,9 @@
 /* The credit policy: who gets how much of a pCPU. The first tests compare grants of credit with
  * values that were worked out by hand. The others run VMs in the simulation and check the
- * properties C1 to C8 of the shares, waits and boosts that come of those grants. Each property is
+ * properties of the shares, waits and boosts that come of those grants. Each property is
  * checked for the hardened preset and for those that behave as Xen does, because experiments
  * compare the papers' mechanisms with Xen's scheduler: a baseline that is wrong makes their results
- * wrong. Slices and preemption (C9, C10) are in test_sched_slices.c. */
+ * wrong. Slices and preemption are in test_sched_slices.c. */
 #include "sched_rig.h"
 
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
@@ -24,7 +24,7 @@ struct grant_case {
 static void check_grants(const struct grant_case *g) {
     struct sched_pool *p = start_credit(g->cpus, 1, g->preset);
     struct credit_pool *cp = credit_pool(p);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     sim_param(p, p, "fault", FAULT_NONE);
     for (u32 i = 0; i < g->n; i++) {
@@ -34,7 +34,7 @@ static void check_grants(const struct grant_case *g) {
     }
     sim_run_until(2 * NS_PER_S); /* that is long enough for a tick to find each VM running */
     for (u32 i = 0; i < g->n; i++) {
-        struct credit_dom *cd = credit_dom(&d[i]->d);
+        struct credit_vm *cd = credit_vm(&d[i]->d);
 
         assert_int_equal(cd->nr_active, g->vcpus[i]);
         list_del(&cd->link);
@@ -101,18 +101,18 @@ static void test_worked_grants(void **state) {
     for (u32 i = 0; i < ARRAY_SIZE(cases); i++) check_grants(&cases[i]);
 }
 
-/* C8: a capped VM that is visited last cannot hand its surplus on in this pass. It moves to the
+/* A capped VM that is visited last cannot hand its surplus on in this pass. It moves to the
  * head of the list, so that the surplus reaches the others in the next pass. */
 static void test_reorder(void **state) {
     struct sched_pool *p = start_credit(2, 1, "faithful-4.1");
     struct credit_pool *cp = credit_pool(p);
-    struct sim_dom *d[3];
+    struct sim_vm *d[3];
 
     for (u32 i = 0; i < 3; i++) d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 1), HOG);
     sim_run_until(2 * NS_PER_S);
     sim_param(p, &d[2]->d, "cap", 50);
     for (u32 i = 0; i < 3; i++) {
-        struct credit_dom *cd = credit_dom(&d[i]->d);
+        struct credit_vm *cd = credit_vm(&d[i]->d);
 
         list_del(&cd->link);
         list_add_tail(&cp->active, &cd->link);
@@ -121,7 +121,7 @@ static void test_reorder(void **state) {
     spin_lock(&p->lock);
     credit_account(p);
     spin_unlock(&p->lock);
-    assert_ptr_equal(list_first(&cp->active, struct credit_dom, link), d[2]->d.priv);
+    assert_ptr_equal(list_first(&cp->active, struct credit_vm, link), d[2]->d.priv);
     sim_stop();
 }
 
@@ -129,7 +129,7 @@ static void test_reorder(void **state) {
  * nothing is lost. */
 static void test_full_vcpu(void **state) {
     struct sched_pool *p = start_credit(2, 1, "hardened");
-    struct sim_dom *d = sim_vm(p, "vm", 2, sim_cpus(0, 1), HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 2, sim_cpus(0, 1), HOG);
     struct credit_vcpu *rich = credit_vcpu(&d->vcpu[0]->s), *poor = credit_vcpu(&d->vcpu[1]->s);
 
     sim_run_until(2 * NS_PER_S);
@@ -140,11 +140,11 @@ static void test_full_vcpu(void **state) {
     spin_unlock(&p->lock);
     assert_int_equal(rich->credit, 30 * MS);
     assert_int_equal(poor->credit, 30 * MS);
-    assert_int_equal(credit_dom(&d->d)->nr_active, 2);
+    assert_int_equal(credit_vm(&d->d)->nr_active, 2);
     sim_stop();
 }
 
-/* C8, for many random pools: the grants of a pass add up to C, the credit of all pCPUs for a
+/* For many random pools: the grants of a pass add up to C, the credit of all pCPUs for a
  * period, give or take one unit for each VM and each vCPU. No vCPU gets more than one pCPU could
  * give it, and afterwards every active vCPU has a credit from -T to T, where T is the period. */
 static void test_grant_sums(void **state) {
@@ -155,7 +155,7 @@ static void test_grant_sums(void **state) {
         u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 1 + (u32)sim_below(&rng, 6), active = 0;
         struct sched_pool *p = start_credit(cpus, (u64)round, preset);
         struct credit_pool *cp = credit_pool(p);
-        struct sim_dom *d[6];
+        struct sim_vm *d[6];
         i64 before[6][4], granted = 0, wanted = 0;
 
         for (u32 i = 0; i < n; i++) {
@@ -199,12 +199,12 @@ static void test_grant_sums(void **state) {
 
 /* ---- shares ---- */
 
-/* C1: one to eight equal hogs on one pCPU get equal shares. */
+/* One to eight equal hogs on one pCPU get equal shares. */
 static void test_equal_hogs(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++)
         for (u32 n = 1; n <= 8; n++) {
             struct sched_pool *p = start_credit(1, n, presets[k]);
-            struct sim_dom *d[8];
+            struct sim_vm *d[8];
             double within;
 
             for (u32 i = 0; i < n; i++) d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -223,7 +223,7 @@ static void test_equal_hogs(void **state) {
 
 static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, double *out) {
     struct sched_pool *p = start_credit(cpus, 1, preset);
-    struct sim_dom *d[8];
+    struct sim_vm *d[8];
 
     for (u32 i = 0; i < n; i++) {
         d[i] = sim_vm(p, "hog", 1, sim_cpus(0, cpus - 1), HOG);
@@ -236,7 +236,7 @@ static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, 
     sim_stop();
 }
 
-/* C2: shares on one pCPU follow the weights, moderate and extreme ones. */
+/* Shares on one pCPU follow the weights, moderate and extreme ones. */
 static void test_weights(void **state) {
     static const u32 three[] = { 512, 256, 128 }, four[] = { 1024, 256 }, extreme[] = { 2048, 64 };
     double s[3];
@@ -257,8 +257,8 @@ static void test_weights(void **state) {
  * effect. */
 static void test_fault(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
-                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
+    struct sim_vm *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
+                  *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
 
     sim_param(p, &a->d, "weight", 1024);
     sim_param(p, p, "fault", FAULT_IGNORE_WEIGHT);
@@ -268,7 +268,7 @@ static void test_fault(void **state) {
     sim_stop();
 }
 
-/* C3: hogs on several pCPUs get equal shares although their number is no multiple of the pCPUs'. */
+/* Hogs on several pCPUs get equal shares although their number is no multiple of the pCPUs'. */
 static void test_several_cpus(void **state) {
     static const u32 shape[][2] = { { 5, 2 }, { 7, 3 }, { 3, 2 }, { 9, 4 } };
     static const u32 weight[] = { 512, 256, 256, 128 };
@@ -278,7 +278,7 @@ static void test_several_cpus(void **state) {
         for (u32 i = 0; i < ARRAY_SIZE(shape); i++) {
             u32 n = shape[i][0], cpus = shape[i][1];
             struct sched_pool *p = start_credit(cpus, i, presets[k]);
-            struct sim_dom *d[9];
+            struct sim_vm *d[9];
 
             for (u32 v = 0; v < n; v++) {
                 d[v] = sim_vm(p, "hog", 1, sim_cpus(0, cpus - 1), HOG);
@@ -301,14 +301,14 @@ static void test_several_cpus(void **state) {
     }
 }
 
-/* C4: a VM gets its cap and no more, alone on its pCPU and beside a hog. */
+/* A VM gets its cap and no more, alone on its pCPU and beside a hog. */
 static void test_caps(void **state) {
     static const u32 caps[] = { 10, 25, 33, 40, 50, 75, 90 };
 
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 i = 0; i < ARRAY_SIZE(caps); i++) {
             struct sched_pool *p = start_credit(1, i, presets[k]);
-            struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
+            struct sim_vm *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
 
             sim_param(p, &d->d, "cap", caps[i]);
             sim_run_until(3 * NS_PER_S);
@@ -321,8 +321,8 @@ static void test_caps(void **state) {
             sim_stop();
         }
         struct sched_pool *p = start_credit(1, 1, presets[k]);
-        struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
-        struct sim_dom *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        struct sim_vm *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
+        struct sim_vm *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
 
         sim_param(p, &d->d, "cap", 20);
         sim_run_until(3 * NS_PER_S);
@@ -335,12 +335,12 @@ static void test_caps(void **state) {
     }
 }
 
-/* C5: how long a hog waits between two turns is bounded. */
+/* How long a hog waits between two turns is bounded. */
 static void test_waits(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 n = 2; n <= 8; n++) {
             struct sched_pool *p = start_credit(1, n, presets[k]);
-            struct sim_dom *d[8];
+            struct sim_vm *d[8];
             u64 bound = MAX(90 * MS, 2 * (n - 1) * 30 * MS);
 
             if (k == 0 && n > 2) /* hardened: as in round robin */
@@ -358,8 +358,8 @@ static void test_waits(void **state) {
         }
         /* With weights of 32 to 1 the small one waits long, but not for ever. */
         struct sched_pool *p = start_credit(1, 1, presets[k]);
-        struct sim_dom *big = sim_vm(p, "big", 1, sim_cpus(0, 0), HOG);
-        struct sim_dom *small = sim_vm(p, "small", 1, sim_cpus(0, 0), HOG);
+        struct sim_vm *big = sim_vm(p, "big", 1, sim_cpus(0, 0), HOG);
+        struct sim_vm *small = sim_vm(p, "small", 1, sim_cpus(0, 0), HOG);
 
         sim_param(p, &big->d, "weight", 2048);
         sim_param(p, &small->d, "weight", 64);
@@ -385,13 +385,13 @@ static void no_boost_after_tick(void) {
     sim_check();
 }
 
-/* C6: a vCPU that wakes while it is UNDER is boosted, and runs within the latency of a kick and the
+/* A vCPU that wakes while it is UNDER is boosted, and runs within the latency of a kick and the
  * rate limit. One that is OVER is not boosted. No boost outlives a tick. */
 static void test_boost(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         struct sched_pool *p = start_credit(1, k, presets[k]);
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
-        struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
+        struct sim_vm *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
         struct credit_pool *cp = credit_pool(p);
 
         sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -430,7 +430,7 @@ static void test_boost_policies(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
         struct sched_pool *p = start_credit(1, k, "hardened");
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
-        struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker), *hog;
+        struct sim_vm *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker), *hog;
 
         sim_param(p, p, "boost", expect[k].boost);
         hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -450,7 +450,7 @@ static void test_boost_policies(void **state) {
 
     /* With this boost the greedy VM starves a VM that only computes (vSlicer, figure 3). */
     sim_param(p, p, "boost", BOOST_AGGRESSIVE);
-    struct sim_dom *g = sim_vm(p, "greedy", 1, sim_cpus(0, 0), greedy);
+    struct sim_vm *g = sim_vm(p, "greedy", 1, sim_cpus(0, 0), greedy);
 
     sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
     sim_run_until(10 * NS_PER_S);
@@ -458,12 +458,12 @@ static void test_boost_policies(void **state) {
     sim_stop();
 }
 
-/* ---- theft of service (C7) ---- */
+/* ---- theft of service ---- */
 
 /* Returns the share in percent that a VM with this work gets beside so many hogs. */
 static double steals(const char *preset, u32 hogs, struct sim_work work) {
     struct sched_pool *p = start_credit(1, 3, preset);
-    struct sim_dom *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);
+    struct sim_vm *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);
 
     for (u32 i = 0; i < hogs; i++) sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
     sim_run_until(2 * NS_PER_S);
@@ -475,7 +475,7 @@ static double steals(const char *preset, u32 hogs, struct sim_work work) {
     return s;
 }
 
-/* C7: a VM that avoids the ticks, at which Xen charges whatever runs, gets nearly all of the pCPU
+/* A VM that avoids the ticks, at which Xen charges whatever runs, gets nearly all of the pCPU
  * under the presets that behave as Xen does, and no more than its share under hardened. */
 static void test_theft(void **state) {
     struct sim_work evader = {
@@ -502,9 +502,9 @@ static void test_theft(void **state) {
 static void test_wake_storm(void **state) {
     struct sched_pool *p = start_credit(1, 9, "hardened");
     struct sim_work storm = { .kind = WORK_SELF, .work_ns = 20000, .rest_ns = 30000 };
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), storm),
-                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), storm);
-    struct sim_dom *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+    struct sim_vm *a = sim_vm(p, "a", 1, sim_cpus(0, 0), storm),
+                  *b = sim_vm(p, "b", 1, sim_cpus(0, 0), storm);
+    struct sim_vm *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
 
     sim_run_until(2 * NS_PER_S);
     sim_mark(a), sim_mark(b), sim_mark(hog);
@@ -519,7 +519,7 @@ static void test_wake_storm(void **state) {
  * a pCPU are capped, it idles for the rest of the time and then goes on. */
 static void test_crowd(void **state) {
     struct sim_options o = { .cpus = 1, .kick_ns = 1000, .mask = TRACE_CLASS_EVENT };
-    static struct sim_dom *d[1000];
+    static struct sim_vm *d[1000];
     struct sched_pool *p;
     u64 least = ~0ull, most = 0;
 
@@ -553,8 +553,8 @@ static void test_light_and_heavy(void **state) {
         u64 rng = seed * 77;
         struct sched_pool *p = start_credit(1, seed, "hardened");
         u64 phase = sim_below(&rng, 10 * MS);
-        struct sim_dom *a = sim_vm(p, "hog-a", 1, sim_cpus(0, 0), HOG), *part, *w;
-        struct sim_dom *b = sim_vm(p, "hog-b", 1, sim_cpus(0, 0), HOG);
+        struct sim_vm *a = sim_vm(p, "hog-a", 1, sim_cpus(0, 0), HOG), *part, *w;
+        struct sim_vm *b = sim_vm(p, "hog-b", 1, sim_cpus(0, 0), HOG);
 
         sim_run_until(phase);
         part = sim_vm(
@@ -600,7 +600,7 @@ static void test_pinned(void **state) {
         struct sim_work waker = { .kind = WORK_WAKER, .work_ns = 50000, .period_ns = 10 * MS };
         const struct sim_work work[] = { HOG, HOG, part, waker, HOG, HOG };
         static const u32 cpu[] = { 1, 1, 1, 1, 0, 0 };
-        struct sim_dom *d[6];
+        struct sim_vm *d[6];
 
         for (u32 i = 0; i < 6; i++) {
             d[i] = sim_vm(p, "vm", 1, sim_cpus(cpu[i], cpu[i]), work[i]);
@@ -621,8 +621,8 @@ static void test_pinned(void **state) {
 static void test_plenty(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half),
-                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
+    struct sim_vm *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half),
+                  *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
 
     sim_param(p, &a->d, "weight", 512);
     sim_run_until(5 * NS_PER_S);

@@ -43,7 +43,7 @@ static void entitle(struct vm *v, u32 n, u32 cpus) {
 static void measure(struct vm *v, u32 n, u32 cpus, u64 seed, const char *preset) {
     struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000, .quiet = true };
     u64 rng = seed * 0x9e3779b97f4a7c15ull + 1;
-    struct sim_dom *d[MOST];
+    struct sim_vm *d[MOST];
     struct sched_pool *p;
 
     sim_start(&o);
@@ -158,14 +158,14 @@ static void test_two_vcpus(void **state) {
  * grants. It keeps what it has. */
 static void test_sleeper_leaves(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *hog = sim_vm(p, "hog", 1, ALL, HOG);
-    struct sim_dom *d = sim_vm(
+    struct sim_vm *hog = sim_vm(p, "hog", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(
         p, "sleeper", 1, ALL,
         (struct sim_work){ .kind = WORK_WAKER, .period_ns = 2 * NS_PER_S, .work_ns = 5 * MS });
 
     sim_run_until(NS_PER_S);
-    assert_int_equal(credit_dom(&hog->d)->nr_active, 1);
-    assert_int_equal(credit_dom(&d->d)->nr_active, 0);
+    assert_int_equal(credit_vm(&hog->d)->nr_active, 1);
+    assert_int_equal(credit_vm(&d->d)->nr_active, 0);
     assert_int_equal(credit_vcpu(&d->vcpu[0]->s)->credit, 30 * MS);
     sim_stop();
 }

@@ -34,7 +34,7 @@ static void test_turbo_cores(void **state) {
 /* A VM that is labelled moves with its weight, and back when it no longer is; pCPUs follow the
  * load. */
 static void test_io_pool(void **state) {
-    struct sim_dom *d[6];
+    struct sim_vm *d[6];
 
     start(4);
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)),
@@ -50,7 +50,7 @@ static void test_io_pool(void **state) {
     sim_run_until(12 * NS_PER_S);
     for (u32 i = 0; i < 6; i++) {
         assert_ptr_equal(d[i]->d.pool, i < 3 ? io : p);
-        assert_int_equal(credit_dom(&d[i]->d)->weight, 100 + i);
+        assert_int_equal(credit_vm(&d[i]->d)->weight, 100 + i);
         assert_int_equal(d[i]->d.paused, 0);
     }
     assert_int_equal(cpumask_weight(&io->cpus), 2); /* 1.8 of 4 pCPUs */
@@ -68,12 +68,12 @@ static void test_taken_away(void **state) {
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0)),
                       *io = sim_pool("io", "credit", sim_cpus(1, 1)),
                       *third = sim_pool("third", "credit", sim_cpus(2, 2));
-    struct sim_dom *d = sim_vm(p, "vm", 1, sim_cpus(0, 63), HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, sim_cpus(0, 63), HOG);
 
     sim_param(io, io, "auto_io", 1);
     sim_param(p, &d->d, "io", IO_YES);
     while (d->d.paused == 0) sim_run_until(sim.now + 1000);
-    while (sched_pool_move_dom(third, &d->d)) sim_run_until(sim.now + 1000);
+    while (sched_pool_move_vm(third, &d->d)) sim_run_until(sim.now + 1000);
     assert_ptr_equal(d->d.pool, third);
     sim_run_until(sim.now + 10 * MS);
     assert_int_equal(d->d.paused, 0);

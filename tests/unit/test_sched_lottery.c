@@ -12,7 +12,7 @@ static struct sched_pool *start(u32 cpus, u64 seed) {
 static void test_weights(void **state) {
     static const u32 weight[] = { 512, 256, 128, 128 };
     struct sched_pool *p = start(1, 1);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) {
         d[i] = sim_vm(p, "hog", 1, ALL, HOG);

@@ -1,13 +1,17 @@
-/* The I/O monitor, which labels VMs as I/O-intensive. Its thresholds, windows, smoothing and
- * hysteresis are checked to the single event. Then: what a VM loses with its label (A1), what a
- * VM gains that lies, how vSlicer infers the class of a VM, and the replay of labels. */
+/* The I/O monitor, which counts the events of VMs in windows of time, and gives a VM with many of
+ * them a label: it is I/O-intensive. Threshold, window, smoothing and hysteresis are checked to the
+ * single event. Then come what policies do by that label: a VM that loses it is granted no more
+ * credit while it sleeps (ACA), a VM that lies to get it gains nothing, and vSlicer gives VMs with
+ * it micro-slices. At last recordings with labels are replayed. */
 #include "sched_rig.h"
 
-static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
+/* Returns whether the first vCPU of the VM takes part in accounting, so that it is granted credit.
+ */
+static bool active(struct sim_vm *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
 
 /* Raises n events at once, half-way to the end of the present window of `ms`. Returns the label
  * afterwards. */
-static bool window(struct sim_dom *d, u64 ms, u32 n) {
+static bool window(struct sim_vm *d, u64 ms, u32 n) {
     u64 end = (sim.now / (ms * MS) + 1) * ms * MS;
 
     sim_run_until(end - ms * MS / 2);
@@ -19,7 +23,7 @@ static bool window(struct sim_dom *d, u64 ms, u32 n) {
 
 static void test_threshold(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE), *other = sim_vm(p, "other", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, IDLE), *other = sim_vm(p, "other", 1, ALL, HOG);
 
     assert_false(window(d, 1000, 500)); /* strictly above */
     assert_true(window(d, 1000, 501));
@@ -36,15 +40,16 @@ static void test_threshold(void **state) {
     assert_false(window(d, 1000, 500));
     assert_false(window(d, 100, 50));
     assert_true(window(d, 100, 51));
-    assert_true(credit_dom(&d->d)->io);
-    assert_false(credit_dom(&other->d)->io);
+    assert_true(credit_vm(&d->d)->io);
+    assert_false(credit_vm(&other->d)->io);
     sim_stop();
 }
 
-/* What the workloads of a simulation raise: requests count, a vCPU's own alarms do not. */
+/* Requests from outside count as events; a vCPU that wakes itself by a timer does not become
+ * I/O-intensive by that. */
 static void test_workloads(void **state) {
     struct sched_pool *p = start_credit(4, 1, "hardened");
-    struct sim_dom *busy, *calm, *own;
+    struct sim_vm *busy, *calm, *own;
 
     busy = sim_vm(p, "busy", 1, ALL,
                   (struct sim_work){ .kind = WORK_SERVER, .rate = 800, .work_ns = MS / 10 });
@@ -62,7 +67,7 @@ static void test_workloads(void **state) {
 
 static void test_smoothing(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, p, "io_smoothing", 80);
     for (u32 k = 1; k <= 8; k++) assert_false(window(d, 1000, 600)); /* 600 (1 - 0.8^8) = 499.3 */
@@ -74,7 +79,7 @@ static void test_smoothing(void **state) {
 
 static void test_hysteresis(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, p, "io_hysteresis", 40);
     assert_false(window(d, 1000, 500));
@@ -89,8 +94,9 @@ static void test_hysteresis(void **state) {
     sim_stop();
 }
 
-/* A1, the last of it: without its label a VM is out of the grants within a window and T; with
- * it, never. */
+/* ACA grants credit to a VM with the label even while it sleeps. As soon as the VM has lost its
+ * label, which takes a window of the monitor, it must be granted nothing after one more accounting
+ * period. */
 static void test_label_lost(void **state) {
     static const char *const presets[] = { "hardened", "faithful-4.2", "faithful-3.4" };
     u64 rng = 7;
@@ -100,7 +106,7 @@ static void test_label_lost(void **state) {
             start_credit(1 + (u32)sim_below(&rng, 3), 1, presets[round % ARRAY_SIZE(presets)]);
         u32 ms = round % 2 ? 1000 : 100 * (1 + (u32)sim_below(&rng, 9)),
             windows = 2 + (u32)sim_below(&rng, 4);
-        struct sim_dom *d = sim_vm(p, "io", 1 + (u32)sim_below(&rng, 2), ALL, IDLE);
+        struct sim_vm *d = sim_vm(p, "io", 1 + (u32)sim_below(&rng, 2), ALL, IDLE);
 
         for (u32 k = 0; k < 5; k++) sim_vm(p, "hog", 1, ALL, HOG);
         sim_param(p, p, "aca", 1);
@@ -121,11 +127,12 @@ static void test_label_lost(void **state) {
     }
 }
 
-/* A hog that reports more than there can be is labelled, and gains what donors offered: nothing.
- * It is forgotten soon, however much of the old rate is kept. */
+/* A VM that computes all the time reports more interrupts than there can be. It gets the label, but
+ * gains nothing, because no other VM has offered to lend credit. When it stops lying it soon loses
+ * the label, however much of the old rate the smoothing keeps. */
 static void test_liar(void **state) {
     struct sched_pool *p = start_credit(1, 1, "sc+aca");
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "hog", 1, ALL, HOG);
     sim_param(p, p, "io_smoothing", 90);
@@ -144,11 +151,12 @@ static void test_liar(void **state) {
     sim_stop();
 }
 
-/* A driver that says so needs half as many events, since an interrupt may be a receive and a
- * transmit clean-up; a claim alone is worth nothing, and is told once. */
+/* A VM whose driver says that it is I/O-intensive needs only half as many events for the label,
+ * because one interrupt may be for frames in both directions. A claim without events is worth
+ * nothing, and the log says so once. */
 static void test_driver_says(void **state) {
     struct sched_pool *p = start_credit(1, 1, "sc+aca");
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG), *donor = sim_vm(p, "donor", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG), *donor = sim_vm(p, "donor", 1, ALL, HOG);
 
     sim_param(p, &donor->d, "share_pct", 100);
     assert_false(window(d, 1000, 300));
@@ -172,27 +180,28 @@ static void test_driver_says(void **state) {
     sim_stop();
 }
 
-/* What an administrator says counts more than the label, and stays. */
+/* The parameter `io` of a VM, which an administrator sets, counts more than what the monitor finds,
+ * and stays. */
 static void test_said(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, &d->d, "io", IO_NO);
     assert_true(window(d, 1000, 600));
-    assert_false(credit_dom(&d->d)->io);
+    assert_false(credit_vm(&d->d)->io);
     sim_param(p, &d->d, "io", IO_AUTO);
-    assert_true(credit_dom(&d->d)->io);
+    assert_true(credit_vm(&d->d)->io);
     sim_param(p, &d->d, "io", IO_YES);
     assert_false(window(d, 1000, 0));
-    assert_true(credit_dom(&d->d)->io);
+    assert_true(credit_vm(&d->d)->io);
     sim_stop();
 }
 
-/* Windows go on when pCPUs leave, and start again in a pool that is made anew; a label goes with
- * its VM. */
+/* The monitor's windows go on when pCPUs leave a pool, and begin anew in a pool that is made anew.
+ * A VM that moves to another pool takes its label with it. */
 static void test_pools(void **state) {
     struct sched_pool *p = start_credit(3, 1, "hardened"), *q;
-    struct sim_dom *d;
+    struct sim_vm *d;
 
     assert_int_equal(sim_remove_cpu(p, 1), 0);
     assert_int_equal(sim_remove_cpu(p, 2), 0);
@@ -202,7 +211,7 @@ static void test_pools(void **state) {
         assert_true(window(d, 1000, 600));
         assert_int_equal(sim_move_vm(q, d), 0);
         assert_true(d->d.io);
-        if (round % 2 == 0) assert_true(credit_dom(&d->d)->io);
+        if (round % 2 == 0) assert_true(credit_vm(&d->d)->io);
         assert_int_equal(sim_remove_cpu(q, 1), 0);
         sim_run_until(sim.now + 1500 * MS);
         assert_false(d->d.io);
@@ -218,11 +227,12 @@ static void test_pools(void **state) {
     sim_stop();
 }
 
-/* vSlicer: a hog beside three others that is labelled gets micro-slices. It then waits for at most
- * one slice of 30 ms, instead of for more, and has the same share. Both ways at run time. */
+/* Four VMs compute under vSlicer. One that gets the label gets micro-slices: it then waits for one
+ * slice of 30 ms at most, where it waited longer before, and its share stays the same. Both the
+ * label and the parameter are switched on and off while the VMs run. */
 static void test_inference(void **state) {
     struct sched_pool *p = start_credit(1, 1, "vslicer");
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
     bool io;
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
@@ -245,13 +255,14 @@ static void test_inference(void **state) {
     sim_stop();
 }
 
-/* Counts, and knobs of what is off, leave the trace as it is. */
+/* Counting events, and a parameter of a mechanism that is not used, must not change any decision.
+ */
 static void test_same_as_credit(void **state) {
     u64 hash[2];
 
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start_credit(2, 1, "vslicer");
-        struct sim_dom *d = sim_vm(
+        struct sim_vm *d = sim_vm(
             p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 100, .work_ns = MS });
 
         sim_vm(p, "hog", 2, ALL, HOG);
@@ -264,15 +275,15 @@ static void test_same_as_credit(void **state) {
     assert_true(hash[0] == hash[1]);
 }
 
-/* VMs raise events at random, so that labels come and go under SC, ACA and vSlicer: the
- * recording replays without them. */
+/* VMs raise events at random, so that labels come and go under shared credit, ACA and vSlicer. The
+ * replay has no events, only the labels that were recorded, and must make the same decisions. */
 static void test_replay(void **state) {
     for (u64 seed = 1; seed <= 60; seed++) {
         struct sim_options o = {
             .cpus = 2, .seed = seed, .keep = true, .mask = TRACE_CLASS_REPLAY
         };
         struct sim_difference diff;
-        struct sim_dom *d[5];
+        struct sim_vm *d[5];
         u64 rng = seed, labels = 0;
         size_t n;
 

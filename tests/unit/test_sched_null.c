@@ -1,5 +1,5 @@
-/* The policy null, which gives each vCPU a pCPU of its own (N1), and its option `sleepless`
- * (N2). */
+/* The policy null, which gives each vCPU a pCPU of its own, and its option
+ * `sleepless`, with which a vCPU that halts keeps its pCPU. */
 #include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {
@@ -7,11 +7,11 @@ static struct sched_pool *start(u32 cpus) {
     return sim_pool("Pool-0", "null", sim_cpus(0, cpus - 1));
 }
 
-static bool runs(struct sim_dom *d) { return d->vcpu[0]->s.state == RS_RUNNING; }
+static bool runs(struct sim_vm *d) { return d->vcpu[0]->s.state == RS_RUNNING; }
 
 static void test_one_each(void **state) {
     struct sched_pool *p = start(2);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
     sim_run_until(10 * NS_PER_S);
@@ -34,7 +34,7 @@ static void test_one_each(void **state) {
 static void test_wake_latency(void **state) {
     struct sched_pool *p = start(2);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
-    struct sim_dom *w = sim_vm(p, "waker", 1, ALL, waker);
+    struct sim_vm *w = sim_vm(p, "waker", 1, ALL, waker);
     struct sched_times t;
 
     sim_vm(p, "hog", 1, ALL, HOG);
@@ -49,10 +49,10 @@ static void test_wake_latency(void **state) {
 /* Of the vCPUs that wait, the first one that may run there is taken, not simply the first one. */
 static void test_affinity(void **state) {
     struct sched_pool *p = start(2);
-    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
-                   *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
-    struct sim_dom *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG),
-                   *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
+    struct sim_vm *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG),
+                  *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
+    struct sim_vm *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG),
+                  *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
     struct cpumask one = sim_cpus(1, 1);
 
     sim_run_until(MS);
@@ -71,7 +71,7 @@ static void test_affinity(void **state) {
 
 static void test_cpu_comes_and_goes(void **state) {
     struct sched_pool *p = start(2);
-    struct sim_dom *a = sim_vm(p, "a", 1, ALL, HOG), *b = sim_vm(p, "b", 1, ALL, HOG);
+    struct sim_vm *a = sim_vm(p, "a", 1, ALL, HOG), *b = sim_vm(p, "b", 1, ALL, HOG);
 
     sim_run_until(MS);
     assert_int_equal(sim_remove_cpu(p, 1), 0);
@@ -83,12 +83,12 @@ static void test_cpu_comes_and_goes(void **state) {
     sim_stop();
 }
 
-/* N2: a vCPU that halts keeps its pCPU. There is no switch, and its CPU time reads 100 %. A pause
+/* A vCPU that halts keeps its pCPU. There is no switch, and its CPU time reads 100 %. A pause
  * takes it off the pCPU all the same. */
 static void test_sleepless(void **state) {
     struct sched_pool *p = start(1);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
-    struct sim_dom *w;
+    struct sim_vm *w;
 
     sim_param(p, p, "sleepless", 1);
     w = sim_vm(p, "waker", 1, ALL, waker);

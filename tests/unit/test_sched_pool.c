@@ -62,8 +62,8 @@ static void test_cpus(void **state) {
  * could run only there may run anywhere from then on. */
 static void test_evacuation(void **state) {
     struct sched_pool *p = start(2, 2);
-    struct sim_dom *pinned = sim_vm(p, "pinned", 1, sim_cpus(1, 1), HOG);
-    struct sim_dom *d = sim_vm(p, "vm", 3, ALL, HOG);
+    struct sim_vm *pinned = sim_vm(p, "pinned", 1, sim_cpus(1, 1), HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 3, ALL, HOG);
 
     sim_run_until(100 * MS);
     assert_int_equal(sched_pool_remove_cpu(p, 1), -EAGAIN); /* one is running there */
@@ -80,7 +80,7 @@ static void test_evacuation(void **state) {
 
 static void test_affinity(void **state) {
     struct sched_pool *p = start(3, 2);
-    struct sim_dom *d = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
     struct sched_vcpu extra;
     struct cpumask none = { 0 }, outside = sim_cpus(2, 2), one = sim_cpus(1, 2);
 
@@ -99,29 +99,29 @@ static void test_affinity(void **state) {
 
 static void test_pause_counts(void **state) {
     struct sched_pool *p = start(1, 1);
-    struct sim_dom *d = sim_vm(p, "vm", 2, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 2, ALL, HOG);
 
     sim_run_until(MS);
     assert_int_equal(sched_unpause(&d->d), -EINVAL);
     sched_pause(&d->d);
     sched_pause(&d->d);
-    assert_false(sched_dom_stopped(&d->d));
+    assert_false(sched_vm_stopped(&d->d));
     sim_run_until(2 * MS);
-    assert_true(sched_dom_stopped(&d->d));
+    assert_true(sched_vm_stopped(&d->d));
     assert_int_equal(d->vcpu[0]->s.state, RS_OFFLINE);
     assert_int_equal(sched_unpause(&d->d), 0);
     sim_run_until(3 * MS);
-    assert_true(sched_dom_stopped(&d->d));
+    assert_true(sched_vm_stopped(&d->d));
     assert_int_equal(sched_unpause(&d->d), 0);
     sim_run_until(4 * MS);
-    assert_false(sched_dom_stopped(&d->d));
+    assert_false(sched_vm_stopped(&d->d));
     sim_stop();
 }
 
 /* A wake that comes between sched_block and sched_run is not lost. Redundant wakes do nothing. */
 static void test_wake_races(void **state) {
     struct sched_pool *p = start(1, 1);
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG);
     struct sched_vcpu *v = &d->vcpu[0]->s;
 
     sim_run_until(MS);
@@ -147,32 +147,32 @@ static void test_wake_races(void **state) {
 static void test_move(void **state) {
     struct sched_pool *p = start(3, 1), *q = sim_pool("q", "credit", sim_cpus(1, 2));
     struct sched_pool *empty = sim_pool("empty", "credit", (struct cpumask){ 0 });
-    struct sim_dom *d = sim_vm(p, "vm", 3, sim_cpus(0, 0), HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 3, sim_cpus(0, 0), HOG);
     struct credit_pool *cp = credit_pool(p), *cq = credit_pool(q);
 
     sim_param(p, &d->d, "weight", 1000);
     sim_run_until(100 * MS);
     assert_int_equal(cp->weight, 1000);
-    assert_int_equal(sched_pool_move_dom(empty, &d->d), -EINVAL);
-    assert_int_equal(sched_pool_move_dom(q, &d->d), -EAGAIN);
+    assert_int_equal(sched_pool_move_vm(empty, &d->d), -EINVAL);
+    assert_int_equal(sched_pool_move_vm(q, &d->d), -EAGAIN);
     assert_ptr_equal(d->d.pool, p);
     assert_int_equal(cp->weight, 1000);
     assert_int_equal(sim_move_vm(q, d), 0);
     assert_ptr_equal(d->d.pool, q);
     assert_int_equal(cp->weight, 0);
-    assert_int_equal(p->nr_doms, 0);
+    assert_int_equal(p->nr_vms, 0);
     sim_run_until(300 * MS);
     assert_int_equal(cq->weight, CREDIT_DEFAULT_WEIGHT); /* parameters do not come along */
     for (u32 i = 0; i < 3; i++) assert_true(cpumask_test(&q->cpus, d->vcpu[i]->s.cpu));
     assert_true(sched_is_idle(sched_current(0)));
-    assert_int_equal(sched_pool_move_dom(q, &d->d), 0); /* where it is */
+    assert_int_equal(sched_pool_move_vm(q, &d->d), 0); /* where it is */
     sim_stop();
 }
 
 /* A vCPU parked for its cap is not parked for ever when its VM moves. */
 static void test_move_parked(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "credit", sim_cpus(1, 1));
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG);
 
     sim_param(p, &d->d, "cap", 10);
     while (!d->vcpu[0]->s.parked) sim_run_until(sim.now + MS);
@@ -197,7 +197,7 @@ static void refuse(struct sched_pool *p, void *object, const char *name, i64 val
 
 static void test_parameters(void **state) {
     struct sched_pool *p = start(1, 1);
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG);
     static const i64 weights[] = { 0, -1, 65536, 1000000000 },
                      caps[] = { -1, 1000000000, INT64_MAX };
 
@@ -216,7 +216,7 @@ static void test_parameters(void **state) {
 
 static void test_parameter_text(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG), *n = sim_vm(q, "n", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG), *n = sim_vm(q, "n", 1, ALL, HOG);
     const struct param *weight = param_find(p, "weight"), *debit = param_find(p, "debit");
     const char *unused;
     char why[PARAM_WHY];
@@ -250,7 +250,7 @@ static void test_parameter_text(void **state) {
  * everywhere. */
 static void test_parameter_words(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
-    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+    struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG);
     static const struct {
         const char *name, *text, *why;
     } wrong[] = {
@@ -297,7 +297,7 @@ static void test_default_is_hardened(void **state) {
 static void test_slice_online(void **state) {
     struct sched_pool *p = start(2, 2);
     struct credit_pool *cp = credit_pool(p);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
     sim_run_until(NS_PER_S);
@@ -317,7 +317,7 @@ static void test_slice_online(void **state) {
 static void test_three_pools(void **state) {
     struct sim_options o = { .cpus = 8, .kick_ns = 1000 };
     struct sched_pool *zero, *io, *cpu;
-    struct sim_dom *d[8], *dom0;
+    struct sim_vm *d[8], *dom0;
 
     sim_start(&o);
     sim.check = sim_check;

@@ -1,5 +1,8 @@
-/* What must hold for each policy (P1 to P6, X1), in random scenarios with random parameters; and
- * that a recording of each replays the same. */
+/* Properties that each policy must have, in random scenarios with random parameters: no time is
+ * lost, no pCPU idles while a vCPU waits, the books of the scheduler agree, pools do not influence
+ * each other, and the same seed gives the same trace. A recording of each scenario must replay the
+ * same. "Meddling" is what an administrator may do at any moment: set parameters, move VMs and
+ * pCPUs. */
 #include "sched/core.h"
 #include "sched_rig.h"
 
@@ -60,7 +63,7 @@ struct world {
     u64 rng;
     u32 cpus;
     struct sched_pool *pool[3];
-    struct sim_dom *vm[12], *turbo[12]; /* turbo: its other part; NULL */
+    struct sim_vm *vm[12], *turbo[12]; /* turbo: its other part; NULL */
     u32 nr_vms;
     u64 gone; /* ns that destroyed VMs ran */
 };
@@ -106,7 +109,7 @@ static void build(struct world *w, u64 seed, bool keep) {
     for (u32 i = 1 + (u32)sim_below(&w->rng, 6); i; i--) add_vm(w);
 }
 
-static void set_something(struct world *w, struct sim_dom *d) {
+static void set_something(struct world *w, struct sim_vm *d) {
     struct sched_pool *p = d->d.pool;
     const char *why;
 
@@ -127,7 +130,7 @@ static void set_something(struct world *w, struct sim_dom *d) {
     }
 }
 
-static void destroy(struct world *w, struct sim_dom *d) {
+static void destroy(struct world *w, struct sim_vm *d) {
     sim_vm_stop(d);
     for (u32 k = 0; k < d->nr_vcpus; k++) w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
     sim_vm_destroy(d);
@@ -136,7 +139,7 @@ static void destroy(struct world *w, struct sim_dom *d) {
 /* Does one random act of administration. */
 static void meddle(struct world *w) {
     u32 i = w->nr_vms ? (u32)sim_below(&w->rng, w->nr_vms) : 0;
-    struct sim_dom *d = w->nr_vms ? w->vm[i] : NULL;
+    struct sim_vm *d = w->nr_vms ? w->vm[i] : NULL;
     struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
     u32 cpu = (u32)sim_below(&w->rng, w->cpus);
 
@@ -176,7 +179,7 @@ static void meddle(struct world *w) {
 }
 
 /* What the vCPUs of a VM ran; with `charged`, that it was charged for it exactly. */
-static u64 ran_of(const struct sim_dom *d, bool charged) {
+static u64 ran_of(const struct sim_vm *d, bool charged) {
     u64 total = 0, billed = 0;
 
     if (!d) return 0;
@@ -192,14 +195,14 @@ static u64 ran_of(const struct sim_dom *d, bool charged) {
         if (v->state == RS_RUNNING) billed += sim.now - credit_vcpu(v)->billed; /* not yet */
     }
     if (!charged || d->d.pool->policy != &credit_policy) return total;
-    billed += credit_dom(&d->d)->used;
+    billed += credit_vm(&d->d)->used;
     if (billed != total)
         fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed,
                  (unsigned long)total, (unsigned long)billed);
     return total;
 }
 
-/* P1: each ns of each pCPU is counted for one vCPU or for the idle one, and with debit = time a
+/* Each ns of each pCPU is counted for one vCPU or for the idle one, and with debit = time a
  * vCPU is charged for exactly what it ran. */
 static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
@@ -217,7 +220,7 @@ static void check_conservation(struct world *w, bool charged) {
                  (unsigned long)total, (unsigned long)(sim.now * w->cpus));
 }
 
-/* P1, P2, P5 without meddling. */
+/* Time is conserved and the invariants hold while nobody meddles. */
 static void test_conservation(void **state) {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         struct world w;
@@ -233,7 +236,7 @@ static void test_conservation(void **state) {
     }
 }
 
-/* P3: with balance = full no pCPU is idle for longer than a kick takes while a vCPU waits that may
+/* With balance = full no pCPU is idle for longer than a kick takes while a vCPU waits that may
  * run there. The test looks when all is at rest: no kick is under way, and no pCPU is between two
  * vCPUs. */
 static void test_work_conserving(void **state) {
@@ -251,7 +254,7 @@ static void test_work_conserving(void **state) {
         while (credit_pool(p)->knob.balance != BALANCE_FULL);
         sim_param(p, p, "order", (i64)sim_below(&rng, 2));
         for (u32 i = 0; i < n; i++) { /* all at one instant */
-            struct sim_dom *d = sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
+            struct sim_vm *d = sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
 
             if (sim_below(&rng, 2))
                 sim_param(p, &d->d, "micro_us", 1000 * (1 + (i64)sim_below(&rng, 20)));
@@ -277,7 +280,7 @@ static void test_work_conserving(void **state) {
 static void test_simultaneous_wakes(void **state) {
     for (int faithful = 0; faithful < 2; faithful++) {
         struct sim_options o = { .cpus = 2, .kick_ns = 1000 };
-        struct sim_dom *d[4];
+        struct sim_vm *d[4];
         u64 ran = 0;
 
         sim_start(&o);
@@ -302,7 +305,7 @@ static void test_simultaneous_wakes(void **state) {
     }
 }
 
-/* P4: the same seed gives the same trace. P6: the rules hold whatever the administrator does. */
+/* The same seed gives the same trace; and the rules hold whatever the administrator does. */
 static u64 meddled(u64 seed) {
     struct world w;
 
@@ -331,7 +334,7 @@ static void test_meddling(void **state) {
     }
 }
 
-/* X1: what happens in one pool is the same, ns for ns, whatever runs in the other. */
+/* What happens in one pool is the same, ns for ns, whatever runs in the other. */
 static u64 switches_of_pool_a(u64 seed, u32 others) {
     struct sim_options o = {
         .cpus = 4, .seed = seed, .kick_ns = 1000, .switch_ns = 1000, .keep = true
@@ -345,7 +348,7 @@ static u64 switches_of_pool_a(u64 seed, u32 others) {
 
     random_preset(&rng, a);
     for (u32 i = 0; i < 4; i++) {
-        struct sim_dom *d = sim_vm(a, "a", 2, ALL, random_work(&rng));
+        struct sim_vm *d = sim_vm(a, "a", 2, ALL, random_work(&rng));
 
         random_param(&rng, a, &d->d, PARAM_DOM);
     }

@@ -1,13 +1,13 @@
 /* Shared credit and ACA: the worked examples of the paper as exact arithmetic, and their
- * properties (S1, S2, A1) in random pools. */
+ * properties in random pools. */
 #include "sched_rig.h"
 
 #define CREDIT  CREDIT_XEN_UNIT
 #define MAX_VMS 12
 
-static struct sim_dom *vm[MAX_VMS];
+static struct sim_vm *vm[MAX_VMS];
 
-static struct credit_dom *dom(u32 i) { return credit_dom(&vm[i]->d); }
+static struct credit_vm *credit_of(u32 i) { return credit_vm(&vm[i]->d); }
 static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s); }
 
 /* Makes n VMs of one vCPU. The first `io` are labelled I/O-intensive, and the first `inactive`
@@ -90,7 +90,7 @@ static void test_queues(void **state) {
     spin_lock(&p->lock);
     credit_account(p);
     spin_unlock(&p->lock);
-    about((i64)dom(0)->given, 900, "three queues");
+    about((i64)credit_of(0)->given, 900, "three queues");
     sim_stop();
 }
 
@@ -157,7 +157,7 @@ static void test_aca_shorten(void **state) {
     }
 }
 
-/* S1, over random pools: moved = min(need, offer). No VM pays more than P_i, no I/O VM gets more
+/* Over random pools: moved = min(need, offer). No VM pays more than P_i, no I/O VM gets more
  * than C_c V_i, and the sum of credit stays the same. */
 static void test_sc_properties(void **state) {
     u64 rng = 5;
@@ -180,10 +180,9 @@ static void test_sc_properties(void **state) {
         sim_run_until(300 * MS);
         for (u32 i = 0; i < n; i++) vcpu(i)->credit = -(i64)sim_below(&rng, 20 * MS);
         cp->balance = 0;
-        list_for_each(cd, &cp->active, struct credit_dom, link)
-            cd->given = sim_below(&rng, 40 * MS);
+        list_for_each(cd, &cp->active, struct credit_vm, link) cd->given = sim_below(&rng, 40 * MS);
         for (u32 i = 0; i < n; i++) {
-            struct credit_dom *cd = dom(i);
+            struct credit_vm *cd = credit_of(i);
             i64 given = (i64)cd->given, most = (i64)cp->period;
 
             if (list_empty(&vcpu(i)->active)) continue;
@@ -201,16 +200,16 @@ static void test_sc_properties(void **state) {
         shared_credit(p);
         for (u32 i = 0; i < n; i++) {
             if (list_empty(&vcpu(i)->active)) continue;
-            i64 given = (i64)dom(i)->given;
+            i64 given = (i64)credit_of(i)->given;
 
             after += given;
-            if (dom(i)->io) {
-                moved += dom(i)->moved;
+            if (credit_of(i)->io) {
+                moved += credit_of(i)->moved;
                 assert_true(given <= limit[i] + 2000);
-                assert_true(dom(i)->moved >= 0);
+                assert_true(credit_of(i)->moved >= 0);
             } else {
                 assert_true(given >= limit[i]);
-                assert_true(dom(i)->moved <= 0);
+                assert_true(credit_of(i)->moved <= 0);
             }
         }
         assert_true(before == after);
@@ -222,7 +221,7 @@ static void test_sc_properties(void **state) {
     }
 }
 
-/* S2: if no VM consents, or no VM does I/O, the trace is that of plain credit. A1: the same holds
+/* If no VM consents, or no VM does I/O, the trace is that of plain credit. The same holds
  * for ACA if no I/O VM is inactive. */
 static void test_same_as_credit(void **state) {
     for (u64 seed = 0; seed < 200; seed++) {

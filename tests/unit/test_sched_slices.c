@@ -1,10 +1,10 @@
 /* When the credit policy takes a pCPU away from a vCPU, and which vCPU gets it next: the length of
- * slices (property C9), preemption (C10), the rate limit, and the two orders of the queue. A policy
+ * slices, preemption, the rate limit, and the two orders of the queue. A policy
  * with wrong slices may still give fair shares, so the tests of test_sched_credit.c would not see
  * it; but guests would wait too long or be switched too often. */
 #include "sched_rig.h"
 
-/* C9: shorter slices give proportionally more switches and shorter waits, and the same shares. */
+/* Shorter slices give proportionally more switches and shorter waits, and the same shares. */
 static void test_short_slices(void **state) {
     static const struct {
         const char *preset;
@@ -18,7 +18,7 @@ static void test_short_slices(void **state) {
 
     for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
         struct sched_pool *p = start_credit(1, 1, expect[k].preset);
-        struct sim_dom *d[4];
+        struct sim_vm *d[4];
         double switches = 0;
 
         sim_param(p, p, "tslice_us", expect[k].slice);
@@ -43,7 +43,7 @@ static void test_slice_range(void **state) {
 
     for (u32 k = 0; k < ARRAY_SIZE(slices); k++) {
         struct sched_pool *p = start_credit(1, 1, "hardened");
-        struct sim_dom *a, *b;
+        struct sim_vm *a, *b;
         u64 run = MAX(2 * NS_PER_S, (u64)slices[k] * NS_PER_US * 100);
 
         sim_param(p, p, "ratelimit_us", 0);
@@ -61,12 +61,12 @@ static void test_slice_range(void **state) {
     }
 }
 
-/* C10: with boost off, a vCPU that wakes has the same class as the one that runs. It must not
+/* With boost off, a vCPU that wakes has the same class as the one that runs. It must not
  * preempt that, so a hog is switched out only when its slice ends. */
 static void test_equals_do_not_preempt(void **state) {
     struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 1000 };
-    struct sim_dom *hog, *w[3];
+    struct sim_vm *hog, *w[3];
 
     sim_param(p, p, "boost", BOOST_OFF);
     hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -89,7 +89,7 @@ static void test_ratelimit(void **state) {
 
     for (int exact = 0; exact < 2; exact++) {
         struct sched_pool *p = start_credit(1, 1, "hardened");
-        struct sim_dom *a, *b;
+        struct sim_vm *a, *b;
 
         sim_param(p, p, "ratelimit_exact", exact);
         a = sim_vm(p, "a", 1, sim_cpus(0, 0), yields);
@@ -113,7 +113,7 @@ static void test_order(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(orders); k++) {
         bool by_credit = orders[k] == ORDER_CREDIT;
         struct sched_pool *p = start_credit(1, 1, "hardened");
-        struct sim_dom *d[8];
+        struct sim_vm *d[8];
 
         sim_param(p, p, "boost", BOOST_OFF);
         sim_param(p, p, "order", orders[k]);
@@ -148,7 +148,7 @@ static void test_order(void **state) {
 static u64 worst_wait(u32 order, u64 seed) {
     struct sim_work server = { .kind = WORK_SERVER, .rate = 20, .work_ns = 200000 };
     struct sched_pool *p = start_credit(1, seed, "hardened");
-    struct sim_dom *d[5];
+    struct sim_vm *d[5];
     u64 worst;
 
     sim_param(p, p, "boost", BOOST_OFF);
@@ -179,7 +179,7 @@ static void test_order_latency(void **state) {
  * vCPUs that are left in the queue. */
 static void test_decides_once(void **state) {
     struct sched_pool *p = start_credit(1, 1, "hardened");
-    struct sim_dom *d[3];
+    struct sim_vm *d[3];
     u64 decisions;
 
     for (u32 i = 0; i < 3; i++) d[i] = sim_vm(p, "vm", 1, ALL, IDLE);

@@ -8,9 +8,8 @@ static struct sched_pool *start(u32 cpus) {
     return sim_pool("Pool-0", "stride", sim_cpus(0, cpus - 1));
 }
 
-static struct sim_dom *vm(struct sched_pool *p, const char *name, u32 weight,
-                          struct sim_work work) {
-    struct sim_dom *d = sim_vm(p, name, 1, ALL, work);
+static struct sim_vm *vm(struct sched_pool *p, const char *name, u32 weight, struct sim_work work) {
+    struct sim_vm *d = sim_vm(p, name, 1, ALL, work);
 
     sim_param(p, &d->d, "weight", weight);
     return d;
@@ -20,7 +19,7 @@ static struct sim_dom *vm(struct sched_pool *p, const char *name, u32 weight,
 static void test_weights(void **state) {
     static const u32 weight[] = { 512, 256, 128, 128 };
     struct sched_pool *p = start(1);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = vm(p, "hog", weight[i], HOG);
     for (u64 second = 1; second <= 20; second++) {
@@ -38,7 +37,7 @@ static void test_weights(void **state) {
 /* A vCPU that slept does not catch up, and one that sleeps often gets what it asks for. */
 static void test_sleepers(void **state) {
     struct sched_pool *p = start(1);
-    struct sim_dom *late = vm(p, "late", 256, HOG), *hog, *light;
+    struct sim_vm *late = vm(p, "late", 256, HOG), *hog, *light;
 
     sched_pause(&late->d);
     hog = vm(p, "hog", 256, HOG);
@@ -59,7 +58,7 @@ static void test_sleepers(void **state) {
  * others cannot take yet. */
 static void test_in_phase(void **state) {
     struct sched_pool *p = start(3);
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = vm(p, "hog", 256, HOG);
     sim_run_until(4 * NS_PER_S);
@@ -72,7 +71,7 @@ static void test_in_phase(void **state) {
 static void test_let_on(void **state) {
     struct sched_pool *p = start(2);
     struct cpumask first = sim_cpus(0, 0), both = sim_cpus(0, 1);
-    struct sim_dom *d[2];
+    struct sim_vm *d[2];
 
     for (u32 i = 0; i < 2; i++) {
         d[i] = vm(p, "hog", 256, HOG);
@@ -93,7 +92,7 @@ static void test_let_on(void **state) {
 static void test_several_cpus(void **state) {
     for (u64 seed = 1; seed <= 30; seed++) {
         struct sched_pool *p = start(3);
-        struct sim_dom *d[6] = { 0 };
+        struct sim_vm *d[6] = { 0 };
         struct sim_difference diff;
         struct trace_record *r;
         u64 rng = seed * 77777;

@@ -63,7 +63,7 @@ static const char *or_dash(const char *name) {
  * no less than its share. */
 static void one_core(const struct policy *o, u32 e, u32 k) {
     struct sched_pool *p;
-    struct sim_dom *d;
+    struct sim_vm *d;
     u64 ran;
 
     start(1);
@@ -101,7 +101,7 @@ static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     static const char *const presets[] = { "hardened", "vslicer" };
     struct sim_work quick = evaders[e];
     struct sched_pool *p, *t;
-    struct sim_dom *d[4], *td[4];
+    struct sim_vm *d[4], *td[4];
     u64 ran, turbo, most;
 
     quick.margin_ns /= 100; /* of the turbo core's slices and ticks */

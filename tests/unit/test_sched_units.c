@@ -25,7 +25,7 @@ static void test_presets(void **state) {
 static void test_charges(void **state) {
     struct sim_work w = { .kind = WORK_SELF, .work_ns = 130 * US, .rest_ns = 870 * US };
     struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
-    struct sim_dom *d;
+    struct sim_vm *d;
     struct credit_vcpu *cv;
 
     sim_run_until(100 * US); /* away from the ticks, which are on whole ms */
@@ -49,7 +49,7 @@ static void test_charges(void **state) {
 static void test_exact_charges(void **state) {
     struct sim_work w = { .kind = WORK_SELF, .work_ns = 130 * US, .rest_ns = 870 * US };
     struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
-    struct sim_dom *d;
+    struct sim_vm *d;
 
     sim_param(p, p, "credit_unit_us", 0);
     sim_run_until(100 * US);
@@ -67,7 +67,7 @@ static void test_grants(void **state) {
     for (u32 round = 0; round < 100; round++) {
         u32 cpus = 1 + (u32)sim_below(&rng, 3), n = 1 + (u32)sim_below(&rng, 6);
         struct sched_pool *p = start_credit(cpus, round, xen[sim_below(&rng, ARRAY_SIZE(xen))]);
-        struct sim_dom *d[6];
+        struct sim_vm *d[6];
 
         for (u32 i = 0; i < n; i++) {
             d[i] = sim_vm(
@@ -81,7 +81,7 @@ static void test_grants(void **state) {
         }
         for (u32 pass = 1; pass < 20; pass++) {
             sim_run_until(pass * 30 * MS);
-            list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link) {
+            list_for_each(cd, &credit_pool(p)->active, struct credit_vm, link) {
                 list_for_each(cv, &cd->active, struct credit_vcpu, active) {
                     assert_int_equal(cv->credit % UNIT, 0);
                 }
@@ -96,7 +96,7 @@ static void test_grants(void **state) {
 static void test_worked_grants(void **state) {
     static const u32 weight[] = { 512, 256, 256, 128 }, credits[] = { 267, 134, 134, 67 };
     struct sched_pool *p = start_credit(2, 1, "faithful-4.2");
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
 
     for (u32 i = 0; i < 4; i++) {
         d[i] = sim_vm(p, "vm", 1, ALL, HOG);
@@ -104,7 +104,7 @@ static void test_worked_grants(void **state) {
     }
     sim_run_until(2 * NS_PER_S);
     for (u32 i = 0; i < 4; i++) {
-        assert_int_equal(credit_dom(&d[i]->d)->nr_active, 1);
+        assert_int_equal(credit_vm(&d[i]->d)->nr_active, 1);
         credit_vcpu(&d[i]->vcpu[0]->s)->credit = 0;
     }
     credit_pool(p)->balance = 0;
@@ -139,14 +139,14 @@ static void test_sharing(void **state) {
 
     sim_param(p, p, "share", SHARE_PRORATA);
     for (u32 i = 0; i < 8; i++) {
-        struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+        struct sim_vm *d = sim_vm(p, "vm", 1, ALL, HOG);
 
         sim_param(p, &d->d, "weight", 100 + 37 * i);
         sim_param(p, &d->d, "io", i == 0 ? IO_YES : IO_NO);
         sim_param(p, &d->d, "share_pct", 33);
     }
     sim_run_until(3 * NS_PER_S);
-    list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link) {
+    list_for_each(cd, &credit_pool(p)->active, struct credit_vm, link) {
         assert_int_equal(cd->moved % UNIT, 0);
         moved += cd->moved;
         most = MAX(most, cd->moved);

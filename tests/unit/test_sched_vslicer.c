@@ -1,4 +1,4 @@
-/* vSlicer: its schedules and bounds as the model has them (V1), what remains plain credit (V2),
+/* vSlicer: its schedules and bounds as the model has them, what remains plain credit,
  * and that a VM gets no more CPU by asking for micro-slices. */
 #include "sched_rig.h"
 
@@ -12,9 +12,9 @@ static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
     return p;
 }
 
-static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us,
-                          struct sim_work work) {
-    struct sim_dom *d = sim_vm(p, name, 1, sim_cpus(0, 0), work);
+static struct sim_vm *vm(struct sched_pool *p, const char *name, i64 micro_us,
+                         struct sim_work work) {
+    struct sim_vm *d = sim_vm(p, name, 1, sim_cpus(0, 0), work);
 
     sim_param(p, &d->d, "micro_us", micro_us);
     return d;
@@ -48,7 +48,7 @@ static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
     }
 }
 
-/* V1: one round of the table as it was drawn, from NL 1 on; the waits and the shares. */
+/* One round of the table as it was drawn, from NL 1 on; the waits and the shares. */
 static void test_model(void **state) {
     static const struct {
         u32 m, n, micro_us, wait_ms, steps;
@@ -65,7 +65,7 @@ static void test_model(void **state) {
     for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
         u32 m = cases[i].m, n = cases[i].n;
         struct sched_pool *p = start(i, SLICER_VSLICER, true);
-        struct sim_dom *d[5];
+        struct sim_vm *d[5];
         char name[8], seen[300];
 
         for (u32 k = 0; k < m + n; k++) {
@@ -126,7 +126,7 @@ static void test_mean_wait(void **state) {
     }
 }
 
-/* V1, over random sets with m + n <= 5: waits, shares, and with boost off an NL's slice is never
+/* Over random sets with m + n <= 5: waits, shares, and with boost off an NL's slice is never
  * cut. */
 static void test_bounds(void **state) {
     u64 rng = 7;
@@ -135,7 +135,7 @@ static void test_bounds(void **state) {
         u32 m = 1 + (u32)sim_below(&rng, 3), n = 1 + (u32)sim_below(&rng, 5 - m);
         i64 micro_us = 1000 * (i64)(1 + sim_below(&rng, 15));
         struct sched_pool *p = start(round, SLICER_VSLICER, true);
-        struct sim_dom *d[5];
+        struct sim_vm *d[5];
         u64 r = (30 * MS / n + (u64)micro_us * 1000 - 1) / ((u64)micro_us * 1000),
             tm = 30 * MS / n / r;
 
@@ -175,7 +175,7 @@ static void test_short_micro_slices(void **state) {
     struct sched_pool *p = start(1, SLICER_VSLICER, false);
     const struct param *e = param_find(p, "micro_us"), *inferred = param_find(p, "slicer_infer_us");
     struct sched_times before, after;
-    struct sim_dom *d[4];
+    struct sim_vm *d[4];
     const char *why = "";
 
     assert_int_equal(param_get(param_find(p, "ratelimit_us"), p, p), 1000);
@@ -201,7 +201,7 @@ static void test_short_micro_slices(void **state) {
     sim_stop();
 }
 
-/* V2: if no VM asks for micro-slices, the trace is that of plain credit, with boost and
+/* If no VM asks for micro-slices, the trace is that of plain credit, with boost and
  * sleepers. */
 static void test_nobody_asks(void **state) {
     static const struct sim_work waker = { .kind = WORK_WAKER,
@@ -237,7 +237,7 @@ static void test_weights_and_caps(void **state) {
 
     for (int caps = 0; caps < 2; caps++) {
         struct sched_pool *p = start(1, SLICER_VSLICER, false);
-        struct sim_dom *d[4];
+        struct sim_vm *d[4];
 
         for (u32 k = 0; k < 4; k++) {
             d[k] = vm(p, "vm", micro[k], HOG);
@@ -264,7 +264,7 @@ static void test_weights_and_caps(void **state) {
 static void test_sizes(void **state) {
     for (int slicer = SLICER_VSLICER; slicer <= SLICER_FREQUENCY; slicer++) {
         struct sched_pool *p = start(1, slicer, false);
-        struct sim_dom *large = vm(p, "large", 5000, HOG), *small = vm(p, "small", 1000, HOG);
+        struct sim_vm *large = vm(p, "large", 5000, HOG), *small = vm(p, "small", 1000, HOG);
 
         vm(p, "n", 0, HOG);
         vm(p, "n", 0, HOG);
@@ -303,7 +303,7 @@ static void test_counts_follow(void **state) {
     start_sim((struct sim_options){ .cpus = 2, .seed = 1 });
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
     struct cpumask other = sim_cpus(1, 1);
-    struct sim_dom *ls;
+    struct sim_vm *ls;
 
     sim_param(p, p, "slicer", SLICER_VSLICER);
     ls = vm(p, "ls", 5000, HOG);
@@ -334,7 +334,7 @@ static void test_disk_completions(void **state) {
         struct sched_pool *p = start(1, on ? SLICER_VSLICER : SLICER_OFF, false);
         sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin, */
         sim_param(p, p, "order", ORDER_FIFO);      /* whoever has more credit left */
-        struct sim_dom *d = vm(p, "disk", 5000, reads);
+        struct sim_vm *d = vm(p, "disk", 5000, reads);
 
         for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
         sim_run_until(3 * NS_PER_S);
@@ -352,7 +352,7 @@ static void test_disk_completions(void **state) {
 /* The micro-slice follows from a latency target: T_m = T_l / (m - 1). */
 static void test_latency_target(void **state) {
     struct sched_pool *p = start(1, SLICER_VSLICER, false);
-    struct sim_dom *d[5];
+    struct sim_vm *d[5];
 
     for (u32 k = 0; k < 5; k++) d[k] = vm(p, "vm", 0, HOG);
     for (u32 k = 0; k < 3; k++) sim_param(p, &d[k]->d, "latency_us", 4000);
@@ -381,7 +381,7 @@ static void test_liars(void **state) {
         for (u32 w = 0; w < ARRAY_SIZE(works); w++)
             for (i64 micro_us = 1000; micro_us <= 20000; micro_us += 4000) {
                 struct sched_pool *p = start(w, SLICER_VSLICER, false);
-                struct sim_dom *liar;
+                struct sim_vm *liar;
 
                 sim_param(p, p, "boost", boost ? BOOST_STOCK : BOOST_OFF);
                 liar = vm(p, "liar", micro_us, works[w]);
@@ -400,7 +400,7 @@ static void test_sleeper(void **state) {
     for (u32 percent = 20; percent <= 80; percent += 20) {
         struct sched_pool *p = start(percent, SLICER_VSLICER, false);
         struct sim_work part = { .kind = WORK_DUTY, .period_ns = 10 * MS, .percent = percent };
-        struct sim_dom *ls = vm(p, "ls", 5000, part);
+        struct sim_vm *ls = vm(p, "ls", 5000, part);
         double w = percent / 10.0;
 
         for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);

@@ -1,9 +1,9 @@
 /* vTurbo: Table 1 of the paper as exact arithmetic and in the simulation, waits on a turbo core,
- * fairness over both pools (T1, T2), and that a VM gets no more CPU by its turbo vCPU. */
+ * fairness over both pools, and that a VM gets no more CPU by its turbo vCPU. */
 #include "sched_rig.h"
 
 static struct sched_pool *regular, *turbo;
-static struct sim_dom *vm[8], *tvm[8];
+static struct sim_vm *vm[8], *tvm[8];
 
 static void start(u32 cpus, u64 seed) {
     start_sim((struct sim_options){ .cpus = cpus, .seed = seed });
@@ -47,10 +47,10 @@ static void test_table(void **state) {
         }
         sim_run_until(200 * MS); /* until they are active */
         for (u32 i = 0; i < 2; i++) {
-            credit_dom(&vm[i]->d)->used =
-                credit_dom(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
-            credit_dom(&tvm[i]->d)->used =
-                credit_dom(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
+            credit_vm(&vm[i]->d)->used =
+                credit_vm(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
+            credit_vm(&tvm[i]->d)->used =
+                credit_vm(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
         }
         spin_lock(&regular->lock);
         spin_lock(&regular->turbo->lock);
@@ -58,7 +58,7 @@ static void test_table(void **state) {
         spin_unlock(&regular->turbo->lock);
         spin_unlock(&regular->lock);
         for (u32 i = 0; i < 2; i++) {
-            assert_int_equal(credit_dom(&vm[i]->d)->share_ns, MAX(table[k].fs_r[i] * 300 * US, 1));
+            assert_int_equal(credit_vm(&vm[i]->d)->share_ns, MAX(table[k].fs_r[i] * 300 * US, 1));
         }
         sim_stop();
     }
@@ -76,7 +76,7 @@ static void test_introduction(void **state) {
     sim_stop();
 }
 
-/* T1: the rows as what VMs do, which are fixed points. */
+/* The rows as what VMs do, which are fixed points. */
 static void test_table_in_time(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(table); k++) {
         start(2, k);
@@ -98,7 +98,7 @@ static void test_table_in_time(void **state) {
 }
 
 /* Backlogged VMs of equal weight use the same amount in all, whatever part of it is turbo. No vCPU
- * crosses to the other pool, and W and the sum of FS^R are right (T2). */
+ * crosses to the other pool, and W and the sum of FS^R are right. */
 static void test_fair(void **state) {
     u64 rng = 3;
 
@@ -123,11 +123,11 @@ static void test_fair(void **state) {
         }
         for (u32 i = 0; i < n; i++) near(total[i], sum / n, sum / n * 0.02, "total");
         for (u32 i = 0; i < n; i++) {
-            credit_dom(&vm[i]->d)->used =
-                credit_dom(&vm[i]->d)->used_before + sim_below(&rng, 30 * MS);
-            credit_dom(&tvm[i]->d)->used =
-                credit_dom(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
-            used += credit_dom(&vm[i]->d)->used - credit_dom(&vm[i]->d)->used_before;
+            credit_vm(&vm[i]->d)->used =
+                credit_vm(&vm[i]->d)->used_before + sim_below(&rng, 30 * MS);
+            credit_vm(&tvm[i]->d)->used =
+                credit_vm(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
+            used += credit_vm(&vm[i]->d)->used - credit_vm(&vm[i]->d)->used_before;
         }
         spin_lock(&regular->lock);
         spin_lock(&regular->turbo->lock);
@@ -135,8 +135,8 @@ static void test_fair(void **state) {
         spin_unlock(&regular->turbo->lock);
         spin_unlock(&regular->lock);
         for (u32 i = 0; i < n; i++) {
-            fs += credit_dom(&vm[i]->d)->share_ns;
-            clamped |= credit_dom(&vm[i]->d)->share_ns <= 1;
+            fs += credit_vm(&vm[i]->d)->share_ns;
+            clamped |= credit_vm(&vm[i]->d)->share_ns <= 1;
         }
         if (!clamped) assert_true(fs <= used && fs + n >= used);
         sim_stop();
@@ -398,14 +398,14 @@ static void test_large(void **state) {
     sim_param(regular, &vm[0]->d, "weight", 768);
     sim_run_until(5 * NS_PER_S);
     assert_in_range(credit_pool(regular)->weight, 1, 0xffffffff);
-    near((double)credit_dom(&vm[0]->d)->counted / (double)credit_dom(&vm[1]->d)->counted, 3, 0.1,
+    near((double)credit_vm(&vm[0]->d)->counted / (double)credit_vm(&vm[1]->d)->counted, 3, 0.1,
          "weights");
     sim_stop();
 }
 
 static void test_administration(void **state) {
     struct sched_pool *third, *null;
-    struct sched_dom t;
+    struct sched_vm t;
     struct sched_vcpu *slot[1];
 
     start(3, 1);
@@ -419,11 +419,11 @@ static void test_administration(void **state) {
     add(0, HOG, HOG);
     assert_int_equal(sched_pool_pair(turbo, NULL), -EBUSY); /* it has VMs */
     assert_int_equal(sched_pool_destroy(turbo), -EBUSY);
-    assert_int_equal(sched_pool_move_dom(third, &vm[0]->d), -EBUSY);
-    struct sim_dom *alone = sim_vm(turbo, "alone", 1, sim_cpus(0, 63), IDLE);
+    assert_int_equal(sched_pool_move_vm(third, &vm[0]->d), -EBUSY);
+    struct sim_vm *alone = sim_vm(turbo, "alone", 1, sim_cpus(0, 63), IDLE);
 
     /* Its pool has no turbo pool. */
-    assert_int_equal(sched_dom_init_turbo(&t, &alone->d, slot), -EINVAL);
+    assert_int_equal(sched_vm_init_turbo(&t, &alone->d, slot), -EINVAL);
     sim_vm_destroy(alone);
     sim_vm_destroy(tvm[0]);
     sim_run_until(sim.now + 100 * MS);

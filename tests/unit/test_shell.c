@@ -45,15 +45,16 @@ static void answers(const char *line, const char *expected) {
 /* A VM is in the list before it is in a pool. */
 static void not_yet_made(void **state) {
     static const char *const lines[] = { "sched-credit -d early -w 1000", "param -d early",
-                                         "cpupool-migrate early Pool-0", "sched-credit" };
+                                         "cpupool-migrate early Pool-0", "destroy early",
+                                         "sched-credit" };
     struct config_vm c;
 
     config_vm_defaults(&c, "early");
     strcpy(c.image, "null");
     c.memory = 2 << 20;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(vm_create(&c, NULL, NULL), 0);
-        answers(lines[i], i < 3 ? "early is still being made, or on its way out\n" : "Weight");
+        answers(lines[i], i < 4 ? "early is still being made, or on its way out\n" : "Weight");
         rig_run(NS_PER_S);
         answers("destroy early", "takt> ");
         rig_run(NS_PER_S);
@@ -121,6 +122,8 @@ static void script_ran(void **state) {
 
 static void lists(void **state) {
     assert_string_equal(rig_say("create two"), "takt> ");
+    assert_string_equal(rig_say("create pc kernel=null memory=2M"), "takt> ");
+    assert_string_equal(rig_say("destroy pc"), "takt> ");
     answers("list", "Name                        ID    Mem  VCPUs      State     Time(s)\n");
     answers("list", "two ");
     answers("list two", "     2      2 ");
@@ -200,6 +203,8 @@ static void refusals(void **state) {
             "\"there is no such command; ");
     answers("pause", "pause: usage: pause VM\n");
     answers("pause zero", "pause: there is no VM zero\n");
+    answers("shutdown two", "shutdown: two has no power button: only a VM with a kernel= has one; "
+                            "destroy ends any VM\n");
     answers("pause -j=\"$}\\\" zero", "\"id\": \"$}\\\\\", \"command\": \"pause\", \"error\": -2, "
                                       "\"message\": \"there is no VM zero\"}\n");
     answers("\"open", "a quotation mark is not closed\n");
@@ -208,7 +213,10 @@ static void refusals(void **state) {
     answers("vcpu-pin two 0 1-", "expected a list of CPUs");
     answers("vcpu-pin two 0 5", "cannot run there: its pool has none of these CPUs\n");
     answers("create one", "VM one is there already\n");
-    answers("create three", "the configuration has no VM three, and no image= is given\n");
+    answers("create three",
+            "the configuration has no VM three, and neither image= nor kernel= is given\n");
+    answers("create three image=null kernel=null memory=2M",
+            "VM three has both an image and a kernel: expected one of them\n");
     answers("create three image=null memory=3M", "create: memory: expected a multiple of 2M");
     answers("create three image=null colour=red", "create: unknown key \"colour\"\n");
     answers("create three image=null cpus", "expected key=value, not cpus\n");
@@ -523,6 +531,65 @@ static void waits(void **state) {
     vm_put(two);
 }
 
+/* Destroys a VM without the shell, which is busy. */
+static void destroy_meanwhile(const char *name) {
+    struct vm *vm = vm_find(name);
+
+    assert_non_null(vm);
+    assert_int_equal(vm_destroy(vm, NULL, NULL), 0);
+    vm_put(vm);
+}
+
+static bool there_is(const char *name) {
+    struct vm *vm = vm_find(name);
+
+    if (vm) vm_put(vm);
+    return vm != NULL;
+}
+
+/* With -w a VM waits for memory that others have: not longer than that, no longer than necessary,
+ * and behind it come all commands that were typed later. */
+static void waits_for_room(void **state) {
+    struct config_vm c = fake_config("hog", 1);
+    char line[80];
+    u64 half = frame_free_count() / 2 * PAGE_SIZE / CHUNK_SIZE * CHUNK_SIZE, began;
+
+    c.memory = half + 4 * CHUNK_SIZE;
+    assert_int_equal(vm_create(&c, NULL, NULL), 0);
+    rig_run(NS_PER_S);
+    snprintf(line, sizeof(line), "create late image=null memory=%luM", (unsigned long)half >> 20);
+    began = fake_now;
+    answers(line, "create: there is not enough free memory for it\n");
+    assert_true(fake_now - began < 10 * NS_PER_MS);
+    snprintf(line, sizeof(line), "create -w 50ms late image=null memory=%luM",
+             (unsigned long)half >> 20);
+    answers(line, "create: there is not enough free memory for it\n");
+    assert_in_range(fake_now - began, 50 * NS_PER_MS, 70 * NS_PER_MS);
+    assert_false(there_is("late"));
+
+    snprintf(line, sizeof(line), "create -w 20s late image=null memory=%luM\rlist\r",
+             (unsigned long)half >> 20);
+    fake_console_reset();
+    fake_console_type(line);
+    rig_run(NS_PER_S);
+    assert_false(there_is("late"));
+    assert_null(strstr(fake_console_text, "Name "));
+    destroy_meanwhile("hog");
+    rig_run(NS_PER_S);
+    assert_true(there_is("late"));
+    assert_non_null(strstr(fake_console_text, "\nlate "));
+
+    answers("create late image=null memory=2M", "VM late is there already\n");
+    fake_console_reset();
+    fake_console_type("create -w 20s late image=null memory=2M vcpus=2\r");
+    rig_run(NS_PER_S);
+    destroy_meanwhile("late");
+    rig_run(NS_PER_S);
+    answers("vcpu-list -j late", "\"vcpu\": 1");
+    answers("destroy late", "takt> ");
+    answers("create -w soon late image=null", "usage: create [-w TIME] VM");
+}
+
 /* What guests have printed is in the log before the machine ends. */
 static void last_words(void **state) {
     struct config_vm c = fake_config("last", 1);
@@ -577,7 +644,7 @@ static void slow_console(void **state) {
     fake_console_type("help\rhelp -j\r");
     rig_run(100 * NS_PER_MS);
     assert_int_equal(fake_console_len, 0);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 200; i++) {
         fake_console_limit = SHELL_STEP_ROOM;
         rig_run(2 * NS_PER_MS);
     }
@@ -633,6 +700,7 @@ int main(void) {
         cmocka_unit_test(not_yet_made),
         cmocka_unit_test(cut_off_answer),
         cmocka_unit_test(on_its_way_out),
+        cmocka_unit_test(waits_for_room),
         cmocka_unit_test(last_words),
     };
 

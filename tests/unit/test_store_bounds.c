@@ -388,7 +388,7 @@ static void test_visits(void **state) {
     assert_in_range(most, 10000, BOUND);
 }
 
-/* F8: what a transaction has made is removed by its commit's failure, though all around it has gone
+/* What a transaction has made is removed by its commit's failure, though all around it has gone
  * meanwhile. */
 static void test_commit_after_removal(void **state) {
     struct store_client *c = &rig_client[1];
@@ -409,7 +409,7 @@ static void test_commit_after_removal(void **state) {
     assert_int_equal(c->memory, 0);
 }
 
-/* The removal of much, the end of a VM with much: in parts, and no part is long. F14: others hold
+/* The removal of much, the end of a VM with much: in parts, and no part is long. Others hold
  * transactions there, and watches. */
 static void test_parts(void **state) {
     u32 parts = 0;

@@ -12,6 +12,7 @@
 #include "fake_hw.h"
 #include "fake_log.h"
 #include "fake_machine.h"
+#include "vcpu/exits.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 
@@ -147,12 +148,54 @@ static void test_svm_guest_cannot_switch_caches_off(void **state) {
     enter(exit_cr0_read);
     assert_int_equal(hw_vmcb()->intercept_cr & 0x10001, CR_READ(0) | CR_WRITE(0));
     assert_int_equal(v->virt.regs.gpr[REG_RDX], off);
+    v->virt.regs.gpr[REG_RDX] = off;
+    put_insn("\x0f\x20\xe2"); /* mov %cr4, %edx: QEMU exits with the code of CR0 */
+    enter(exit_cr0_read);
+    assert_int_equal(v->virt.regs.gpr[REG_RDX], vcpu_reg(v, VREG_CR4));
     put_insn("\x0f\x22\xc1");
     v->virt.regs.gpr[REG_RCX] = CR0_PE;
     enter(exit_cr0_write);
     assert_int_equal(cr0(), CR0_PE | CR0_ET);
     enter(NULL);
     assert_false(hw_vmcb()->intercept_cr & (CR_READ(0) | CR_WRITE(0)));
+    stop();
+}
+
+static bool msr_is_written;
+
+static void exit_msr(struct guest_regs *regs) {
+    hw_vmcb()->exit_code = 0x7c;
+    hw_vmcb()->exit_info1 = msr_is_written;
+}
+
+/* No bit of CPUID announces the counters of the K7, so kernels use them without asking. On Intel's
+ * CPUs these MSRs are none. */
+static void test_counters_that_each_amd_cpu_has(void **state) {
+    start(HW_AMD);
+    enter(NULL);
+    for (u32 msr = 0xc0010000; msr <= 0xc0010008; msr++) {
+        bool there = msr < 0xc0010008;
+
+        put_insn("\x0f\x32\x90"); /* rdmsr */
+        v->virt.regs.gpr[REG_RCX] = msr;
+        v->virt.regs.gpr[REG_RAX] = v->virt.regs.gpr[REG_RDX] = 1;
+        enter(exit_msr);
+        assert_int_equal(v->virt.regs.rip, there ? CODE + 2 : CODE);
+        assert_int_equal(v->virt.pending.type, there ? EVENT_NONE : EVENT_EXCEPTION);
+        if (!there) break;
+        assert_int_equal(v->virt.regs.gpr[REG_RAX], 0);
+        assert_int_equal(v->virt.regs.gpr[REG_RDX], 0);
+        put_insn("\x0f\x30\x90"); /* wrmsr */
+        v->virt.regs.gpr[REG_RAX] = 0x530076;
+        msr_is_written = true;
+        enter(exit_msr);
+        assert_int_equal(v->virt.pending.type, EVENT_NONE);
+        msr_is_written = false;
+    }
+    stop();
+    assert_true(cpuid_is_amd());
+    start(HW_INTEL);
+    assert_false(cpuid_is_amd());
     stop();
 }
 
@@ -183,6 +226,29 @@ static void test_svm_lmsw_is_let_through(void **state) {
     assert_false(v->virt.regs.rflags & RFLAGS_TF);
     assert_int_equal(cr0(), CR0_PE | CR0_ET | BIT(3));
     assert_true(hw_vmcb_of(&v->virt)->intercept[0] & BIT(5));
+    stop();
+}
+
+static void exit_of_icebp(struct guest_regs *regs) { hw_vmcb()->exit_code = SVM_EXIT_ICEBP; }
+
+/* The guest gets its #DB with RIP behind the instruction. A debugger finds RIP at it. */
+static void test_svm_icebp(void **state) {
+    start(HW_AMD);
+    enter(NULL);
+    assert_true(hw_vmcb()->intercept[(SVM_EXIT_ICEBP - SVM_EXIT_WORD1) / 32] &
+                SVM_INTERCEPT(SVM_EXIT_ICEBP));
+    put_insn("\xf1\x90\x90"); /* icebp; nop; nop */
+    enter(exit_of_icebp);
+    assert_int_equal(v->virt.regs.rip, CODE + 1);
+    assert_int_equal(v->virt.pending.type, EVENT_EXCEPTION);
+    assert_int_equal(v->virt.pending.vector, EXC_DB);
+    enter(NULL);
+    vm->debug.on = true;
+    v->virt.regs.rip = CODE;
+    enter(exit_of_icebp);
+    assert_int_equal(v->virt.regs.rip, CODE);
+    assert_int_equal(v->virt.pending.type, EVENT_NONE);
+    assert_int_equal(vm->state, VM_PAUSED);
     stop();
 }
 
@@ -650,10 +716,12 @@ int main(void) {
         cmocka_unit_test(test_first_entries),
         cmocka_unit_test(test_vm_cr_of_each_cpu),
         cmocka_unit_test(test_svm_guest_cannot_switch_caches_off),
+        cmocka_unit_test(test_counters_that_each_amd_cpu_has),
         cmocka_unit_test(test_svm_lmsw_is_let_through),
         cmocka_unit_test(test_svm_interrupts_come_once_under_icount),
         cmocka_unit_test(test_vmx_fault_has_rf),
         cmocka_unit_test(test_vmx_icebp),
+        cmocka_unit_test(test_svm_icebp),
         cmocka_unit_test(test_vmx_flush_of_one_vm),
         cmocka_unit_test(test_x87_is_loaded_if_used),
         cmocka_unit_test(test_vmx_rules_of_kvm),

@@ -18,8 +18,16 @@ static struct rig_device rig;
 static struct back_blk back;
 static struct disk_ram ram;
 static struct virtio_blk blk;
+static struct disk_ram_data data;
+static u8 memory[DISK + 2 * PAGE_SIZE]; /* of `data`: with the spare page and the table */
 static u8 disk[DISK], model[DISK];
 static u64 now;
+
+/* Copies what is on the disk to `disk`. */
+static void look_at_disk(void) {
+    for (u32 i = 0; i < DISK / PAGE_SIZE; i++)
+        memcpy(disk + i * PAGE_SIZE, data.page[i], PAGE_SIZE);
+}
 
 static void start(struct rig_device *r) {
     back.dev.window = arena_window;
@@ -33,13 +41,15 @@ static void set_up_with(const char *options, u64 hidden) {
 
     arena_reset();
     now = 0;
-    memset(disk, 0, sizeof(disk));
+    memset(memory, 0, sizeof(memory));
     memset(model, 0, sizeof(model));
     strcpy(info.options, options);
     rig_init(&rig, 1, start, stop);
     rig.hidden = hidden;
     assert_int_equal(disk_ram_bytes(options), DISK);
-    disk_ram_init(&ram, options, NULL, disk);
+    assert_int_equal(disk_ram_pages(options), sizeof(memory) / PAGE_SIZE);
+    disk_ram_data_init(&data, options, memory);
+    disk_ram_init(&ram, options, NULL, &data);
     assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer), 0);
     assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
     assert_int_equal(blk.capacity, SECTORS);
@@ -171,6 +181,7 @@ static void random_requests(const char *options, u64 hidden) {
     for (u64 next; (next = serve()) != ~0ull;) now = next;
     virtio_blk_poll(&blk);
     assert_int_equal(blk.in_flight, 0);
+    look_at_disk();
     assert_memory_equal(disk, model, DISK);
 }
 
@@ -354,6 +365,7 @@ static void any_framing(void **state) {
     assert_ptr_equal(vring_front_take(&blk.ring, &len), &token);
     assert_int_equal(len, 1);
     assert_int_equal(buffers[1000], VIRTIO_BLK_OK);
+    look_at_disk();
     assert_memory_equal(disk + 5 * 512, buffers + 16, 512);
     assert_int_equal(disk[5 * 512 - 1] | disk[6 * 512], 0);
 }
@@ -376,20 +388,21 @@ static void front_end_goes(void **state) {
     assert_int_equal(one(request(0, VIRTIO_BLK_OUT, 0, 1, 1)), 0);
 }
 
-/* The VM goes while a write waits for the disk. The hypervisor has put other memory in the place of
- * the VM's, so what the disk has there must stay. */
-static void waste_is_not_written(void **s) {
+/* The VM goes while a write of `sectors` sectors waits for the disk. The hypervisor has put other
+ * memory in the place of the VM's, so what the disk has there must stay. */
+static void waste_not_written_at(u64 sector, u32 sectors) {
     struct virtio_blk_request *q;
-    u32 bytes = 24 * VIRTIO_BLK_SECTOR;
+    u32 bytes = sectors * VIRTIO_BLK_SECTOR;
     u64 next;
 
     set_up_with("lat=1ms", 0);
     places();
-    q = request(0, VIRTIO_BLK_OUT, 8, 24, 1);
+    q = request(0, VIRTIO_BLK_OUT, sector, sectors, 1);
     memset(q->part[0].p, 0x5a, bytes);
     assert_int_equal(one(q), 0);
+    look_at_disk();
     memcpy(model, disk, sizeof(disk));
-    q = request(1, VIRTIO_BLK_OUT, 8, 24, 1);
+    q = request(1, VIRTIO_BLK_OUT, sector, sectors, 1);
     memset(q->part[0].p, 0xa5, bytes);
     assert_int_equal(virtio_blk_submit(&blk, q), 0);
     virtio_blk_flush_ring(&blk);
@@ -401,8 +414,53 @@ static void waste_is_not_written(void **s) {
     serve();
     rig_front_gone = false;
     assert_int_equal(back.nr, 0);
+    look_at_disk();
     assert_memory_equal(disk, model, sizeof(disk));
-    assert_int_equal(disk[8 * VIRTIO_BLK_SECTOR], 0x5a);
+    assert_int_equal(disk[sector * VIRTIO_BLK_SECTOR], 0x5a);
+    assert_int_equal(disk[(sector + sectors) * VIRTIO_BLK_SECTOR - 1], 0x5a);
+}
+
+/* Whole pages take the place of the disk's pages, and parts of pages are copied. */
+static void waste_is_not_written(void **s) {
+    waste_not_written_at(8, 24);
+    waste_not_written_at(11, 3);
+    waste_not_written_at(5, 24);
+}
+
+/* A disk need not be whole pages. Its last sectors and those at borders of pages can be written and
+ * read, in any number, and each write changes its own sectors only. What was written is there when
+ * the device is made again for a VM of the same name. */
+static void parts_of_pages(void **s) {
+    static const char options[] = "size=10K"; /* 20 sectors, which lie in three pages */
+    struct takt_back info = { .handle = 1, .vm = 1, .type = VIRTIO_ID_BLOCK };
+
+    arena_reset();
+    now = 0;
+    memset(memory, 0, sizeof(memory));
+    memset(model, 0, sizeof(model));
+    assert_int_equal(disk_ram_pages(options), 3 + 1 + 1);
+    disk_ram_data_init(&data, options, memory);
+    for (u64 from = 0; from < 20; from++) {
+        rig_init(&rig, 1, start, stop);
+        disk_ram_init(&ram, options, NULL, &data);
+        assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer),
+                         0);
+        assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
+        places();
+        for (u32 sectors = 1; sectors <= 20 - from; sectors++) {
+            struct virtio_blk_request *q = request(0, VIRTIO_BLK_OUT, from, sectors, 1);
+
+            memset(q->part[0].p, (int)(from * 20 + sectors), sectors * VIRTIO_BLK_SECTOR);
+            memset(model + from * VIRTIO_BLK_SECTOR, (int)(from * 20 + sectors),
+                   sectors * VIRTIO_BLK_SECTOR);
+            assert_int_equal(one(q), 0);
+            q = request(0, VIRTIO_BLK_IN, 0, 20, 1);
+            assert_int_equal(one(q), 0);
+            assert_memory_equal(q->part[0].p, model, 20 * VIRTIO_BLK_SECTOR);
+        }
+        back_blk_stop(&back);
+        back_blk_fini(&back);
+    }
 }
 
 int main(void) {
@@ -418,6 +476,7 @@ int main(void) {
         cmocka_unit_test(any_framing),
         cmocka_unit_test(front_end_goes),
         cmocka_unit_test(waste_is_not_written),
+        cmocka_unit_test(parts_of_pages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

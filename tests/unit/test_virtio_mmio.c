@@ -221,7 +221,7 @@ static void test_queues(void **s) {
     assert_int_equal(get(VIRTIO_QUEUE_READY), 0);
 }
 
-/* H1: refuses queues of a wrong size or alignment, outside the RAM, or beyond 2^64. */
+/* Refuses queues of a wrong size or alignment, outside the RAM, or beyond 2^64. */
 static void test_bad_queues(void **s) {
     static const struct {
         u32 size;

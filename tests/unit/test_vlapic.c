@@ -1,4 +1,8 @@
-/* The virtual local APIC: each register, each rule of delivery, and the timer in virtual time. */
+/* The virtual local APIC (LAPIC), by which a vCPU sends and receives interrupts: each of its
+ * registers, the rules by which interrupts are delivered, and its timer in virtual time. There are
+ * NR of them here, as if they belonged to the vCPUs of one VM. The test plays the rest of the
+ * hypervisor: it counts which vCPU was notified of what, and takes interrupts as the loop of a pCPU
+ * does. "xAPIC" and "x2APIC" are the two ways to reach the registers: in memory, and as MSRs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -227,7 +231,9 @@ static void test_apic_base(void **state) {
     assert_int_equal(rd(0, SVR), 0xff);
 }
 
-/* B5: which x2APIC MSRs exist, can be read, can be written, and with what. */
+/* In x2APIC mode every register is an MSR. This goes through all of them: which ones exist, which
+ * can be read and written, and which values are refused. An MSR that a real LAPIC does not have
+ * must fault, because guests find out by that what there is. */
 static void test_x2apic_map(void **state) {
     static const u8 readable[] = { 0x02, 0x03, 0x08, 0x0a, 0x0d, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
                                    0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
@@ -370,7 +376,7 @@ static void test_software_disable(void **state) {
     assert_int_equal(rd(0, TIMER), 0x60);
 }
 
-/* ---- errors (D2) ---- */
+/* ---- errors ---- */
 
 static void test_illegal_vectors(void **state) {
     wr(0, ERROR, 0xfe);
@@ -406,7 +412,7 @@ static void test_illegal_error_vector_does_not_recurse(void **state) {
     for (u32 i = 0; i < 8; i++) assert_int_equal(rd(0, IRR + 16 * i), 0);
 }
 
-/* ---- IPIs (D1, D10) ---- */
+/* ---- interrupts to other vCPUs (IPIs) ---- */
 
 static unsigned who_has(u8 vector) {
     unsigned mask = 0;
@@ -461,7 +467,8 @@ static void test_logical_flat_and_cluster(void **state) {
     assert_int_equal(who_has(0x43), EVERYBODY);
 }
 
-/* One takes it, if there is any that can. */
+/* An interrupt for the vCPU of lowest priority goes to exactly one of its targets, to one that is
+ * switched on. If there is none, it is dropped and counted. */
 static void test_lowest_priority(void **state) {
     wr(3, ICR2, 0xffu << 24);
     wr(3, ICR, 0x141);
@@ -535,7 +542,7 @@ static void test_init_resets(void **state) {
     assert_int_equal(vlapic_pending(&apic[3]), 0);
 }
 
-/* ---- timer (D4) ---- */
+/* ---- timer ---- */
 
 static void test_one_shot(void **state) {
     wr(0, TDCR, DIV1);

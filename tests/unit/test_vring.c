@@ -204,6 +204,45 @@ static void one_notification_a_batch(void **state) {
     }
 }
 
+/* Returns whether the driver notifies if it has shown `n` chains and looks only now whether it has
+ * to. */
+static bool late_kick(u32 n) {
+    u16 event = back.used->ring[back.size].id & 0xffff; /* lies behind the last entry */
+
+    return vring_need_event(event, front.avail_shown, (u16)(front.avail_shown - n));
+}
+
+static bool late_irq(u32 n) {
+    return vring_need_event(front.avail->ring[front.size], back.used_shown,
+                            (u16)(back.used_shown - n));
+}
+
+/* Each side may be interrupted between showing entries and looking whether the other one wants to
+ * be told. The other one may have taken them by then. If it ignores the ring, it is not told. */
+static void ignored_even_if_late(void **state) {
+    static int what;
+    struct vring_sg sg = { ARENA_GPA, 64 };
+    struct vring_chain c;
+    u32 len;
+
+    join(64, BIT(VIRTIO_F_EVENT_IDX));
+    for (u32 round = 0; round < 5000; round++) {
+        vring_back_ignore(&back);
+        vring_front_ignore(&front);
+        for (u32 i = 0; i < 64; i++) assert_int_equal(vring_front_add(&front, &sg, 1, 0, &what), 0);
+        assert_false(vring_front_publish(&front));
+        for (u32 i = 0; i < 64; i++) {
+            assert_int_equal(vring_back_take(&back, &c), 1);
+            vring_back_put(&back, c.head, 0);
+        }
+        vring_back_ignore(&back);
+        assert_false(vring_back_flush(&back));
+        for (u32 i = 0; i < 64; i++) assert_ptr_equal(vring_front_take(&front, &len), &what);
+        vring_front_ignore(&front);
+        for (u32 n = 1; n <= 64; n++) assert_false(late_kick(n) || late_irq(n));
+    }
+}
+
 /* What a ring of that size is answered: sizes are powers of two, up to a limit. */
 static int error_of_size(u32 size) {
     if (size == 0 || size > TAKT_QUEUE_MAX || (size & (size - 1))) return -EINVAL;
@@ -482,11 +521,17 @@ static void looked_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_sides),          cmocka_unit_test(one_notification_a_batch),
-        cmocka_unit_test(front_refuses),       cmocka_unit_test(front_survives_the_back),
-        cmocka_unit_test(walk_is_bounded),     cmocka_unit_test(indirect_rules),
-        cmocka_unit_test(addresses_and_sums),  cmocka_unit_test(high_memory),
-        cmocka_unit_test(back_refuses_places), cmocka_unit_test(copies),
+        cmocka_unit_test(both_sides),
+        cmocka_unit_test(one_notification_a_batch),
+        cmocka_unit_test(ignored_even_if_late),
+        cmocka_unit_test(front_refuses),
+        cmocka_unit_test(front_survives_the_back),
+        cmocka_unit_test(walk_is_bounded),
+        cmocka_unit_test(indirect_rules),
+        cmocka_unit_test(addresses_and_sums),
+        cmocka_unit_test(high_memory),
+        cmocka_unit_test(back_refuses_places),
+        cmocka_unit_test(copies),
         cmocka_unit_test(looked_at_once),
     };
 

@@ -45,4 +45,32 @@ static inline struct arrivals arrivals_begin(u64 seed, u64 rate, u64 start_ns) {
     return a;
 }
 
+/* Requests in bursts, as in section 5.6 of IOrchestra: the rate within a burst is BURSTS_RATE times
+ * the mean rate, each burst has the same number of requests, evenly spaced, and there are none
+ * between bursts. Bursts begin at multiples of their period, so those of all VMs coincide. */
+#define BURSTS_RATE 10u
+
+struct bursts {
+    u64 burst;    /* length of a burst, ns */
+    u64 requests; /* of a burst, 1 or more */
+};
+
+/* Bursts of `burst` ns with `rate` requests a second on average. */
+static inline struct bursts bursts_of(u64 rate, u64 burst) {
+    return (struct bursts){ burst, MAX(rate * BURSTS_RATE * burst / NS_PER_S, 1ull) };
+}
+
+/* How long it is from the time `now` until the next burst begins, ns; more than 0. */
+static inline u64 bursts_wait(const struct bursts *b, u64 now) {
+    u64 period = BURSTS_RATE * b->burst;
+
+    return period - now % period;
+}
+
+/* When request `number` (from 0) is due, in ns after the beginning of the first burst. */
+static inline u64 bursts_due(const struct bursts *b, u64 number) {
+    return number / b->requests * BURSTS_RATE * b->burst +
+           number % b->requests * b->burst / b->requests;
+}
+
 #endif

@@ -17,11 +17,9 @@ extern const struct driver_env guest_env;
 int device_open(struct virtio_dev *d, u32 type, u32 index, u64 timeout_ns);
 /* Calls fn(port, arg) in an interrupt handler of `vcpu` (0 is the turbo vCPU, if there is one) when
  * the device has used buffers. Errors as event_set_handler(). */
-/* The same, for when the device has changed its configuration, needs a reset, was offered, or has
- * lost its back end. virtio_alive() tells whether it can still be used. */
 int device_on_used(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg);
-/* Likewise, when the device has changed its configuration, needs a reset, was offered, or its back
- * end is gone. virtio_alive() tells whether it can still be used. */
+/* The same for all other events: the device has changed its configuration, needs a reset, was
+ * offered, or its back end is gone. virtio_alive() tells whether it can still be used. */
 int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg);
 /* Returns the port of device_on_used(), for a caller that polls it. */
 u32 device_port(const struct virtio_dev *d);

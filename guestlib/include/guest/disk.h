@@ -9,7 +9,12 @@
  *   expire_ms=T    a page is written after it has been dirty for so long (30000)
  *   interval_ms=T  how often the flusher looks for such pages (5000)
  *   ahead=N        the most pages that are read ahead (32); 0: none
+ *   tune           the numbers that can change are keys in the store (guest/tunable.h)
  *   avoid=0        the queue is never congested (pagecache_congested()), however full it is
+ *
+ * A VM that is on several sockets (docs/collab.md) has a ring for each of them. A request goes to
+ * the ring of the socket on which the thread runs that has asked for the page or changed it. The
+ * bottom half on vCPU 0 serves all rings.
  *
  * A device that loses its back end refuses all requests until it has another one. Dirty pages are
  * then written to the new one.
@@ -31,7 +36,8 @@ struct disk {
     struct disk *next;
     u32 index;
     struct virtio_dev dev;
-    struct virtio_blk blk;
+    struct virtio_blk ring[TAKT_MAX_QUEUES];
+    u32 nr_rings; /* one for each socket on which the VM is; others may read it */
     bool up;
     u64 interrupts;
     struct mutex lock;
@@ -43,6 +49,7 @@ struct disk {
  * of vCPU 0, after all vCPUs that are to use the disk were started. *d must not move afterwards.
  * Returns 0, or
  *   -ENODEV  the VM has no such device
+ *   -ENOSPC  the back end had no room for the disk; the console has a sentence
  *   -EINVAL  the words of the command line make no sense
  *   -ENOMEM  there is too little memory */
 int disk_open(struct disk *d, u32 index);

@@ -27,8 +27,6 @@ bool event_take(u32 port);
 bool event_is_pending(u32 port);
 /* Blocks the vCPU until the port is pending, or for timeout_ns (0: without a limit). Returns 0, or
  * -ETIMEDOUT. The event stays pending until event_take(). */
-/* Blocks the whole vCPU, with all its threads, until time_ns() reaches the deadline or an event
- * comes. This takes two exits; a timer interrupt takes seven. Without Takt it is sleep_until(). */
 int event_poll(u32 port, u64 timeout_ns);
 /* Blocks the whole vCPU, with all its threads, until time_ns() reaches the deadline or an event
  * comes. That takes two exits, where a timer interrupt takes seven. Without Takt it is

@@ -9,31 +9,42 @@
 #define GUEST_MANAGER_H
 
 #include "drivers/collab/monitor.h"
-#include "drivers/disk_model.h"
+#include "drivers/disk_load.h"
 
-#define MANAGER_DISKS   31 /* as many as the store has watches for, but one */
-#define MANAGER_DEVICES 4
+#define MANAGER_DISKS   25 /* the store has watches for so many */
+#define MANAGER_DEVICES 8
 
 /* What the manager can do. Each can be switched while it runs: docs/collab.md, "Switches". */
-enum manager_function { MANAGER_FLUSH, MANAGER_CONGESTION, MANAGER_DIF, MANAGER_FUNCTIONS };
+enum manager_function {
+    MANAGER_FLUSH,
+    MANAGER_CONGESTION,
+    MANAGER_DIF,
+    MANAGER_COSCHEDULE,
+    MANAGER_FUNCTIONS
+};
 
 struct manager_config {
     u64 period_ns;  /* a device is judged by what it did in the last period */
     u64 monitor_ns; /* what devices and disks did is published so often; whole periods */
     bool on[MANAGER_FUNCTIONS]; /* at the start; keys switch them later */
     u32 busy_pct; /* a device is crowded with so much of its bandwidth in use; 0: never */
-    u64 seed;     /* of the gaps between two releases */
+    /* or when a request that comes now takes so many per cent of what it takes alone; 0: never */
+    u32 slow_pct;
+    u64 seed;   /* of the gaps between two releases */
+    bool cores; /* disks are served by I/O cores, which tell the monitors what they do */
 };
 
 /* Connects to the store and starts the thread. Returns 0, or a negative errno. */
 int manager_start(const struct manager_config *c);
 
 /* Disk `number` of VM `vm`, of `pages` pages, is on `device`, called `name`; the latter two stay
- * until the end. Returns the
- * monitor that is to be told of the disk's requests. NULL: there is no manager, or the disk is one
- * too many and is left alone. */
-struct monitor *manager_add(u32 vm, u32 number, u64 pages, struct disk_model *device,
+ * until the end. Returns the monitor that is to be told of the disk's requests. NULL: there is
+ * no manager, or the disk is one too many and is left alone. */
+struct monitor *manager_add(u32 vm, u32 number, u64 pages, const struct disk_load *device,
                             const char *name);
+/* The same for a device that has no disk of its own, because it is a member of a set. Returns its
+ * monitor, or NULL if there is no manager or no place. */
+struct monitor *manager_device(const struct disk_load *device, const char *name);
 /* The disk is gone. Its monitor has no requests under way, and must not be told of any later. */
 void manager_remove(u32 vm, u32 number);
 

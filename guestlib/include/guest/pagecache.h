@@ -27,6 +27,9 @@
 #define PAGECACHE_MIN   64
 #define PAGECACHE_RUN   VIRTIO_BLK_PARTS /* the most pages of a request */
 #define PAGECACHE_AHEAD 64               /* the most pages that are read ahead */
+/* How long a release lasts if the queue stays full. The device may have become crowded since then,
+ * also by what this queue sends after its release, and others have to wait for that. */
+#define PAGECACHE_RELEASE_NS (250 * NS_PER_MS)
 
 struct pagecache;
 
@@ -47,14 +50,16 @@ struct pagecache_host {
     /* Returns n zeroed pages that the device can reach; NULL: there is no memory. Called by
      * pagecache_init(). */
     void *(*pages)(void *arg, size_t n);
-    /* As virtio_blk_submit(). Called in the bottom half. */
-    int (*submit)(void *arg, struct virtio_blk_request *q);
+    /* As virtio_blk_submit(), to the ring of that socket. Called in the bottom half. */
+    int (*submit)(void *arg, struct virtio_blk_request *q, u32 socket);
     /* Called in any context; must not wait. Lets threads that wait for any of `events` look
      * again. */
     void (*wake)(void *arg, u32 events);
     /* Called in any context; must not wait. Lets the flusher thread call pagecache_flusher(). */
     void (*flusher)(void *arg);
     /* The rest is called from threads. */
+    /* Returns the socket on which the caller runs; NULL: all threads are on socket 0. */
+    u32 (*socket)(void *arg);
     void (*lock)(void *arg);
     void (*unlock)(void *arg);
     /* Lets the bottom half call pagecache_run(). */
@@ -69,6 +74,7 @@ struct pagecache_config {
     u64 capacity;
     u32 pages;      /* pages of the cache, PAGECACHE_MIN or more */
     u32 queue;      /* requests at a time, 4 or more; 0: 32 */
+    u32 queue_most; /* pagecache_set_queue() may raise that to so many; 0: it stays */
     u32 max_parts;  /* pieces of memory of a request; 0: PAGECACHE_RUN */
     bool can_flush; /* the device has a cache, which a FLUSH request empties */
     u32 background; /* with more dirty pages than this per cent, the flusher writes; 0: 10 */
@@ -106,6 +112,8 @@ struct pagecache_frame {
     u64 since; /* when it became dirty, or the device refused it, ns */
     u32 flags; /* atomic */
     u32 pins;  /* threads that use it; atomic; raised under the lock */
+    /* where the thread ran that asked for the page, or was the last to change it; atomic */
+    u32 socket;
     u32 chain; /* the next frame in the bucket; under the lock */
 };
 
@@ -130,6 +138,7 @@ struct pagecache {
     struct pagecache_config config;
     u64 blocks;            /* pages of the device */
     u32 background, limit; /* pages */
+    u32 queue;             /* requests at a time */
     u32 congested_on;      /* with more requests in use than this, the queue becomes congested */
     u32 congested_off;     /* with fewer than this, it is congested no more */
     u32 mask;              /* one less than the number of buckets, and than the size of `reads` */
@@ -163,7 +172,8 @@ struct pagecache {
     /* used by the flusher alone */
     u64 look; /* when to look for old pages, ns */
     /* used by the bottom half alone */
-    bool released; /* not congested until fewer than congested_off requests are in use */
+    /* not congested before that, ns; 0 as soon as fewer than congested_off requests are in use */
+    u64 released_until;
     struct pagecache_request *free;
     u32 in_use, reading;    /* requests that are under way; those of them that read */
     u32 failures, reported; /* writes that failed; how many of them a sync has reported */
@@ -216,8 +226,8 @@ u32 pagecache_drop(struct pagecache *c);
  * thread. */
 void pagecache_on_congestion(struct pagecache *c, void (*fn)(void *arg), void *arg);
 /* The queue is congested no more, and may be filled up to its limit, until it has been below 13/16
- * once (IOrchestra, section 3.2: release_request). Nothing happens if it is not congested. From a
- * thread. */
+ * once, or for PAGECACHE_RELEASE_NS (IOrchestra, section 3.2: release_request). Nothing happens if
+ * it is not congested. From a thread. */
 void pagecache_release(struct pagecache *c);
 
 /* ---- for any context ---- */
@@ -240,6 +250,18 @@ static inline bool pagecache_congested(const struct pagecache *c) {
 }
 /* Whether a thread probably waits for the next request that ends. */
 static inline bool pagecache_urgent(const struct pagecache *c) { return c->reading || c->syncing; }
+
+/* For pagecache_init() and pagecache_set_queue(): sets the limit of requests, and what follows. */
+void pagecache_limit_queue(struct pagecache *c, u32 requests);
+
+/* ---- for tunable.h: `cache` is the struct pagecache; they return NULL, or why not ---- */
+
+/* From a thread, with a value in the range that is given here. */
+const char *pagecache_set_dirty(void *cache, u64 per_cent);      /* 1 to 90 */
+const char *pagecache_set_background(void *cache, u64 per_cent); /* 1 to 89 */
+const char *pagecache_set_ahead(void *cache, u64 pages);         /* 0 to PAGECACHE_AHEAD */
+/* Requests at a time, from 4 to config.queue_most. Those that are beyond it still end. */
+const char *pagecache_set_queue(void *cache, u64 requests);
 
 /* ---- for the bottom half and the flusher ---- */
 

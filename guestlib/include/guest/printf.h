@@ -12,10 +12,9 @@ int vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
 
 /* Writes to the console: by a hypercall on Takt, else to the debug console, else to the UART. If
  * there is no room, it waits for a while; then it drops the rest. */
+void console_write(const char *s, size_t len);
 /* Reads what was typed, up to `max` characters, without waiting. Returns how many characters there
  * were. */
-void console_write(const char *s, size_t len);
-/* Reads what was typed, without waiting. Returns how many characters there were. */
 size_t console_read(char *s, size_t max);
 void console_init(void); /* for the start of the guest */
 

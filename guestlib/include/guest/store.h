@@ -22,7 +22,7 @@
 #include <takt/store_wire.h>
 
 #define STORE_TIMEOUT NS_PER_S
-#define STORE_WATCHES 32
+#define STORE_WATCHES 128 /* as many as the store gives a VM */
 
 /* Connects to the store. Call it from a thread; the vCPU of that thread takes the store's
  * interrupts. A further call makes a new connection, with all watches. */

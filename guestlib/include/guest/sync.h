@@ -44,7 +44,6 @@ void sem_init(struct semaphore *s, u32 count);
 /* May be called in any context, also in an interrupt handler. */
 void sem_up(struct semaphore *s);
 void sem_down(struct semaphore *s);
-/* Takes the semaphore if it can without waiting. Returns whether it could. */
 /* Takes the semaphore if that is possible without waiting. Returns whether it did. */
 bool sem_try(struct semaphore *s);
 /* Waits until the deadline (in time_ns(); FOREVER means none). Returns false if the deadline came

@@ -32,6 +32,9 @@ struct thread {
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg);
 /* Waits for the end of the thread and frees it. */
 void thread_join(struct thread *t);
+/* Moves the calling thread to another vCPU, which was started, and returns there. Call it with
+ * interrupts on and preemption not disabled. Returns 0, or -EINVAL if there is no such vCPU. */
+int thread_move(u32 vcpu);
 struct thread *thread_self(void);
 void thread_yield(void);
 void sleep_until(u64 deadline_ns);

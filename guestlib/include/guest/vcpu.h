@@ -32,7 +32,9 @@ struct vcpu {
     struct spinlock lock;
     struct thread *current, *idle;
     struct thread *ready_first, *ready_last;
+    struct thread *moving; /* it goes to another vCPU, and its registers are being saved */
     bool need_resched;
+    bool in_interrupt; /* the handler of an interrupt runs */
     u32 preempt_off;
     u64 quantum_end;
     /* The next fields are for timers. Only this vCPU uses them, with interrupts off. */

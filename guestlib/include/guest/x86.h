@@ -40,6 +40,14 @@ static inline void irq_restore(u64 f) {
     if (f & RFLAGS_IF) irq_enable();
 }
 
+/* Loads GDTR and TR. `r` is the operand of LGDT: the limit in 2 bytes and the base in 8. */
+static inline void load_gdt(const void *r, u16 tr) {
+    __asm__ volatile("lgdt (%0); ltr %w1" : : "r"(r), "r"(tr) : "memory");
+}
+
+/* Loads IDTR. `r` is the operand of LIDT, which has the same form. */
+static inline void load_idt(const void *r) { __asm__ volatile("lidt (%0)" : : "r"(r) : "memory"); }
+
 static inline void invlpg(u64 va) { __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory"); }
 
 #endif

@@ -1,0 +1,62 @@
+/* Co-scheduling of VMs and I/O cores (IOrchestra, section 3.3): what the manager decides from the
+ * weights that guests publish and from the latencies of the I/O cores, and how a guest spreads its
+ * threads. docs/collab.md has the keys. */
+#ifndef DRIVERS_COLLAB_COSCHEDULE_H
+#define DRIVERS_COLLAB_COSCHEDULE_H
+
+#include "drivers/collab/balance.h"
+#include "drivers/collab/share.h"
+
+#define COSCHEDULE_VCPUS  64u        /* of a VM, at most */
+#define COSCHEDULE_WEIGHT (1u << 24) /* the largest weight */
+#define COSCHEDULE_LEAST  64u        /* no share counts as less than 1/64 of the largest one */
+
+/* Numbers of a key such as `weights`. */
+struct coschedule_list {
+    u32 nr; /* 0: unknown */
+    u32 value[COSCHEDULE_VCPUS];
+};
+
+/* Reads decimal numbers that are divided by single spaces: "30 10". Returns false, and leaves *l as
+ * it is, if the text is something else, or has a number above COSCHEDULE_WEIGHT or too many. */
+bool coschedule_read(struct coschedule_list *l, const char *text, u32 len);
+
+/* Returns the socket of vCPU `vcpu` of `nr_vcpus`, counted from the VM's first one: the vCPUs are
+ * divided evenly and in order. */
+static inline u32 coschedule_socket(u32 vcpu, u32 nr_vcpus, u32 sockets) {
+    return vcpu * sockets / nr_vcpus;
+}
+
+/* S_SKT of each socket of a VM with `share` (of COLLAB_ONE), of which W of each vCPU is `w`. */
+void coschedule_parts(u64 share, const struct coschedule_list *w, u32 sockets, u64 *part);
+
+/* The share for deficit round robin that belongs to `part`, where the largest part is `largest`. A
+ * part of 0 still gets a little, so that it does not starve (drivers/collab/drr.h). Returns 1024 to
+ * 65536. */
+static inline u32 coschedule_turn(u64 part, u64 largest) {
+    u64 share = 65536;
+
+    if (largest) share = part * 65536 / largest;
+    return (u32)MAX(share, 65536ull / COSCHEDULE_LEAST);
+}
+
+/* The mean latency of an I/O core. */
+struct coschedule_latency {
+    u64 ended, ns; /* at the last look: requests that had ended, and the sum of their latencies */
+    u64 mean;      /* ns; 0: unknown */
+    u64 sampled;   /* when there was the last request, ns */
+};
+
+/* Looks at the I/O core's sums at `now`: what came since the last look counts for a quarter, and
+ * what was known before for the rest. After a second without requests nothing is known. */
+void coschedule_look(struct coschedule_latency *l, u64 ended, u64 ns, u64 now);
+
+/* A guest's side: on which vCPU each of `n` threads belongs, so that the weights of the threads on
+ * the sockets are in the ratio of `socket` (as far as whole threads allow), and those on the vCPUs
+ * of a socket nearly equal. The heaviest thread is placed first. A socket of the lowest number wins
+ * where several are as good, so the same input gives the same places. nr_vcpus is at least
+ * socket->nr, and n at most COSCHEDULE_VCPUS. */
+void coschedule_place(const u32 *weight, u32 n, const struct coschedule_list *socket, u32 nr_vcpus,
+                      u32 *vcpu);
+
+#endif

@@ -1,0 +1,47 @@
+/* I/O cores of a driver domain (IOrchestra, section 3.3; docs/collab.md): vCPUs that do nothing but
+ * poll the rings of VMs. I/O core k is vCPU k + 1 and belongs to socket k. vCPU 0 remains for all
+ * other work; all functions here are called there, from one thread. */
+#ifndef GUEST_CORES_H
+#define GUEST_CORES_H
+
+#include "drivers/back_blk.h"
+#include "drivers/disk_ram.h"
+
+#define CORES_MOST TAKT_MAX_QUEUES /* I/O cores */
+
+/* A ring of a disk, which one I/O core polls. */
+struct lane {
+    struct back_blk blk;
+    struct disk_ram ram; /* the disk as this ring sees it; all rings of a disk share the data */
+    u32 socket;          /* from where the ring's requests come */
+    u32 core;            /* the I/O core that polls it */
+    /* Only cores.c uses these. */
+    struct lane *next;
+    const struct takt_front *front;
+};
+
+/* Starts `n` I/O cores, 1 to CORES_MOST. Returns 0, -EINVAL if `n` is wrong or the VM has fewer
+ * than n + 1 vCPUs, or -ENOMEM. */
+int cores_start(u32 n);
+/* The next request that comes to an I/O core raises an event, once, which ends TAKT_HC_POLL on this
+ * vCPU. Call it before the last look at whether there is anything to do. */
+void cores_wake_me(void);
+/* Takes that event. One that stays would end each later TAKT_HC_POLL at once. */
+void cores_awake(void);
+/* I/O core l->core begins to serve the lane, as back_blk_start() says. *f is not used after the
+ * call. */
+void core_begin(struct lane *l, const struct takt_front *f);
+/* The core serves it no longer. Requests that are under way are given up, and the lane's monitor is
+ * told. */
+void core_end(struct lane *l);
+/* Frees what the lane has, after it was served by any I/O core. */
+void lane_fini(struct lane *l);
+/* Returns the sums of the counters of `nr` lanes. They go on meanwhile, so the sums are only nearly
+ * so. */
+struct back_blk lanes_sum(const struct lane *l, u32 nr);
+/* Another I/O core serves the lane from now on. Nothing is lost. `place` is that core's place at
+ * the lane's device, and remote_ns as in disk_ram_set_core(), which may fail; then the lane stays
+ * where it is. */
+void core_move(struct lane *l, u32 core, struct disk_core *place, u64 remote_ns);
+
+#endif

@@ -1,0 +1,42 @@
+/* What the loads with a key-value store share: the store of guest/kv.h with keys that were all
+ * written once, and what belongs into each of them. It is on the disk of guest/workload.h. These
+ * words of the command line describe it:
+ *
+ *   keys=N (1000)     keys
+ *   table=N (128)     records in each table in memory
+ *   sync_ms=T (500)   how often the log is synced, as Cassandra does it, so that a request need not
+ *                     wait for the disk; 0: never */
+#ifndef GUEST_KVLOAD_H
+#define GUEST_KVLOAD_H
+
+#include <guest/kv.h>
+
+/* One request or answer of guests/kvserver.c, in this machine's byte order. KV_VALUE bytes follow a
+ * request to write, and the answer to a read. */
+struct kvload_head {
+    u32 writes;  /* of a request: 1 to write, 0 to read */
+    u32 key;     /* the answer repeats it */
+    u32 version; /* of an answer: which version was written or read, from 1 on */
+    u32 unused;
+};
+
+/* Makes the store, writes each key once, and starts the thread that syncs. Panics if it cannot.
+ * Call it from serve() of guest/workload.h. */
+void kvload_open(void);
+/* How many keys there are. */
+u32 kvload_keys(void);
+/* Fills `value`, which has KV_VALUE bytes, with what belongs to the key, and counts how many words
+ * that were read differ from it. */
+void kvload_fill(void *value, u32 key);
+u64 kvload_check(const void *value, u32 key);
+/* Chooses a key from n by a random number r->rng: the smaller one of two, so that some keys are
+ * asked for more often than others. */
+u32 kvload_key(u64 *rng, u32 n);
+/* Write and read a record. Panic if the disk refuses that. A record that was read, and is older
+ * than the newest one at the time of the call, is counted as wrong (workload_wrong()). */
+void kvload_put(struct kv_record *r);
+void kvload_get(struct kv_record *r);
+/* Prints what the store has done. */
+void kvload_say(const char *title);
+
+#endif

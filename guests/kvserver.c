@@ -1,0 +1,115 @@
+/* Serves a key-value store (guest/kv.h), which is on this VM's disk, over TCP to guests/kvclient.c.
+ *
+ *   port=P (7002)          the port
+ *   workers=N (4)          connections at a time
+ *   connections=N          ends when so many connections have ended; without it: never
+ *
+ * guest/kvload.h has the words that describe the store, and the form of a request;
+ * netstack/start.h, guest/workload.h (but not when requests are due: they come over the network)
+ * and guest/disk.h have more words. A request's latency, as this guest prints it, counts from when
+ * all of the request was received. The exit code is 0 if all that was read from the store was as it
+ * had been written last. */
+#include <guest/guest.h>
+#include <guest/kvload.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/workload.h>
+#include <netstack/socket.h>
+#include <netstack/start.h>
+
+#define MAX_WORKERS 16
+#define PATIENCE    (10 * NS_PER_S)
+
+static struct sock *listener;
+/* Held by the thread that accepts, because a listener may have one reader. */
+static struct mutex accepting = MUTEX;
+static struct semaphore over = SEMAPHORE(0); /* a connection has ended */
+static u32 bad;                              /* atomic: connections with a request that is none */
+
+/* Receives all `n` bytes. Returns false if the connection ends, or if nothing comes for too long.
+ */
+static bool receive(struct sock *s, void *p, u64 n) {
+    for (u64 done = 0; done < n;) {
+        i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
+
+        if (got <= 0) return false;
+        done += (u64)got;
+    }
+    return true;
+}
+
+static bool send(struct sock *s, const void *p, u64 n) {
+    return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
+}
+
+/* Answers one request. Returns false if the connection has ended, or if the request is not valid.
+ */
+static bool answer(struct sock *s) {
+    struct kvload_head head;
+    struct kv_record record;
+    struct workload_request r;
+    u64 value = 0; /* bytes that the answer has behind its head */
+
+    if (!receive(s, &head, sizeof(head))) return false;
+    if (head.key >= kvload_keys() || head.writes > 1) {
+        __atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
+        return false;
+    }
+    record = (struct kv_record){ .key = head.key };
+    if (head.writes && !receive(s, record.value, sizeof(record.value))) return false;
+    r = (struct workload_request){ .due = time_ns() };
+    if (head.writes) {
+        kvload_put(&record);
+        workload_done(&r, WORKLOAD_WRITE, KV_RECORD);
+    } else {
+        kvload_get(&record);
+        workload_done(&r, WORKLOAD_READ, KV_RECORD);
+        value = sizeof(record.value);
+    }
+    head.version = record.version;
+    return send(s, &head, sizeof(head)) && (!value || send(s, record.value, value));
+}
+
+/* A worker thread: accepts a connection, answers its requests, closes it, and so on. */
+static void work(void *number) {
+    for (;;) {
+        struct sock *s;
+        int error;
+
+        mutex_lock(&accepting);
+        error = sock_accept(listener, &s, NET_FOREVER);
+        mutex_unlock(&accepting);
+        if (error) return;
+        while (answer(s)) {
+        }
+        sock_abort(s);
+        sem_up(&over);
+    }
+}
+
+static u32 workers(void) { return (u32)MIN(MAX(cmdline_u64("workers", 4), 1ull), 16ull); }
+
+static void serve(void) {
+    struct sock_options options = { NET_RCVBUF_MIN, 65536 };
+    u64 most = cmdline_u64("connections", ~0ull);
+
+    kvload_open();
+    if (sock_open(SOCK_TCP, &options, &listener) ||
+        sock_bind(listener, (u16)cmdline_u64("port", 7002)) || sock_listen(listener, 2 * workers()))
+        guest_panic("kvserver: there is no network");
+    printf("kvserver: ready\n");
+    workload_begin();
+    for (u64 i = 0; i < workers(); i++)
+        if (!thread_start(net_thread_vcpu(), "worker", work, NULL))
+            guest_panic("kvserver: there is no memory");
+    for (u64 i = 0; i < most; i++) sem_down(&over);
+    printf("kvserver: connections=%lu bad=%u\n", most, bad);
+    kvload_say("kvserver");
+}
+
+int main(void) {
+    if (net_start((2 * workers() + 1) * net_bufs_for(NET_RCVBUF_MIN)))
+        guest_panic("kvserver: there is no network");
+    return workload_main("kvserver", serve);
+}

@@ -1,0 +1,64 @@
+/* Threads read a file each, again and again from its beginning to its end, a record at a time and
+ * without pauses. With compute_us=T each thread computes for T us after each record, as a program
+ * does that scans a database.
+ *
+ * Command line: file_kib=K (512) is the length of each file, record_kib=K (16) that of a record; a
+ * file has a whole number of them. The files are written first, and should be larger than the cache
+ * altogether, else they are read from the disk only once. guest/workload.h has the number of
+ * threads, and when they end; guest/disk.h has more words. The exit code is 0 if all that was read
+ * was right. */
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/workload.h>
+
+static u64 file, record; /* bytes */
+
+static void *buffer_new(void) {
+    void *p = guest_env.pages((record + PAGE_SIZE - 1) / PAGE_SIZE);
+
+    if (!p) guest_panic("multiread: there is no memory");
+    return p;
+}
+
+static void write_files(u32 n) {
+    void *buffer = buffer_new();
+
+    for (u64 at = 0; at < n * file; at += record) {
+        workload_fill(buffer, 0, at, record);
+        if (pagecache_write(&workload_disk.cache, at, buffer, record))
+            guest_panic("multiread: the disk has no room for %u files", n);
+    }
+    if (pagecache_sync(&workload_disk.cache)) guest_panic("multiread: the disk refuses a sync");
+    pagecache_drop(&workload_disk.cache);
+}
+
+static void reader(void *number) {
+    u64 base = (u64)number * file, offset = 0, compute = cmdline_u64("compute_us", 0) * 1000;
+    struct pagecache_stream s = pagecache_stream(base, file);
+    void *buffer = buffer_new();
+    struct workload_request r;
+
+    while (workload_next(&r)) {
+        if (pagecache_read(&workload_disk.cache, &s, base + offset, buffer, record))
+            guest_panic("multiread: the file at %lu cannot be read", base);
+        workload_done(&r, WORKLOAD_READ, record);
+        workload_wrong(workload_check(buffer, 0, base + offset, record));
+        if (compute) delay_ns(compute);
+        offset += record;
+        if (offset < file) continue;
+        offset = 0;
+        s = pagecache_stream(base, file);
+    }
+}
+
+static void serve(void) {
+    u32 n = workload_thread_count();
+
+    record = MAX(cmdline_u64("record_kib", 16), 1ull) * 1024;
+    file = cmdline_u64("file_kib", 512) * 1024;
+    if (file % record) guest_panic("multiread: file_kib has to be a multiple of record_kib");
+    write_files(n);
+    workload_threads(n, reader);
+}
+
+int main(void) { return workload_main("multiread", serve); }
