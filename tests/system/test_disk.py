@@ -6,6 +6,8 @@ import os
 import re
 import struct
 
+import pytest
+
 from system.takt import Takt, place, until
 
 MIB = 1 << 20
@@ -34,6 +36,14 @@ image = journal
 memory = 4M
 cmdline = flush=4 pause_ms=20
 disk = iodom dev=nvme offset=32M size=24M
+start = no
+
+[vm file]
+image = bursts
+memory = 8M
+vcpus = 2
+cmdline = kib=200 bursts=30 pause_ms=30 cache=128 background=35 dirty=40
+disk = iodom dev=nvme offset=0 size=2M
 start = no
 
 [vm over]
@@ -196,6 +206,27 @@ def goes_on(takt, times, told):
     until(lambda: len(found(takt)) == times, 30)
     assert found(takt)[-1] >= told
     until(lambda: safe(takt)[-1:] >= [found(takt)[-1] + 40], 30)
+
+
+@pytest.mark.long
+def test_a_file_outlives_the_driver_domain():
+    """The driver domain is destroyed again and again, at whatever moment it is, under a guest that
+    writes a file through its page cache. What the disk refused meanwhile is written when it is
+    back, so the guest finds its file as it wrote it last."""
+    takt, _, _ = machine("disk-outlives")
+    with takt:
+        said(takt, "")
+        takt("create file")
+        until(lambda: said(takt, "iodom: file.0: disk"))
+        for n in range(4):
+            takt("destroy iodom")
+            until(lambda n=n: len(said(takt, "file: disk: the device is gone")) == n + 1)
+            takt("create iodom")
+            until(lambda n=n: len(said(takt, "file: disk: the device is back")) == n + 1)
+        until(lambda: said(takt, "file: ends with"), 60)
+        assert said(takt, "file: ends with code 0")
+        assert said(takt, r"file: bursts: took_us=\d+ .* wrong=0 ")
+        assert said(takt, r"file: bursts: writes=\d+ write_kib=6000 ")
 
 
 def test_what_was_flushed_is_there():

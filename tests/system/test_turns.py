@@ -1,11 +1,9 @@
 """Shares of a device under disks of several VMs, by deficit round robin (docs/collab.md)."""
-import re
-
 import pytest
 
-from system.takt import SCRIPTED, Boot, vm
+from system.takt import SCRIPTED, Boot, vm, workload
 
-pytestmark = pytest.mark.long_on("qemu")
+pytestmark = pytest.mark.long
 
 # Each VM writes 4 MiB/10 as fast as it can, four times; the cache holds back who is too fast.
 WRITER = "gaps kib=400 bursts=4 pause_ms=0 cache=128 background=5 dirty=40"
@@ -32,16 +30,11 @@ def boot(platform):
     return Boot("turns", CONFIG, SCRIPT, platform)
 
 
-def took(boot, name):
-    assert boot.said(rf"{name}: ends with code 0\b"), boot.log[-3000:]
-    (line,) = boot.said(rf"{name}: bursts: wrote .*")
-    return int(re.search(r" in (\d+) us", line)[1])
-
-
 def test_shares(boot, platform):
     """Both write the same. With shares of 3 and 1 the first one is through after two thirds of the
     time that both need. Where who comes first is served first, the shares change nothing."""
-    times = {name: took(boot, name) for name in ("first-a", "first-b", "turns-a", "turns-b")}
+    times = {name: workload(boot, name)["took_us"]
+             for name in ("first-a", "first-b", "turns-a", "turns-b")}
     if platform == "bochs":
         assert times["turns-a"] < 0.8 * times["turns-b"], times
         assert times["first-a"] > 0.9 * times["first-b"], times

@@ -25,7 +25,7 @@ def groups(target):
 
 
 def test_bench_installs_what_it_needs_alone():
-    assert groups("bench") == {"build", "qemu", "net", "cost"}
+    assert groups("bench") == {"build", "qemu", "bochs", "net", "cost"}
 
 
 def test_a_limit_that_is_printed_is_the_one_that_is_checked(capsys):

@@ -193,6 +193,31 @@ def test_an_image_that_cannot_be_loaded(tmp_path):
     ]
 
 
+def test_a_ramdisk_that_does_not_fit(tmp_path):
+    """A ramdisk is checked with the kernel that is to find it. Of a kernel as distributions ship
+    it, which tools/mkiso.sh unpacks later, only the memory of the VM is known."""
+    shutil.copy(os.path.join(BUILD, "guests", "hello.elf"), tmp_path / "linux")
+    (tmp_path / "packed").write_bytes(bytes(0x202) + b"HdrS" + bytes(1000))
+    for name, size in (("small", 5000), ("most", 3 << 20), ("large", 4 << 20)):
+        with open(tmp_path / name, "wb") as f:
+            f.truncate(size)
+    where = ("-i", os.path.join(BUILD, "guests"))
+    vm = "[vm a]\nmemory = 4M\nkernel = {}\nramdisk = {}\n"
+    large = "the ramdisk is larger than the VM's memory"
+    both = "the VM's memory is too small for both the image and the ramdisk"
+    for kernel, ramdisk, why in (("linux", "small", ""), ("packed", "small", ""),
+                                 ("linux", "large", large), ("packed", "large", large),
+                                 ("linux", "most", both)):
+        code, _, said = check(tmp_path, vm.format(kernel, ramdisk), *where)
+        if why:
+            assert (code, said) == (1, f"my.cfg:4:11: ramdisk: {ramdisk}: {why}\n"), kernel
+        else:
+            assert (code, said) == (0, ""), kernel
+    code, _, said = check(tmp_path, vm.format("linux", "none"), *where)
+    assert code == 1
+    assert said.startswith("my.cfg:4:11: ramdisk: there is no file none beside the configuration")
+
+
 def test_a_file_without_a_vm(tmp_path):
     code, _, said = check(tmp_path, "", "-i", "build/guests")
     assert (code, said) == (
@@ -221,9 +246,11 @@ def test_what_is_in_the_tree_passes():
         if f.endswith(".cfg")
     ]
     assert files
+    command = [CFGDUMP, "-i", "build/guests"]
+    for name in ("script", "linux-demo.script", "vmlinuz", "initrd.img"):  # that a tool adds
+        command += ["-f", name]
     for path in files:
-        done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT,
-                              capture_output=True, text=True,
+        done = subprocess.run(command + [path], cwd=ROOT, capture_output=True, text=True,
                               check=False)
         assert done.returncode == 0, done.stderr
 

@@ -20,9 +20,14 @@ Makefile
 
 def test_a_fault_is_read():
     [fault] = faults.parse("list", RECORD)
-    assert (fault.name, fault.test, fault.path) == ("name", "test_x", "Makefile")
+    assert (fault.name, fault.tests, fault.path) == ("name", ["test_x"], "Makefile")
     assert fault.why == "One sentence over two lines."
     assert len(fault.places) == 2
+
+
+def test_a_fault_may_have_several_tests():
+    [fault] = faults.parse("list", RECORD.replace("test_x", "test_x tests/y.py::test_y"))
+    assert fault.tests == ["test_x", "tests/y.py::test_y"]
 
 
 def test_blanks_and_line_ends_do_not_count():
@@ -59,4 +64,12 @@ def test_no_name_is_there_twice(tmp_path, monkeypatch):
     (tmp_path / "b.txt").write_text(RECORD)
     monkeypatch.setattr(faults, "FOLDER", str(tmp_path))
     with pytest.raises(sentence.Problem, match="b.txt:2: name is also at .*a.txt:2$"):
+        faults.all_faults()
+
+
+def test_no_patch_has_two_names(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text(RECORD)
+    (tmp_path / "b.txt").write_text(RECORD.replace("name:", "other:").replace("    if", " if"))
+    monkeypatch.setattr(faults, "FOLDER", str(tmp_path))
+    with pytest.raises(sentence.Problem, match="b.txt:2: other is the same patch as name"):
         faults.all_faults()

@@ -22,7 +22,7 @@ def test_every_part_of_the_list_together_is_the_list():
 
 
 def test_faults_of_one_test_stay_together():
-    chosen = [faults.Fault(name, test, "", "f", "list:1")
+    chosen = [faults.Fault(name, [test], "", "f", "list:1")
               for name, test in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"))]
     assert names(mutants.cut(chosen, 1, 2)) == ["a", "c"]
     assert names(mutants.cut(chosen, 2, 2)) == ["b", "d"]
@@ -38,7 +38,8 @@ def test_every_test_is_known():
     chosen = faults.all_faults()
     assert len(chosen) > 700
     for fault in chosen:
-        mutants.commands(fault.test)
+        for test in fault.tests:
+            mutants.commands(test)
 
 
 def test_a_name_that_is_not_in_the_list():

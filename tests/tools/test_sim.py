@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -350,3 +351,52 @@ def test_512_cores():
         r"512 cores, 4096 vCPUs, credit +[\d.]+ million events/s +[\d.]+ virtual s/s +[\d.]+ MiB",
         done.stdout,
     )
+
+
+TIMELINE = struct.Struct("<QHHBBBxqQ")  # struct timeline_record in tests/sim/sim.h
+RUNNING = 0
+
+
+@pytest.mark.parametrize("path, cpus", [(DEMO, 2), (MIXED, 3), (POOLS, 8)])
+def test_a_timeline_has_all_that_ran(tmp_path, path, cpus):
+    """The times for which vCPUs run in the file are those of the result, no pCPU runs two vCPUs at
+    once, and the file changes nothing in the run."""
+    to = tmp_path / "timeline"
+    r = result("-p", str(cpus), "-g", str(to), path)
+    assert r["trace"] == result("-p", str(cpus), path)["trace"]
+    begin = r["warm_up_s"] * 1e9
+    end = begin + r["seconds"] * 1e9
+    records = list(TIMELINE.iter_unpack(to.read_bytes()))
+    assert [x[0] for x in records] == sorted(x[0] for x in records)
+    ran, last, load = [0] * len(r["vcpus"]), {}, [0] * cpus
+    for ns, vcpu, cpu, state, *_ in records + [(end, v, 0, 255) for v in range(len(r["vcpus"]))]:
+        since, on, before = last.get(vcpu, (0, 0, None))
+        if before == RUNNING and ns > begin:
+            ran[vcpu] += ns - max(since, begin)
+            load[on] += ns - max(since, begin)
+        last[vcpu] = ns, cpu, state
+    assert [100 * x / (end - begin) for x in ran] == [
+        pytest.approx(v["cpu_pct"], abs=0.0001) for v in r["vcpus"]]
+    assert max(load) <= end - begin
+
+
+def test_what_a_file_may_ask_for_is_listed(tmp_path):
+    """Each preset and each word of a VM's parameter that is listed is accepted."""
+    listed = json.loads(sim("-l").stdout)
+    policies = {p["policy"]: p for p in listed["policies"]}
+    assert {"credit", "null", "stride"} <= set(policies)
+    assert {"spin", "mixed"} <= set(listed["images"])
+
+    def accepts(text):
+        done = sim("-n", one(tmp_path, text))
+        return done.returncode == 0 or done.stderr
+
+    for name, policy in policies.items():
+        head = f"[hypervisor]\nsched = {name}\n"
+        for preset in policy["presets"]:
+            if preset != "turbo":  # that one needs a turbo pool
+                assert accepts(f"{head}sched_preset = {preset}\n[vm a]\nimage = spin\n") is True
+        for e in policy["params"]:
+            assert e["help"] and e["min"] <= e["max"], e
+            for word in e.get("words", []) if e["scope"] == "vm" else []:
+                assert accepts(f"{head}[vm a]\nimage = spin\n{e['name']} = {word}\n") is True

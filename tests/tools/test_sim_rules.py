@@ -104,7 +104,7 @@ def test_a_vcpu_that_never_runs(tmp_path):
     config = tmp_path / "my.cfg"
     config.write_text(CONFIG)
     done = check(config, broken(tmp_path, "if (v->queued && sched",
-                                "if (d->in_pool.next != &p->doms && v->queued && sched"))
+                                "if (d->in_pool.next != &p->vms && v->queued && sched"))
     assert done.returncode == 0
     assert re.search(r"sim: note: VM naps, vCPU 0 .* was ready for the whole 1 s and never ran",
                      done.stderr), done.stderr

@@ -126,6 +126,17 @@ def test_nothing_is_typed_without_a_prompt(tmp_path):
                 assert re.fullmatch(rb"(\x1d\x03)+info -j=\w+\r", grub.recv(4096))
 
 
+def test_output_does_not_wait_for_the_next_command(peer):
+    """What the machine prints while a program waits is taken in, however much that is."""
+    much = 1 << 20  # more than the socket holds
+    _, address = peer(lambda tag, line: envelope(tag) + b"takt> " + bytes(much))
+    log = io.BytesIO()
+    with taktctl.Takt(address, 5, log) as takt:
+        takt.run("list")
+        takt.listen(3)
+        assert log.getvalue().count(0) == much
+
+
 def test_error_is_told(peer):
     _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no VM x"))
     with taktctl.Takt(address, 5) as takt, pytest.raises(taktctl.CommandError,

@@ -1,0 +1,264 @@
+"""tools/papers.py: the papers' results by one command. Nothing here boots a machine."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import paperreport  # noqa: E402
+import papers  # noqa: E402
+import paperstats  # noqa: E402
+from paperstats import BROKEN, HOLDS, OPEN  # noqa: E402
+
+MANY_ARGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+             "--window-size=1400,1000")
+
+
+def needs(group):
+    """Skips the test if something is missing that tools/deps.sh would install for the group."""
+    said = subprocess.run([os.path.join(ROOT, "tools", "deps.sh"), "--print", *group.split()],
+                          capture_output=True, text=True, check=False).stdout
+    missing = " ".join(re.findall(r"^  (\S+) ", said, re.M))
+    if missing:
+        pytest.skip(f"{missing} is not installed (tools/deps.sh {group} installs it)")
+
+
+# ---- statistics ----
+
+def test_runs_that_gave_one_value_have_no_interval():
+    assert paperstats.interval([3.0, 3.0, 3.0], paperstats.mean) is None
+    assert paperstats.interval([3.0], paperstats.mean) is None
+
+
+def test_the_interval_is_around_the_mean_and_repeats():
+    rows = [1.0, 2.0, 3.0, 4.0, 10.0]
+    low, high = paperstats.interval(rows, paperstats.mean)
+    assert 1 <= low < 4 < high <= 10
+    assert (low, high) == paperstats.interval(rows, paperstats.mean)
+
+
+def test_an_interval_on_both_sides_of_a_bound_decides_nothing():
+    rows = [0.8, 1.0, 1.2]
+    assert paperstats.judge(rows, paperstats.mean, 0.5, None)[0] == HOLDS
+    assert paperstats.judge(rows, paperstats.mean, 1.5, None)[0] == BROKEN
+    assert paperstats.judge(rows, paperstats.mean, 1.0, None)[0] == OPEN
+    assert paperstats.judge(rows, paperstats.mean, None, 0.5)[0] == BROKEN
+    assert paperstats.judge(rows, paperstats.mean, None, 1.0)[0] == OPEN
+
+
+def figures(**series):
+    """series: of each point a list of values, one for each seed."""
+    made = paperstats.Figures()
+    for name, points in series.items():
+        for point, values in enumerate(points):
+            for seed, value in enumerate(values):
+                made.add(name, str(point), seed, {"m": value})
+    return made
+
+
+def test_a_ratio_is_of_runs_of_the_same_seed():
+    """Each seed doubles; the seeds differ a lot. Without pairs the interval would be wide."""
+    made = figures(a=[[2, 20, 200]], b=[[1, 10, 100]])
+    condition = {"says": "", "section": "", "at_least": 1.9, "at_most": 2.1,
+                 "value": {"measure": "m", "series": "a", "point": "0"},
+                 "over": {"measure": "m", "series": "b", "point": "0"}}
+    assert paperstats.check(condition, made, ["0"])["state"] == HOLDS
+
+
+@pytest.mark.parametrize("points,state", [
+    ([[1, 2], [3, 4], [5, 6]], HOLDS),
+    ([[1, 2], [5, 6], [3, 4]], BROKEN),
+    ([[1, 2], [0, 4], [5, 6]], OPEN),
+])
+def test_order(points, state):
+    condition = {"says": "", "section": "", "measure": "m", "series": "s", "order": "rises"}
+    assert paperstats.check(condition, figures(s=points), ["0", "1", "2"])["state"] == state
+
+
+def test_what_was_not_measured_decides_nothing():
+    condition = {"says": "", "section": "", "at_least": 0,
+                 "value": {"measure": "m", "series": "a", "point": "0"}}
+    assert paperstats.check(condition, paperstats.Figures(), ["0"])["state"] == OPEN
+
+
+def test_verdicts():
+    def of(*states):
+        return paperstats.verdict([{"says": "x", "found": "y", "state": s} for s in states], [])[0]
+
+    assert of(HOLDS, HOLDS) == "shape holds"
+    assert of(HOLDS, OPEN) == "undecided"
+    assert of(OPEN, BROKEN) == "differs"
+    assert of() == "no claim"
+    said = paperstats.verdict([{"says": "x", "found": "y", "state": HOLDS}], ["it never settles"])
+    assert said == ("undecided", "it never settles")
+
+
+# ---- experiment files ----
+
+def test_a_template_is_filled_in():
+    e = {"id": "p/x", "vms": "a {one}\n{vm}", "blocks": {"vm": "[{i}] {one}"},
+         "defaults": {"one": "default"}}
+    text = papers.filled(e, {"name": "s", "one": "series"}, {"name": "p", "vm": 2})
+    assert text == "a series\n[1] series\n[2] series"
+    with pytest.raises(papers.Refused, match="nothing says what {vm} is at s, p"):
+        papers.filled(e, {"name": "s"}, {"name": "p"})
+
+
+def test_what_a_guest_said_is_a_value():
+    found = {"said": [{"vm": "a", "text": "tcp 10 bytes in 5 ns"},
+                      {"vm": "a", "text": "tcp 30 bytes in 10 ns"},
+                      {"vm": "b", "text": "tcp 1 bytes in 1 ns"}]}
+    rule = {"vm": "a", "said": r"tcp (\d+) bytes in (\d+) ns", "scale": 2}
+    assert papers.value_of(rule, found) == 6
+    with pytest.raises(papers.Refused, match="b has not said 'udp"):
+        papers.value_of({"vm": "b", "said": r"udp (\d+)"}, found)
+
+
+def test_each_experiment_is_as_the_schema_says():
+    pytest.importorskip("jsonschema")
+    for name in papers.names():
+        e = papers.read(name)
+        for series in e["series"]:
+            for point in e["points"]:
+                papers.filled(e, series, point)
+    assert len(papers.names()) > 5
+    assert papers.unmeasured()
+
+
+def test_a_condition_that_names_nothing_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("jsonschema")
+    monkeypatch.setattr(papers, "SOURCES", str(tmp_path))
+    with open(os.path.join(ROOT, "experiments", "vturbo", "intro-shares.toml"),
+              encoding="utf-8") as f:
+        text = f.read()
+    with open(os.path.join(ROOT, "experiments", "experiment.schema.json"), encoding="utf-8") as f:
+        (tmp_path / "experiment.schema.json").write_text(f.read())
+    (tmp_path / "x.toml").write_text(text.replace('series = "vTurbo"', 'series = "vturbo"', 1))
+    with pytest.raises(papers.Refused, match="names the series 'vturbo', which the file has not"):
+        papers.read("x")
+    (tmp_path / "x.toml").write_text(text.replace("pcpus = 3", "pcpus = 0"))
+    with pytest.raises(papers.Refused, match="pcpus: 0 is less than the minimum"):
+        papers.read("x")
+
+
+def test_the_table_of_the_docs_is_the_list():
+    pytest.importorskip("jsonschema")
+    with open(os.path.join(ROOT, "docs", "experiments.md"), encoding="utf-8") as f:
+        found = re.search(r"<!-- results -->\n(.*?)\n<!-- end of results -->", f.read(), re.S)
+    assert found[1].strip() == "\n".join(papers.inventory())
+
+
+# ---- runs ----
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Results are written into a directory of the test."""
+    needs("experiments")
+    subprocess.run(["make", "-s", "build/sim"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    monkeypatch.setattr(papers, "RESULTS", str(tmp_path / "experiments"))
+    monkeypatch.setattr(papers, "REPORT", str(tmp_path / "report"))
+    return tmp_path
+
+
+def run(*words):
+    """Runs tools/papers.py, as in main()."""
+    old = sys.argv
+    sys.argv = ["papers.py", *words]
+    try:
+        return papers.main()
+    finally:
+        sys.argv = old
+
+
+def test_a_setup_is_measured_and_the_same_seed_gives_the_same_bytes(places):
+    e = papers.read("vturbo/intro-shares")
+    directory, = papers.plan(e, quick=True)
+    papers.measure_setup(directory)
+    lines = os.path.join(directory, "runs.jsonl")
+    with open(lines, "rb") as f:
+        first = f.read()
+    runs = [json.loads(line) for line in first.splitlines()]
+    assert [r["seed"] for r in runs] == [0, 1, 2]
+    assert len({r["trace"] for r in runs}) == 3
+    papers.measure_setup(directory)
+    with open(lines, "rb") as f:
+        assert f.read() == first
+
+
+def test_a_failure_does_not_stop_others_and_finished_setups_are_not_run_again(places, capsys,
+                                                                              monkeypatch):
+    e = papers.read("vturbo/intro-shares")
+    good, = papers.plan(e, quick=True)
+    bad = os.path.join(papers.RESULTS, "bad")
+    papers.write_if_new(os.path.join(bad, "vms.cfg"), "[vm x]\nimage = nothing\n")
+    with open(os.path.join(good, "task.json"), encoding="utf-8") as f:
+        papers.write_if_new(os.path.join(bad, "task.json"), f.read())
+    assert not papers.snakemake([bad, good], 1, [])
+    assert len(papers.finished(good)) == 3
+    assert not papers.finished(bad)
+    assert "1 failed" in capsys.readouterr().err
+    before = os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns
+    assert papers.snakemake([good], 1, [])
+    assert os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns == before
+
+
+def test_a_policy_of_ones_own_is_one_more_series(places, capsys):
+    assert run("run", "vslicer/fig10-fairness", "--quick", "--policy", "labs/stride.c") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"ls \| stride \| 4: 2[45]", out)
+    where = places / "experiments" / "vslicer" / "fig10-fairness" / "with-stride"
+    assert "POLICY=labs/stride.c" in json.loads((where / "result.json").read_text())["command"]
+    assert (where / "figure.svg").stat().st_size > 1000
+
+
+def test_a_policy_that_the_simulation_does_not_know_is_refused(places, capsys, tmp_path):
+    mine = tmp_path / "mine.c"
+    mine.write_text('const struct sched_policy mine = { .name = "mine" };\n')
+    assert run("run", "vslicer/fig10-fairness", "--quick", "--policy", str(mine)) == 2
+    assert "add it to labs/policies.c" in capsys.readouterr().err
+
+
+def test_the_report_in_a_browser(places, capsys):
+    """No errors; the figure is visible; the table sorts and filters."""
+    needs("experiments browser")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    assert run("run", "vturbo/intro-shares", "--quick") == 0
+    assert run("report") == 0
+    rows = json.loads((places / "report" / "results.json").read_text())
+    assert {"paper", "id", "claim", "section", "platform", "seeds", "verdict", "values", "interval",
+            "command"} <= set(rows[0])
+    options = webdriver.ChromeOptions()
+    for word in MANY_ARGS:
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+    try:
+        driver.get(f"file://{places}/report/index.html")
+        script = driver.execute_script
+        assert script("return document.querySelector('.results img').naturalWidth") > 100
+        shown = "return [...document.querySelectorAll('.results > tbody > tr')]" \
+                ".filter(r => !r.hidden)"
+        assert script(shown + ".length") == len(rows)
+        script("const s = document.getElementById('verdict'); s.value = 'shape holds';"
+               "s.dispatchEvent(new Event('change'))")
+        assert script(shown + ".length") == 1
+        script("const s = document.getElementById('verdict'); s.value = '';"
+               "s.dispatchEvent(new Event('change'))")
+        papers_of = shown + ".map(r => r.dataset.paper)"
+        script("document.querySelector('th button').click()")
+        up = script(papers_of)
+        script("document.querySelector('th button').click()")
+        assert up == sorted(up, key=str.lower) and script(papers_of)[0] == up[-1]
+        assert driver.get_log("browser") == []
+    finally:
+        driver.quit()
+
+
+def test_a_number_shows_its_interval():
+    assert paperreport.number(12.345678, None) == "12.35"
+    assert paperreport.number(12.345678, [12, 13]) == "12.35 (12 to 13)"

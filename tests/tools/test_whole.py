@@ -1,0 +1,194 @@
+"""build/sim-whole: VM files in the simulation of the whole machine, with their real guests."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import BUILD, ROOT
+
+SIM = os.path.join(BUILD, "sim-whole")
+DEMO = os.path.join(ROOT, "boot", "demo.cfg")
+NET = os.path.join(ROOT, "boot", "net.cfg")
+TOLERANCE = 1.5  # points of a pCPU
+
+
+def whole(*args):
+    done = subprocess.run([SIM, "-g", os.path.join(BUILD, "whole"), *args], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def measured(*args):
+    """Returns what `top` measured, and what the machine and its guests have logged."""
+    done = whole("-j", *args)
+    return json.loads(done.stdout)["result"], done.stderr
+
+
+def vms(tmp_path, text):
+    path = tmp_path / "vms.cfg"
+    path.write_text(text)
+    return str(path)
+
+
+
+def test_a_guest_says_where_it_runs(tmp_path):
+    path = vms(tmp_path, "[vm h]\nimage = hello\ncmdline = x=1\nmemory = 6M\nvcpus = 2\n")
+    said = whole("-w", "1ms", "-t", "300ms", path).stdout
+    assert ("h: hello from a VM of Takt: 2 vCPUs, 6140 KiB, TSC 1000000 kHz, "
+            'command line "x=1"') in said
+    assert "h: ends with code 0" in said
+
+
+@pytest.mark.parametrize("args", [("-t", "2s", DEMO), ("-t", "300ms", "-w", "200ms", NET)])
+def test_the_same_input_gives_the_same_bytes(args):
+    assert whole(*args).stdout == whole(*args).stdout
+
+
+def test_a_seed_changes_the_run():
+    one, other = (whole("-t", "1s", "-w", "1s", "-c", f"seed={n}", DEMO).stdout for n in (1, 2))
+    assert one != other
+
+
+def test_the_shares_of_the_demonstration():
+    result, _ = measured("-t", "8s", DEMO)
+    shares = {v["vm"]: v["cpu_pct"] for v in result["vcpus"]}
+    want = {v["vm"]: v["entitled_pct"] for v in result["vcpus"]}
+    assert set(shares) == {"hog-a", "hog-b", "part", "waker", "heavy", "light"}
+    assert shares == pytest.approx(want, abs=TOLERANCE)
+
+
+def test_a_scheduler_that_ignores_weights_is_seen():
+    result, _ = measured("-t", "3s", "-c", "sched_fault=ignore_weight", DEMO)
+    shares = {v["vm"]: v["cpu_pct"] for v in result["vcpus"]}
+    assert abs(shares["heavy"] - 60) > TOLERANCE
+
+
+def test_several_vcpus(tmp_path):
+    path = vms(tmp_path, "[vm b]\nimage = busy\ncmdline = percent=30\nmemory = 6M\nvcpus = 3\n")
+    result, _ = measured("-p", "4", "-t", "3s", path)
+    assert [v["cpu_pct"] for v in result["vcpus"]] == pytest.approx([30] * 3, abs=TOLERANCE)
+
+
+def test_devices():
+    """A driver domain serves a disk, and carries pings through a link of 5 ms each way."""
+    said = whole("-t", "2500ms", "-w", "500ms", NET).stdout
+    assert re.search(r"disk: blktest: .* 2003 ended, 0 errors, 0 bad", said)
+    counts = [int(n) for n in re.findall(r"iodom: answer.0: in=(\d+)", said)]
+    assert counts == sorted(counts) and counts[-1] > counts[0] > 50
+
+
+def test_the_results_in_a_file(tmp_path):
+    """--json FILE has what `top` and the guests say, and the log stays where it was."""
+    path, other = tmp_path / "one.json", tmp_path / "two.json"
+    said = whole("-w", "200ms", "-t", "800ms", "-p", "3", "--json", str(path), NET).stdout
+    whole("-w", "200ms", "-t", "800ms", "-p", "3", "--json", str(other), NET)
+    assert path.read_bytes() == other.read_bytes()
+    found = json.loads(path.read_text())
+    assert (found["cpus"], found["mhz"], found["warm_up_s"], found["run_s"]) == (3, 100, 0.2, 0.8)
+    assert {v["vm"] for v in found["top"]["result"]["vcpus"]} >= {"iodom", "answer", "ping"}
+    lines = [f"{line['vm']}: {line['text']}" for line in found["said"] if line["vm"]]
+    assert any(line.startswith("iodom: iodom: ping.0: ") for line in lines)
+    assert all(line in said for line in lines) and "vcpus" not in said
+    assert any(line["vm"] is None and "iodom: id 1" in line["text"] for line in found["said"])
+
+
+def test_results_that_cannot_be_written(tmp_path):
+    done = subprocess.run([SIM, "--json", str(tmp_path / "none" / "x.json"), DEMO], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "the results cannot be written to" in done.stderr
+
+
+EVENTS = """
+[vm mixed]
+image = mixed
+cmdline = client=2 rate=300 work_us=50 percent=100 seed=1 start_ms=500 from_ms=500 to_ms=2500
+memory = 4M
+cpus = 1
+
+[vm client]
+image = client
+cmdline = server=1 rate=300 seed=1 start_ms=500
+memory = 4M
+cpus = 0
+"""
+
+
+def test_an_event_interrupts_a_program_that_only_computes(tmp_path):
+    """The program takes 50 us for an event. Another one that waits for it makes that longer."""
+    said = whole("-w", "1ms", "-t", "3s", vms(tmp_path, EVENTS)).stdout
+    events = re.search(r"mixed: whole: (\d+) events, .* mean (\d+), p99 (\d+)", said)
+    assert events and int(events[1]) > 500
+    assert 50000 < int(events[2]) < 95000
+
+
+def test_a_script_gets_the_shell(tmp_path):
+    """--script FILE has its commands executed at their times, and prints what a serial line
+    would have."""
+    script = tmp_path / "script"
+    script.write_text("@100ms counters -j=one\n@600ms list -j=two\n+0ms poweroff\n")
+    said = whole("--script", str(script), DEMO).stdout
+    answers = {e["id"]: e["result"] for e in map(json.loads, re.findall("\x1e(\\{.*\\})\n", said))}
+    assert {"name": "debug_stops", "value": 0} in answers["one"]
+    assert "heavy" in {row["name"] for row in answers["two"] if "name" in row}
+    assert "hog-a: id" in said
+
+
+def test_costs_can_be_chosen(tmp_path):
+    def share(cost):
+        result, _ = measured("--cost", cost, "-t", "1s", "-w", "1s", DEMO)
+        return next(v["cpu_pct"] for v in result["vcpus"] if v["vm"] == "waker")
+
+    assert share("guest=50") > 1.25 * share("guest=5")
+    done = subprocess.run([SIM, "--cost", "gust=5", DEMO], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 2 and "--cost" in done.stderr
+
+
+def test_a_guest_that_gives_up_is_reported(tmp_path):
+    path = vms(tmp_path, "[vm w]\nimage = busy\ncmdline = loop=odd\nmemory = 6M\n")
+    said = whole("-w", "1ms", "-t", "300ms", path).stdout
+    assert 'w: panic: loop must be closed or open, not "odd"' in said
+    assert re.search(r"the guest gave up with code 0, in cmdline_duty\+0x", said)
+
+
+def test_an_image_that_is_missing_is_named(tmp_path):
+    path = vms(tmp_path, "[vm n]\nimage = nothing\nmemory = 6M\n")
+    done = subprocess.run([SIM, path], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "nothing.elf" in done.stderr
+
+
+def test_a_vm_that_wakes_gets_its_pcpu_as_on_a_machine():
+    """In boot/demo.cfg the waker sleeps 10 ms each time. Of hundred wakes one or none waits for
+    longer than the rate limit of 1 ms, on Bochs as here."""
+    result, _ = measured("-t", "4s", DEMO)
+    waker, = (v for v in result["vcpus"] if v["vm"] == "waker")
+    assert waker["wake_us"]["count"] == pytest.approx(400, abs=4)
+    assert 500 < waker["wake_us"]["p99"] < 1100
+    assert waker["exits_per_s"] == pytest.approx(200, abs=3)
+
+
+@pytest.mark.parametrize("name, cpus", [("store", 2), ("mixed", 2), ("pools", 8),
+                                        ("collab-demo", 4)])
+def test_the_files_of_boot_run(name, cpus):
+    """What the image can boot without devices of hardware runs here, and no VM ends badly."""
+    said = whole("-p", str(cpus), "-w", "500ms", "-t", "1s",
+                 os.path.join(ROOT, "boot", f"{name}.cfg")).stdout
+    assert "crashed" not in said and "panic" not in said
+    assert re.search(r"^VM +vCPU pCPU state", said, re.M)
+
+
+def test_a_store_that_two_vms_share():
+    said = whole("-w", "100ms", "-t", "500ms", os.path.join(ROOT, "boot", "store.cfg")).stdout
+    assert "one: storewatch: data/key = " in said
+    assert "two: storewatch: request/micro_us: refused" in said
+
+
+def test_tcp_and_echo():
+    """lwIP in three VMs: a stream and echo requests through the driver domain."""
+    said = whole("-p", "5", "-t", "8s", os.path.join(ROOT, "boot", "net-demo.cfg")).stdout
+    echo = re.search(r"probe: load: echo 387 requests, (\d+) answers", said)
+    assert echo and int(echo[1]) > 300
+    tcp = re.search(r"server: iperf: tcp (\d+) bytes in \d+ ns, [0-9.]+ Mb/s, 0 wrong, end 0", said)
+    assert tcp and int(tcp[1]) > 10**6
