@@ -32,6 +32,7 @@ import machine
 import paperreport
 import paperstats
 import progress
+import sentence
 
 SOURCES = os.path.join(machine.ROOT, "experiments")
 RESULTS = os.path.join(machine.BUILD, "results", "experiments")
@@ -41,7 +42,7 @@ PROGRAMS = {"sim": os.path.join(machine.BUILD, "sim"),
 QUICK_SEEDS = 3
 
 
-class Refused(Exception):
+class Refused(sentence.Problem):
     """A sentence for the person who wrote an experiment."""
 
 
@@ -566,14 +567,8 @@ def main():
     p.add_argument("directory")
     p.set_defaults(do=lambda args: measure_setup(args.directory))
     args = parser.parse_args()
-    try:
-        return args.do(args)
-    except Refused as e:
-        print(f"papers: {e}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return args.do(args)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

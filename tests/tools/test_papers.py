@@ -215,11 +215,11 @@ def test_a_policy_of_ones_own_is_one_more_series(places, capsys):
     assert (where / "figure.svg").stat().st_size > 1000
 
 
-def test_a_policy_that_the_simulation_does_not_know_is_refused(places, capsys, tmp_path):
+def test_a_policy_that_the_simulation_does_not_know_is_refused(places, tmp_path):
     mine = tmp_path / "mine.c"
     mine.write_text('const struct sched_policy mine = { .name = "mine" };\n')
-    assert run("run", "vslicer/fig10-fairness", "--quick", "--policy", str(mine)) == 2
-    assert "add it to labs/policies.c" in capsys.readouterr().err
+    with pytest.raises(papers.Refused, match="add it to labs/policies.c"):
+        run("run", "vslicer/fig10-fairness", "--quick", "--policy", str(mine))
 
 
 def test_the_report_in_a_browser(places, capsys):
