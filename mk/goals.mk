@@ -123,6 +123,18 @@ compare: ## compares the policies, simulated and on Bochs (PLATFORM= SEEDS= POLI
 	    $(addprefix --policy ,$(POLICY)) \
 	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
 
+# With MODEL=1 the guests are models, and of the hypervisor only the scheduler is there.
+sim: ## runs a VM file in virtual time (SCENARIO= CPUS= TRACE=file; MODEL=1: the scheduler alone)
+	@tools/deps.sh build $(if $(MODEL),,net)
+ifdef MODEL
+	@$(MAKE) $(J) $(B)/sim
+	$(B)/sim -p $(CPUS) $(SCENARIO)
+else
+	@$(MAKE) with-lwip
+	@$(MAKE) $(J) sim-whole-build
+	$(B)/sim-whole -p $(CPUS)$(if $(TRACE), --trace $(TRACE)) $(SCENARIO)
+endif
+
 fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS=n)
 	@tools/deps.sh build net bochs
 	@$(MAKE) lwip
@@ -206,7 +218,7 @@ kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests)
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/kut.py --platform qemu
 
-.PHONY: fidelity
+.PHONY: fidelity sim
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \
 	mutants bench trace compare experiments experiments-quick experiment report \
 	net-demo net-experiments collab-demo store-bench store-demo sriov-demo \

@@ -166,9 +166,6 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsi
 	$(call say,CC)
 	$(Q)$(CC) -o $@ $^ -lcmocka
 
-sim: $(B)/sim ## runs the VMs of a file in the simulation (SCENARIO=file.cfg CPUS=2)
-	$(B)/sim -p $(CPUS) $(SCENARIO)
-
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of
 # up to 512 pCPUs, for which tests/sim/wide has other sizes.
 RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG \
@@ -200,6 +197,7 @@ sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the s
 # environment, so that common/insn.h takes functions for CPUID and the like.
 WHOLE_COUNT  := -fsanitize-coverage=trace-pc
 WHOLE_WRAP   := memcpy memset
+WHOLE_H_WRAP := $(WHOLE_WRAP) trace_write
 WHOLE_GUEST  := $(filter-out -ffreestanding -fno-pic -fno-pie -MMD -MP,$(GUEST_CFLAGS)) \
 	-fno-builtin -fpie -fvisibility=hidden -MMD -MP
 WHOLE_G_INC  := -Itests/whole/guest/include -Itests/whole/include
@@ -250,7 +248,7 @@ WHOLE_SKIP   := hv/main.c hv/preflight.c hv/probe.c drivers/uart.c common/string
 	$(filter-out \
 	$(addprefix hv/platform/,acpi.c bootinfo.c crashlog.c dmar.c mptable.c timer.c),\
 	$(wildcard hv/platform/*.c))
-WHOLE_HV_C   := $(filter-out $(WHOLE_SKIP) labs/%,$(HV_C))
+WHOLE_HV_C   := $(filter-out $(WHOLE_SKIP) labs/%,$(HV_C)) $(wildcard labs/*.c)
 WHOLE_C      := $(wildcard tests/whole/*.c)
 WHOLE_OBJ    := $(patsubst %.c,$(B)/whole/hv/%.o,$(WHOLE_HV_C) $(WHOLE_C))
 WHOLE_H_INC  := -Itests/whole/hv -Itests/whole/include
@@ -266,11 +264,9 @@ $(B)/whole/hv-objects: FORCE
 	@tools/stamp.sh $@ '$(WHOLE_OBJ)'
 $(B)/sim-whole: $(WHOLE_OBJ) $(B)/whole/hv-objects
 	$(call say,CC)
-	$(Q)$(CC) $(WHOLE_WRAP:%=-Wl,--wrap=%) -o $@ $(WHOLE_OBJ)
+	$(Q)$(CC) $(WHOLE_H_WRAP:%=-Wl,--wrap=%) -o $@ $(WHOLE_OBJ)
 
 sim-whole-build: $(B)/sim-whole $(WHOLE_GUESTS)
-sim-whole: sim-whole-build ## runs the VMs of a file with their real guests in virtual time
-	$(B)/sim-whole -p $(CPUS) $(SCENARIO)
 
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ---------------------------
 
@@ -357,4 +353,4 @@ TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtc
 tsan: $(TSAN) ## runs threads of network stack, page cache and event channels under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
-.PHONY: unit-build unit sim sim-whole sim-whole-build sim-scale tsan
+.PHONY: unit-build unit sim-whole-build sim-scale tsan

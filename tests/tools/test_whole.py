@@ -5,6 +5,9 @@ import re
 import subprocess
 
 import pytest
+import replay
+import trace2json
+import tracestream
 from conftest import BUILD, ROOT
 
 SIM = os.path.join(BUILD, "sim-whole")
@@ -32,7 +35,6 @@ def vms(tmp_path, text):
     return str(path)
 
 
-
 def test_a_guest_says_where_it_runs(tmp_path):
     path = vms(tmp_path, "[vm h]\nimage = hello\ncmdline = x=1\nmemory = 6M\nvcpus = 2\n")
     said = whole("-w", "1ms", "-t", "300ms", path).stdout
@@ -44,6 +46,47 @@ def test_a_guest_says_where_it_runs(tmp_path):
 @pytest.mark.parametrize("args", [("-t", "2s", DEMO), ("-t", "300ms", "-w", "200ms", NET)])
 def test_the_same_input_gives_the_same_bytes(args):
     assert whole(*args).stdout == whole(*args).stdout
+
+
+def test_simulations_side_by_side_do_not_disturb_each_other():
+    """Two programs at the same time print the same bytes as one alone."""
+    command = [SIM, "-g", os.path.join(BUILD, "whole"), "-w", "200ms", "-t", "300ms", NET]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [one.communicate()[0].decode() for one in both]
+    assert said == [whole(*command[3:]).stdout] * 2
+
+
+def test_a_trace_disturbs_nothing_and_replays(tmp_path):
+    """With --trace a run is the same to the last byte. The trace is one as the image sends it, and
+    the scheduler alone decides again what it decided in it."""
+    args, path = ("-w", "200ms", "-t", "300ms", NET), str(tmp_path / "trace.bin")
+    assert whole("--trace", path, *args).stdout == whole(*args).stdout
+    trace = tracestream.load(path)
+    assert trace.lost == trace.gaps == trace.skipped == 0
+    assert {name for name, _ in trace.vms.values()} == {"iodom", "answer", "ping", "disk"}
+    assert {r.event >> 8 for r in trace.records} >= {1, 2, 3, 4}
+    events = trace2json.convert(trace)["traceEvents"]
+    assert {"iodom"} <= {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1}
+    status, text = replay.replay(path)
+    assert status == 0 and "all decisions identical" in text
+
+
+def test_one_goal_for_both_simulations():
+    def commands(*args):
+        done = subprocess.run(["make", "-n", "sim", "CPUS=3", *args], cwd=ROOT, check=True,
+                              capture_output=True, text=True)
+        return done.stdout
+
+    assert "build/sim-whole -p 3 boot/net.cfg" in commands("SCENARIO=boot/net.cfg")
+    assert "--trace t.bin boot/demo.cfg" in commands("TRACE=t.bin")
+    assert "build/sim -p 3 boot/net.cfg" in commands("SCENARIO=boot/net.cfg", "MODEL=1")
+
+
+def test_a_scheduler_of_labs():
+    """The schedulers of labs/ are there, as in build/sim."""
+    result, _ = measured("-t", "2s", "-c", "sched=stride", DEMO)
+    shares = {v["vm"]: v["cpu_pct"] for v in result["vcpus"]}
+    assert shares["heavy"] == pytest.approx(75, abs=TOLERANCE)  # stride knows no cap
 
 
 def test_a_seed_changes_the_run():

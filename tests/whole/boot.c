@@ -180,8 +180,10 @@ int whole_run(const struct whole_options *o) {
     if (o->json_file) record_begin(o, cfg.seed);
     memory_start(o->memory);
     engine_start(o->cpus, pcpu);
+    whole_trace_begin(o->trace);
     engine_run_until(o->warm_up_ns + o->run_ns + NS_PER_S / 2);
     record_end();
+    whole_trace_end();
     fflush(stdout);
     return 0;
 }

@@ -133,6 +133,7 @@ void engine_pay(void) {
     struct pcpu *c = me();
     u64 ps = c->rest + whole_owed;
 
+    whole_trace_step();
     whole_owed = 0;
     c->rest = ps % PS_PER_NS;
     engine_wait(whole_now + ps / PS_PER_NS, false);

@@ -23,7 +23,7 @@ enum { COST_GUEST, COST_HV, COST_ELEMENT, COST_EXIT, COST_AHEAD };
 #define KICK_NS 1000
 
 /* What getopt_long() returns for options without a letter: no character has these values. */
-enum { JSON_FILE = 256, SCRIPT, COST };
+enum { JSON_FILE = 256, SCRIPT, COST, TRACE };
 
 /* Takes NAME=INSTRUCTIONS of --cost. Returns an error if there is no such cost. */
 static int set_cost(const char *text) {
@@ -44,8 +44,8 @@ static int set_cost(const char *text) {
 static u64 cost_ps(u32 cost, u64 mhz) { return costs[cost].milli * 1000 / mhz; }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim-whole [-j] [--json FILE] [--script FILE] [-p CPUS] [-m MIB]\n"
-                    "    [-f MHZ] [-w WARM-UP] [-t TIME] [-g GUESTS] [-c COMMAND-LINE]\n"
+    fprintf(stderr, "usage: sim-whole [-j] [--json FILE] [--script FILE] [--trace FILE] [-p CPUS]\n"
+                    "    [-m MIB] [-f MHZ] [-w WARM-UP] [-t TIME] [-g GUESTS] [-c COMMAND-LINE]\n"
                     "    [--cost guest|hv|element|exit|ahead=INSTRUCTIONS]... FILE\n");
     return 2;
 }
@@ -60,6 +60,7 @@ int main(int argc, char **argv) {
     static const struct option words[] = { { "json", required_argument, NULL, JSON_FILE },
                                            { "script", required_argument, NULL, SCRIPT },
                                            { "cost", required_argument, NULL, COST },
+                                           { "trace", required_argument, NULL, TRACE },
                                            { 0 } };
     int error = 0;
 
@@ -67,6 +68,7 @@ int main(int argc, char **argv) {
         switch (c) {
         case COST: error |= set_cost(optarg); break;
         case SCRIPT: o.script = optarg; break;
+        case TRACE: o.trace = optarg; break;
         case JSON_FILE: o.json_file = optarg; break;
         case 'j': o.json = true; break;
         case 'p': o.cpus = (u32)atoi(optarg); break;

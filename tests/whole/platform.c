@@ -115,6 +115,7 @@ void panic(const char *fmt, ...) {
     fprintf(whole_log, "panic: ");
     say(false, fmt, ap);
     va_end(ap);
+    whole_trace_panic();
     fflush(NULL);
     abort();
 }
@@ -128,6 +129,7 @@ void stop_machine(const char *why) {
 /* The shell's commands that end the machine end the program. */
 static __attribute__((noreturn)) void end(void) {
     record_end();
+    whole_trace_end();
     fflush(stdout);
     exit(0);
 }

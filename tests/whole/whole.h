@@ -85,6 +85,7 @@ extern FILE *whole_log; /* where the hypervisor's log goes, with what the guests
 struct whole_options {
     const char *file, *cmdline;
     const char *json_file; /* of --json; NULL: none */
+    const char *trace;     /* of --trace; NULL: none */
     const char *script;    /* a file with commands for the shell, in place of `top`; NULL: none */
     const char *guests;    /* the directory of their images */
     u32 cpus;
@@ -103,5 +104,18 @@ void record_line(u64 us, bool of_guest, const char *text);
 bool record_answer(char c);
 /* Ends the file. Does nothing without --json, or when it was called before. */
 void record_end(void);
+
+/* ---- trace.c: the file of --trace ---- */
+
+/* Switches all classes of trace records on, and begins the file, unless `path` is NULL. To be
+ * called when the pCPUs are there, and before anything is recorded. Ends the program with a
+ * sentence if it cannot. */
+void whole_trace_begin(const char *path);
+/* Writes from time to time what was recorded. To be called while no pCPU executes a handler. */
+void whole_trace_step(void);
+/* Ends the file. Does nothing without --trace, or when it was called before. */
+void whole_trace_end(void);
+/* As whole_trace_end(), for a simulation that ends because something is wrong in it. */
+void whole_trace_panic(void);
 
 #endif
