@@ -60,7 +60,8 @@ test: ## runs unit, guest and system tests, on QEMU and Bochs; under ten minutes
 CHECKS := lint fuzz tsan unit size test-long shake fresh
 check: export WERROR := -Werror
 check: ## runs also the long tests: soak, fuzz, boot by UEFI, every lint, fresh systems
-	@tools/deps.sh build qemu bochs test net clients store check lab linux experiments
+	@tools/deps.sh build qemu bochs test net clients store check lab linux experiments \
+	    playground browser book
 	@$(MAKE) test-needs
 	@failed=; for part in $(CHECKS); do $(MAKE) $$part || failed="$$failed $$part"; done; \
 	    [ -z "$$failed" ] || { echo "make check: these parts failed:$$failed"; exit 1; }
@@ -161,6 +162,10 @@ report: ## makes build/results/report/index.html of all experiments that are fin
 	@tools/deps.sh experiments
 	@$(PAPERS) report
 
+book: ## makes a book of docs/: build/book/html/index.html, with a search, and takt.pdf
+	@tools/deps.sh book
+	@$(PYTHON) tools/book.py
+
 net-demo: ## measures a server among VMs that compute, by ping and iperf (or PLATFORM=bochs)
 	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
 	@$(MAKE) lwip
@@ -220,6 +225,6 @@ kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests)
 
 .PHONY: fidelity sim
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \
-	mutants bench trace compare experiments experiments-quick experiment report \
+	mutants bench trace compare experiments experiments-quick experiment report book \
 	net-demo net-experiments collab-demo store-bench store-demo sriov-demo \
 	linux-demo run-gdb machines kut

@@ -4,7 +4,7 @@
 # needed. It does nothing if nothing is missing.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
 #                                         compare debug picture fresh lab linux playground
-#                                         browser experiments
+#                                         browser experiments book
 #   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
 #   tools/deps.sh --deb-src               prints the apt source of this release's source packages
 #   tools/deps.sh --source SUITE          prints the apt source of another release of the same
@@ -79,6 +79,10 @@ browser|python3-selenium|py:selenium|the same, from Python
 experiments|snakemake|snakemake|runs the set-ups of experiments that are not finished
 experiments|python3-jsonschema|py:jsonschema|checks experiments and their results
 experiments|python3-matplotlib|py:matplotlib|figures of experiments
+book|python3-sphinx|py:sphinx|makes the book
+book|python3-myst-parser|py:myst_parser|reads its pages, which are Markdown
+book|graphviz|dot|draws its diagrams
+book|weasyprint|py:weasyprint|writes it as PDF
 fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
 fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
 fresh|iproute2|ip|switches on the loopback interface inside
