@@ -226,8 +226,13 @@ def pack(tree, out):
     """Packs a directory as the kernel wants it (Linux,
     Documentation/driver-api/early-userspace/buffer-format.rst), by lz4, which the guest unpacks
     fastest."""
-    subprocess.run("find . | LC_ALL=C sort | cpio -o -H newc -R 0:0 --reproducible --quiet | "
-                   f"lz4 -q -l -c - > '{out}'", shell=True, cwd=tree, check=True)
+    for program in ("cpio", "lz4"):
+        if not shutil.which(program):
+            raise sentence.Problem(f"the RAM disk cannot be packed: there is no program {program} "
+                                   "here (tools/deps.sh linux installs it)")
+    run(["bash", "-o", "pipefail", "-c", "find . | LC_ALL=C sort | "
+         "cpio -o -H newc -R 0:0 --reproducible --quiet | lz4 -q -l -c - > \"$0\"", out],
+        "the RAM disk cannot be packed", cwd=tree)
 
 
 def make_tree(release, tree, work, programs, drivers):
