@@ -58,6 +58,7 @@ static u8 judge(struct back_blk *b, struct disk_request *q) {
     q->type = hdr.type;
     q->sector = hdr.sector;
     q->bytes = 0;
+    if (b->lost) return VIRTIO_BLK_IOERR;
     switch (hdr.type) {
     case VIRTIO_BLK_IN: q->bytes = data_in(&q->c); break;
     case VIRTIO_BLK_OUT: q->bytes = data_out(&q->c); break;
@@ -109,13 +110,12 @@ static void request_monitor(struct back_blk *b, const struct disk_request *q, u6
 
 /* Gives the request back to the driver, with its status. The driver sees it after back_blk_flush().
  */
-static void request_end(struct back_blk *b, struct disk_request *q) {
+static void request_give_back(struct back_blk *b, struct disk_request *q) {
     const struct vring_seg *last = &q->c.seg[q->c.nr_out + q->c.nr_in - 1];
     bool read = q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_GET_ID;
     u32 written = 0;
 
     if (read && q->status == VIRTIO_BLK_OK) written = q->bytes;
-    request_count(b, q);
     /* The status is the last byte that the device may write (virtio 1.2, 5.2.6). It is the last one
      * of the last segment, because no segment is empty and request_begin() saw that there is one to
      * write. */
@@ -123,8 +123,35 @@ static void request_end(struct back_blk *b, struct disk_request *q) {
     vring_back_put(&b->ring, q->c.head, written + 1);
     q->next = b->unused;
     b->unused = q;
+}
+
+/* A request was taken from the ring. */
+static void request_note(struct back_blk *b, struct disk_request *q) {
+    if (!b->ordered) return;
+    q->over = false;
+    q->later = NULL;
+    if (b->oldest)
+        b->youngest->later = q;
+    else
+        b->oldest = q;
+    b->youngest = q;
+}
+
+/* A request has ended. If requests are given back in their order, it waits for older ones. */
+static void request_end(struct back_blk *b, struct disk_request *q) {
+    request_count(b, q);
     b->nr--;
     b->done++;
+    if (!b->ordered) {
+        request_give_back(b, q);
+        return;
+    }
+    q->over = true;
+    while (b->oldest && b->oldest->over) {
+        q = b->oldest;
+        b->oldest = q->later;
+        request_give_back(b, q);
+    }
 }
 
 /* Returns whether the disk has anything to do for a request that was judged to be possible. */
@@ -151,6 +178,7 @@ static int request_begin(struct back_blk *b, u64 now) {
     if (!r) return 0;
     if (b->polled) vring_back_ignore(&b->ring);
     b->unused = q->next;
+    request_note(b, q);
     b->nr++;
     b->nr_most = MAX(b->nr_most, b->nr);
     q->status = judge(b, q);
@@ -179,7 +207,8 @@ u64 back_blk_serve(struct back_blk *b, u64 now) {
             request_end(b, q);
         }
         if (b->done == BACK_BLK_BATCH) break;
-        if (!d->room(b->disk)) return d->due(b->disk); /* further requests wait in the ring */
+        /* Further requests wait in the ring. */
+        if (!d->room(b->disk) || !b->unused) return d->due(b->disk);
         if (request_begin(b, now) || !b->dev.live) continue;
         if (b->polled) return now;
         if (d->due(b->disk) <= now) continue;
@@ -245,9 +274,10 @@ void back_blk_fini(struct back_blk *b) {
 /* Puts all requests into the list of unused ones, because the front end begins with an empty ring.
  * A ring that lies outside the window makes the device broken at once. */
 void back_blk_start(struct back_blk *b, const struct takt_front *f) {
-    b->dev.features = f->features;
-    b->dev.irq = false;
-    b->dev.live = true;
+    back_begin(&b->dev, f);
+    b->ordered = f->flags & TAKT_FRONT_ORDERED;
+    b->lost = b->disk->forgets && f->flags & TAKT_FRONT_RESUMED;
+    b->oldest = NULL;
     b->unused = NULL;
     for (u32 i = 0; i < b->disk->depth; i++) {
         b->requests[i].next = b->unused;

@@ -18,6 +18,11 @@ struct back_blk {
     struct disk *disk;
     /* `requests` is an array of disk->depth; `unused` is the list of those that are free. */
     struct disk_request *requests, *unused;
+    /* If `ordered`, requests are given back in the order in which they were taken, and `oldest` is
+     * the list of those that were not given back. */
+    bool ordered;
+    struct disk_request *oldest, *youngest;
+    bool lost; /* what the driver wrote ended with an earlier back end: all requests fail */
     /* nr: how many have begun and not ended; nr_most: the most that there ever were. */
     u32 nr, nr_most;
     u32 done;     /* how many have ended in this turn */

@@ -35,6 +35,14 @@ static inline void back_broken(struct back_dev *d) {
     d->irq = false;
 }
 
+/* Begins to serve a front end. An earlier back end may have shown buffers, and ended before it
+ * raised the interrupt for them. */
+static inline void back_begin(struct back_dev *d, const struct takt_front *f) {
+    d->features = f->features;
+    d->irq = f->flags & TAKT_FRONT_RESUMED;
+    d->live = true;
+}
+
 /* Raises the interrupt of this round, if one is due. */
 static inline void back_interrupt(struct back_dev *d) {
     if (!d->live || !d->irq) return;
@@ -43,14 +51,18 @@ static inline void back_interrupt(struct back_dev *d) {
     d->calls->irq(d->handle);
 }
 
-/* Sets up the ring of queue `q` as the front end describes it. Returns false if the front end has
- * not set it up, or has set it up wrongly. */
+/* Sets up the ring of queue `q` as the front end describes it, or goes on with it where an earlier
+ * back end has ended. Returns false if the front end has not set it up, or has set it up wrongly.
+ */
 static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f,
                              u32 q) {
     const struct takt_queue *k = &f->queue[q];
 
     if (q >= f->nr_queues || !k->ready) return false;
-    return vring_back_init(r, &d->window, d->features, k->size, k->desc, k->avail, k->used) == 0;
+    if (vring_back_init(r, &d->window, d->features, k->size, k->desc, k->avail, k->used))
+        return false;
+    if (f->flags & TAKT_FRONT_RESUMED) vring_back_resume(r);
+    return true;
 }
 
 #endif

@@ -244,10 +244,8 @@ void back_net_fini(struct back_net *n) { bridge_remove(n->bridge, &n->port); }
 /* The driver of the front end is ready. What it has negotiated decides whether it takes frames
  * whose checksum is not filled in. If a ring is not in order, the device needs a reset at once. */
 void back_net_start(struct back_net *n, const struct takt_front *f) {
-    n->dev.features = f->features;
+    back_begin(&n->dev, f);
     n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;
-    n->dev.irq = false;
-    n->dev.live = true;
     if (!back_ring(&n->dev, &n->rx, f, VIRTIO_NET_RX) ||
         !back_ring(&n->dev, &n->tx, f, VIRTIO_NET_TX)) {
         back_broken(&n->dev);

@@ -14,14 +14,16 @@ struct disk_turn;
 /* A request that the back end has checked. It asks for whole sectors within the disk, and not for
  * so many that other requests would wait long. */
 struct disk_request {
-    struct disk_request *next; /* in a list of the file that has the request at the time */
-    u32 type;                  /* VIRTIO_BLK_IN, OUT, FLUSH, DISCARD */
-    u64 sector;                /* for IN and OUT */
-    u32 bytes;                 /* for IN and OUT; not 0 */
-    u32 nr_ranges;             /* for DISCARD */
+    struct disk_request *next;  /* in a list of the file that has the request at the time */
+    struct disk_request *later; /* in back_blk.oldest */
+    u32 type;                   /* VIRTIO_BLK_IN, OUT, FLUSH, DISCARD */
+    u64 sector;                 /* for IN and OUT */
+    u32 bytes;                  /* for IN and OUT; not 0 */
+    u32 nr_ranges;              /* for DISCARD */
     struct virtio_blk_range range[DISK_RANGES];
     struct vring_chain c;
     u8 status;              /* VIRTIO_BLK_*: set by the disk when the request ends */
+    bool over;              /* it has ended, and waits for older ones; only for the back end */
     u64 begun;              /* when the disk began it, ns; set by the back end */
     u64 due;                /* only for the disk */
     struct disk_turn *turn; /* whose request it is; only for drivers/disk_turns.c */
@@ -38,6 +40,7 @@ struct disk {
     u64 sectors;
     u32 depth; /* how many requests may have begun and not ended */
     bool discards;
+    bool forgets; /* its contents end with the VM that serves it */
     char id[VIRTIO_BLK_ID_BYTES];
     struct back_dev *dev; /* set by the back end, whose requests these are */
 };

@@ -250,6 +250,7 @@ void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *d
                                       .sectors = disk_ram_bytes(options) / VIRTIO_BLK_SECTOR,
                                       .depth = (u32)MIN(depth, (u64)DISK_RAM_MOST),
                                       .discards = true,
+                                      .forgets = true,
                                       .id = "takt-ram" },
                             .data = data };
     d->model = (struct disk_model){ .load.bandwidth = option_number(options, "bw", 0),

@@ -46,6 +46,16 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
     return 0;
 }
 
+/* The front end can write the index, as all else here. available() finds out if it is wrong. */
+void vring_back_resume(struct vring_back *r) {
+    u16 at;
+
+    if (r->broken) return;
+    at = __atomic_load_n(&r->used->idx, __ATOMIC_RELAXED);
+    r->avail_next = r->avail_seen = at;
+    r->used_next = r->used_shown = at;
+}
+
 /* Copies descriptor i. The barrier keeps the compiler from reading the original again, which the
  * front end may have changed meanwhile. What was checked has to be what is used. */
 static struct vring_desc snapshot(const u8 *table, u32 i) {

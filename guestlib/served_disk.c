@@ -221,7 +221,11 @@ struct back_dev *served_disk_dev(struct served_disk *s) {
     return &s->blk.dev;
 }
 
+/* With I/O cores the lanes' disks are in memory, too. */
 void served_disk_start(struct served_disk *s, const struct takt_front *f) {
+    if (f->flags & TAKT_FRONT_RESUMED && !s->on_nvme)
+        printf("iodom: %s.%u: what was on this disk is lost, so all its requests fail\n",
+               s->info.name, s->info.number);
     for (u32 i = 0; i < s->nr_lanes; i++) {
         s->lane[i].blk.dev.window = s->lane[0].blk.dev.window;
         core_begin(&s->lane[i], f);

@@ -102,9 +102,11 @@ static int device_make(struct vm *vm, u32 number) {
     d = heap_alloc(sizeof(*d));
     if (!d) return -ENOMEM;
     *d = (struct device){ .vm = vm, .number = number, .config = c };
-    d->regs = (struct virtio_mmio){
-        .mem = &vm->mem, .type = c->type, .port = (u32)port, .config_port = (u32)config_port
-    };
+    d->regs = (struct virtio_mmio){ .mem = &vm->mem,
+                                    .type = c->type,
+                                    .port = (u32)port,
+                                    .config_port = (u32)config_port,
+                                    .stays = vm_is_pc(vm) };
     list_init(&d->link);
     vm->device[number] = d;
     return 0;

@@ -13,10 +13,11 @@
 /* ACCESS_PLATFORM, IN_ORDER, ORDER_PLATFORM */
 #define FEATURES_CARRIED (BIT(33) | BIT(35) | BIT(36))
 
-/* Has the driver finished its set-up, without an error since then? */
+/* Has the driver finished its set-up, without an error since then, and is there a back end? */
 static bool driver_runs(const struct virtio_mmio *d) {
     u32 status = d->front.status;
 
+    if (d->absent) return false;
     if ((status & (VIRTIO_DRIVER_OK | VIRTIO_NEEDS_RESET | VIRTIO_FAILED)) != VIRTIO_DRIVER_OK)
         return false;
     return !virtio_mmio_resetting(d);
@@ -54,6 +55,7 @@ static void forget_driver(struct virtio_mmio *d) {
     d->device_sel = 0;
     d->driver_sel = 0;
     d->queue_sel = 0;
+    d->resumed = false;
     __atomic_store_n(&d->interrupt, 0, __ATOMIC_RELAXED);
 }
 
@@ -99,7 +101,7 @@ static unsigned write_status(struct virtio_mmio *d, u32 value) {
     if (!d->offer.nr_queues) return drop(d);
     now = status_after(d, value);
     d->front.status = now;
-    if (now & VIRTIO_DRIVER_OK) d->served = true;
+    if (now & VIRTIO_DRIVER_OK) d->served = !d->absent;
     update_live(d);
     if (value & ~now & ~VIRTIO_NEEDS_RESET) drop(d);
     if ((now ^ old) & (VIRTIO_DRIVER_OK | VIRTIO_FAILED)) return VIRTIO_TELL_BACK;
@@ -263,13 +265,52 @@ static bool offer_valid(const struct takt_offer *o) {
     return !(o->features & FEATURES_RESERVED & ~FEATURES_CARRIED);
 }
 
-int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer) {
-    const size_t head = offsetof(struct takt_offer, config);
+/* Does the offer differ from the one before in nothing but the configuration? */
+static bool same_device(const struct virtio_mmio *d, const struct takt_offer *offer) {
+    return memcmp(&d->offer, offer, offsetof(struct takt_offer, config)) == 0;
+}
 
+int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer) {
     if (!offer_valid(offer)) return -EINVAL;
-    if (!d->offer.nr_queues) return 0;
-    if (memcmp(&d->offer, offer, head) != 0) return -EBUSY; /* only the configuration may change */
+    if (!d->offer.nr_queues || d->absent || same_device(d, offer)) return 0;
+    return -EBUSY;
+}
+
+/* A driver that has begun with its set-up sees that the device needs a reset, so it begins
+ * again. */
+static unsigned lose_back_end(struct virtio_mmio *d) {
+    u32 status = d->front.status;
+
+    if (status) status |= VIRTIO_NEEDS_RESET;
+    d->offer = (struct takt_offer){ 0 };
+    d->front = (struct takt_front){ .status = status };
+    d->let_go = 0;
+    d->served = false;
+    d->absent = false;
+    d->generation++;
+    update_live(d);
+    return config_interrupt(d);
+}
+
+/* The driver notices nothing: what it puts into the rings waits there. Nobody uses the old rings
+ * any more, so a reset that is pending is done. */
+static unsigned wait_for_back_end(struct virtio_mmio *d) {
+    d->resumed |= d->served;
+    d->served = false;
+    d->absent = true;
+    d->front.resets = 0;
+    d->let_go = 0;
+    update_live(d);
     return 0;
+}
+
+/* A new back end goes on where the one before has ended. It has to look at the rings now, as the
+ * driver's notifications meanwhile went nowhere. */
+static unsigned go_on(struct virtio_mmio *d) {
+    d->absent = false;
+    d->served = d->front.status & VIRTIO_DRIVER_OK;
+    update_live(d);
+    return VIRTIO_TELL_BACK;
 }
 
 /* The front end's driver may look at the device from now on. */
@@ -277,27 +318,23 @@ int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, uns
     int error = virtio_mmio_offer_refused(d, offer);
 
     if (error) return error;
+    *tell = 0;
+    if (d->absent && same_device(d, offer)) {
+        *tell = go_on(d);
+        if (memcmp(d->offer.config, offer->config, sizeof(offer->config)) == 0) return 0;
+    }
+    if (d->absent) lose_back_end(d);
     d->offer = *offer;
     d->front.nr_queues = offer->nr_queues;
     d->generation++;
-    *tell = config_interrupt(d);
+    *tell |= config_interrupt(d);
     return 0;
 }
 
-/* A driver that has begun with its set-up sees that the device needs a reset, so it begins
- * again. */
 unsigned virtio_mmio_withdraw(struct virtio_mmio *d) {
-    u32 status = d->front.status;
-
     if (!d->offer.nr_queues) return 0;
-    if (status) status |= VIRTIO_NEEDS_RESET;
-    d->offer = (struct takt_offer){ 0 };
-    d->front = (struct takt_front){ .status = status };
-    d->let_go = 0;
-    d->served = false;
-    d->generation++;
-    update_live(d);
-    return config_interrupt(d);
+    if (d->stays) return wait_for_back_end(d);
+    return lose_back_end(d);
 }
 
 unsigned virtio_mmio_break(struct virtio_mmio *d) {
@@ -320,5 +357,7 @@ unsigned virtio_mmio_state(struct virtio_mmio *d, u32 resets, struct takt_front 
     }
     *out = d->front;
     out->status = read_status(d);
+    if (d->stays) out->flags |= TAKT_FRONT_ORDERED;
+    if (d->resumed) out->flags |= TAKT_FRONT_RESUMED;
     return tell;
 }

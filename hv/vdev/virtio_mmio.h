@@ -23,6 +23,9 @@ struct virtio_mmio {
     const struct guestmem *mem; /* the driver's RAM */
     u32 type;                   /* VIRTIO_ID_* */
     u32 port, config_port;      /* event channels of the driver's VM */
+    /* The driver cannot begin again when the back end is gone. So the device stays as it is, and
+     * the next back end that offers it in the same way goes on with its rings. */
+    bool stays;
     /* Set by the back end. */
     struct takt_offer offer; /* nr_queues 0: it has not offered the device */
     u32 generation;          /* changes with the configuration: register ConfigGeneration */
@@ -32,7 +35,9 @@ struct virtio_mmio {
     /* VIRTIO_NEEDS_RESET in `status` means an error; a pending reset does not set it here */
     struct takt_front front;
     u32 device_sel, driver_sel, queue_sel;
-    bool served; /* the back end may use the rings */
+    bool served;  /* the back end may use the rings */
+    bool absent;  /* the device stays without a back end: its queues may not be notified */
+    bool resumed; /* a back end that is gone has used the rings */
     /* a bit for each queue that may be notified; any pCPU may read it at any time */
     u32 live;
     u32 interrupt;                     /* VIRTIO_INT_* bits; changed atomically */
@@ -75,12 +80,14 @@ static inline bool virtio_mmio_resetting(const struct virtio_mmio *d) {
 /* Returns what virtio_mmio_offer() would return, and changes nothing. */
 int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer);
 /* To be called when the back end offers the device, or gives a new configuration for a device that
- * it has offered. *tell becomes a mask of VIRTIO_TELL_*. Returns 0, or
+ * it has offered. A device that has stayed goes on, unless the offer differs in more than its
+ * configuration from the one before: then it needs a reset. *tell becomes a mask of VIRTIO_TELL_*.
+ * Returns 0, or
  *   -EINVAL  the offer describes no possible device
  *   -EBUSY   the device is offered already, and the offer differs in more than its configuration */
 int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell);
 /* The next three return a mask of VIRTIO_TELL_*. */
-/* To be called when the back end is gone. */
+/* To be called when the back end is gone. If the device does not stay, it needs a reset. */
 unsigned virtio_mmio_withdraw(struct virtio_mmio *d);
 /* Puts the device into the state in which it needs a reset. */
 unsigned virtio_mmio_break(struct virtio_mmio *d);

@@ -108,12 +108,24 @@ struct takt_queue {
     u64 desc, avail, used;
 };
 
+/* Bits of takt_front.flags. The driver of an operating system cannot begin again with a device that
+ * needs a reset. So when the back end of such a driver ends, the device stays, with its rings as
+ * they are, and the next back end goes on with them.
+ *
+ * ORDERED: a back end that comes later may have to go on. So buffers have to be given back in the
+ *          order in which they were made available. The index of the used ring then says where to
+ *          go on. A buffer that was taken and not given back is taken again.
+ * RESUMED: an earlier back end has served these rings. */
+#define TAKT_FRONT_ORDERED 0x1u
+#define TAKT_FRONT_RESUMED 0x2u
+
 struct takt_front {
     /* the back end must not touch the rings with VIRTIO_NEEDS_RESET, or without VIRTIO_DRIVER_OK */
     u32 status;
     u32 resets;   /* how many resets the driver has made since the device was offered */
     u64 features; /* the features that the driver has accepted */
-    u32 nr_queues, reserved;
+    u32 nr_queues;
+    u32 flags; /* TAKT_FRONT_* */
     struct takt_queue queue[TAKT_MAX_QUEUES];
 };
 

@@ -31,6 +31,7 @@ static void invariants(void) {
     check(!dev.live || (status & (VIRTIO_DRIVER_OK | VIRTIO_FEATURES_OK | VIRTIO_NEEDS_RESET |
                                   VIRTIO_FAILED)) == (VIRTIO_DRIVER_OK | VIRTIO_FEATURES_OK));
     check(!dev.live || dev.served);
+    check(!dev.absent || (dev.stays && n && !dev.served));
     check(!(status & VIRTIO_DRIVER_OK) || status & VIRTIO_FEATURES_OK);
     if (n && status & VIRTIO_FEATURES_OK && !(status & VIRTIO_NEEDS_RESET))
         check(f->features >> VIRTIO_F_VERSION_1 & 1 && !(f->features & ~dev.offer.features));
@@ -76,6 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     u32 tell, offered = 0x00f600ff | 2 << 8;
 
     dev = (struct virtio_mmio){ .mem = &mem, .type = VIRTIO_ID_NET, .port = 1, .config_port = 2 };
+    dev.stays = size & 1;
     for (; size >= 8; data += 8, size -= 8) {
         u32 offset = (data[1] | (u32)data[2] << 8) % PAGE_SIZE, value;
         unsigned width = 1u << (data[3] & 3);

@@ -29,7 +29,10 @@ static inline void *arena_pages(size_t n) {
     return p;
 }
 
-static inline void arena_free(void *p, size_t n) {}
+/* What was taken last can be taken again. */
+static inline void arena_free(void *p, size_t n) {
+    if ((u8 *)p + n * PAGE_SIZE == arena + arena_used) arena_used -= n * PAGE_SIZE;
+}
 
 static inline u64 arena_gpa(const void *p) { return (u64)p - arena_window.base; }
 

@@ -318,6 +318,37 @@ static void test_pc_waits_for_offers(void **state) {
     assert_false(fake_log_said("has not offered"));
 }
 
+/* An operating system cannot begin again with its devices. So they stay when the back end ends, and
+ * the next one goes on with their rings. It is told that there are rings in use. */
+static void test_pc_devices_stay(void **s) {
+    struct takt_front front;
+    u32 bell, port;
+
+    make_pc();
+    offer(0);
+    offer(1);
+    work_at(2 * NS_PER_S);
+    start(0);
+    map(0);
+    take(web, get(0, TAKT_VIRTIO_CONFIG_PORT));
+    fake_destroy(io);
+    io = NULL;
+    assert_int_equal(get(0, VIRTIO_STATUS), RUNNING);
+    assert_int_equal(get(0, VIRTIO_DEVICE_ID), VIRTIO_ID_NET);
+    assert_false(take(web, get(0, TAKT_VIRTIO_CONFIG_PORT)));
+    put(0, VIRTIO_QUEUE_NOTIFY, 0);
+    io = make_io();
+    bell = (u32)call(io, TAKT_HC_BACK_PORT, 0, 0, 0);
+    take(io, bell);
+    port = (u32)offer(0);
+    assert_true(take(io, bell));
+    assert_true(take(io, port));
+    front = state(0, 0);
+    assert_int_equal(front.flags, TAKT_FRONT_ORDERED | TAKT_FRONT_RESUMED);
+    put(0, VIRTIO_QUEUE_NOTIFY, 0);
+    assert_true(take(io, port));
+}
+
 static void test_pc_does_not_wait_for_ever(void **state) {
     make_pc();
     assert_true(offer(0) > 0);
@@ -342,6 +373,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_no_memory, both, none_left),
         cmocka_unit_test_setup_teardown(test_not_made, both, none_left),
         cmocka_unit_test_setup_teardown(test_pc_waits_for_offers, both, none_left),
+        cmocka_unit_test_setup_teardown(test_pc_devices_stay, both, none_left),
         cmocka_unit_test_setup_teardown(test_pc_does_not_wait_for_ever, both, none_left),
     };
 

@@ -22,6 +22,7 @@ static struct disk_ram_data data;
 static u8 memory[DISK + 2 * PAGE_SIZE]; /* of `data`: with the spare page and the table */
 static u8 disk[DISK], model[DISK];
 static u64 now;
+static u32 flags; /* TAKT_FRONT_* that the back end is told */
 
 /* Copies what is on the disk to `disk`. */
 static void look_at_disk(void) {
@@ -36,21 +37,85 @@ static void start(struct rig_device *r) {
 
 static void stop(struct rig_device *r) { back_blk_stop(&back); }
 
-static void set_up_with(const char *options, u64 hidden) {
+/* Makes the disk of what is in `data`, and its back end. */
+static void make_back_end(const char *options) {
     struct takt_back info = { .handle = 1, .vm = 1, .type = VIRTIO_ID_BLOCK };
 
+    strcpy(info.options, options);
+    disk_ram_init(&ram, options, NULL, &data);
+    assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer), 0);
+}
+
+/* A disk that behaves as one on an NVMe controller. Requests do not end in their order: some take
+ * longer, and later ones overtake them. What was written is there when another back end opens the
+ * disk. */
+#define LONGER 1000000u /* ns */
+static const struct disk_ops *in_order;
+static struct disk_request *overtaken;
+
+static bool shuffled_room(struct disk *d) { return in_order->room(d); }
+
+static void shuffled_begin(struct disk *d, struct disk_request *q, u64 at) {
+    in_order->begin(d, q, at);
+}
+
+static u64 shuffled_due(const struct disk *d) {
+    if (overtaken) return MIN(overtaken->due + LONGER, in_order->due(d));
+    return in_order->due(d);
+}
+
+static void shuffled_stop(struct disk *d) {
+    overtaken = NULL;
+    in_order->stop(d);
+}
+
+static struct disk_request *shuffled_ended(struct disk *d, u64 at) {
+    struct disk_request *q = overtaken;
+
+    if (q && at >= q->due + LONGER) {
+        overtaken = NULL;
+        return q;
+    }
+    q = in_order->ended(d, at);
+    if (!q || overtaken || rig_rand(2)) return q;
+    overtaken = q;
+    return in_order->ended(d, at);
+}
+
+static void make_shuffled(const char *options) {
+    static const struct disk_ops shuffled = { shuffled_room, shuffled_begin, shuffled_ended,
+                                              shuffled_due, shuffled_stop };
+
+    make_back_end(options);
+    in_order = ram.disk.ops;
+    ram.disk.ops = &shuffled;
+    ram.disk.forgets = false;
+}
+
+/* The back end ends with its requests under way, and another one goes on. */
+static void next_back_end(const char *options) {
+    stop(&rig);
+    back_blk_fini(&back);
+    make_shuffled(options);
+    rig.front.flags |= TAKT_FRONT_RESUMED;
+    start(&rig);
+}
+
+static void set_up_with(const char *options, u64 hidden) {
     arena_reset();
     now = 0;
     memset(memory, 0, sizeof(memory));
     memset(model, 0, sizeof(model));
-    strcpy(info.options, options);
     rig_init(&rig, 1, start, stop);
     rig.hidden = hidden;
+    rig.front.flags = flags;
     assert_int_equal(disk_ram_bytes(options), DISK);
     assert_int_equal(disk_ram_pages(options), sizeof(memory) / PAGE_SIZE);
     disk_ram_data_init(&data, options, memory);
-    disk_ram_init(&ram, options, NULL, &data);
-    assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer), 0);
+    if (flags)
+        make_shuffled(options);
+    else
+        make_back_end(options);
     assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
     assert_int_equal(blk.capacity, SECTORS);
 }
@@ -160,6 +225,12 @@ static void random_requests(const char *options, u64 hidden) {
         if (rig_rand(4)) continue;
         virtio_blk_flush_ring(&blk);
         now += rig_rand(2000000);
+        /* The last back end was in the middle of its work. */
+        if (flags && rig_rand(20) == 0) {
+            back_blk_serve(&back, now);
+            if (rig_rand(2)) back_blk_flush(&back);
+            next_back_end(options);
+        }
         serve();
         virtio_blk_poll(&blk);
         for (u32 k = 0; k < 60; k++) {
@@ -191,6 +262,34 @@ static void random_modelled(void **state) {
 }
 static void random_plain(void **state) {
     random_requests("size=1M lat=1ms", BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX));
+}
+
+/* Back ends end at any moment, and each of them is followed by one that goes on. No request is
+ * lost, and none ends twice. */
+static void back_ends_that_end(void **state) {
+    flags = TAKT_FRONT_ORDERED;
+    random_requests("size=1M bw=20M lat=100us depth=8", 0);
+    random_requests("size=1M bw=20M lat=100us depth=8",
+                    BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX));
+    flags = 0;
+}
+
+/* What was on a disk in memory is gone together with the VM that had it. The driver must not read
+ * zeros in its place. */
+static void lost_with_the_back_end(void **state) {
+    flags = TAKT_FRONT_ORDERED;
+    set_up_with("size=1M", 0);
+    places();
+    assert_int_equal(one(request(0, VIRTIO_BLK_OUT, 0, 1, 1)), 0);
+    next_back_end("size=1M");
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, 0, 1, 1)), 0);
+    ram.disk.forgets = true;
+    start(&rig);
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, 0, 1, 1)), -EIO);
+    assert_int_equal(one(request(0, VIRTIO_BLK_OUT, 0, 1, 1)), -EIO);
+    assert_int_equal(one(request(0, VIRTIO_BLK_FLUSH, 0, 0, 0)), -EIO);
+    assert_true(back.dev.live);
+    flags = 0;
 }
 
 /* How long it takes: alone, many at a time, and with the bus as the limit. */
@@ -468,6 +567,8 @@ int main(void) {
         cmocka_unit_test(random_instant),
         cmocka_unit_test(random_modelled),
         cmocka_unit_test(random_plain),
+        cmocka_unit_test(back_ends_that_end),
+        cmocka_unit_test(lost_with_the_back_end),
         cmocka_unit_test(the_model),
         cmocka_unit_test(batch),
         cmocka_unit_test(refused),

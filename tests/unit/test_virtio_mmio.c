@@ -362,6 +362,85 @@ static void test_broken_and_withdrawn(void **s) {
     assert_int_equal(get(VIRTIO_STATUS), 0);
 }
 
+/* A device that stays when its back end goes: its driver sees no change, and the next back end goes
+ * on with the rings. */
+static void test_stays(void **s) {
+    struct takt_front before, f;
+    unsigned tell;
+
+    running();
+    before = state(0);
+    assert_int_equal(before.flags, 0); /* other devices do not stay */
+    dev.stays = true;
+    assert_int_equal(state(0).flags, TAKT_FRONT_ORDERED);
+    put(VIRTIO_INTERRUPT_ACK, ~0u);
+    for (u32 round = 0; round < 2; round++) {
+        assert_int_equal(virtio_mmio_withdraw(&dev), 0);
+        assert_int_equal(get(VIRTIO_DEVICE_ID), VIRTIO_ID_BLOCK);
+        assert_int_equal(get(VIRTIO_STATUS), RUNNING);
+        assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 1), 'a');
+        assert_false(virtio_mmio_notify(&dev, 0)); /* nobody would hear it */
+        assert_false(virtio_mmio_used(&dev));
+        assert_int_equal(virtio_mmio_offer(&dev, &offer, &tell), 0);
+        assert_int_equal(tell, VIRTIO_TELL_BACK);
+        assert_int_equal(get(VIRTIO_INTERRUPT_STATUS), 0);
+        assert_true(virtio_mmio_notify(&dev, 0));
+        f = state(0);
+        assert_int_equal(f.flags, TAKT_FRONT_ORDERED | TAKT_FRONT_RESUMED);
+        f.flags = 0;
+        assert_memory_equal(&f, &before, sizeof(f));
+    }
+    assert_int_equal(virtio_mmio_offer_refused(&dev, &offer), 0);
+    offer.nr_queues = 1;
+    assert_int_equal(virtio_mmio_offer_refused(&dev, &offer), -EBUSY);
+    offer.nr_queues = 2;
+
+    virtio_mmio_withdraw(&dev); /* and the next back end offers another configuration */
+    offer.config[0] = 'z';
+    assert_int_equal(virtio_mmio_offer(&dev, &offer, &tell), 0);
+    assert_int_equal(tell, VIRTIO_TELL_BACK | VIRTIO_TELL_FRONT);
+    assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 1), 'z');
+    assert_int_equal(get(VIRTIO_STATUS), RUNNING);
+
+    virtio_mmio_withdraw(&dev); /* another device: the driver cannot go on with that */
+    offer.features |= BIT(6);
+    assert_int_equal(virtio_mmio_offer(&dev, &offer, &tell), 0);
+    assert_true(tell & VIRTIO_TELL_FRONT);
+    assert_int_equal(get(VIRTIO_STATUS), RUNNING | VIRTIO_NEEDS_RESET);
+    assert_false(virtio_mmio_notify(&dev, 0));
+    assert_false(state(0).queue[0].ready);
+}
+
+/* A driver that resets a device which has no back end at the time need not wait for one, and no
+ * back end has used the rings that it sets up then. */
+static void test_stays_and_resets(void **s) {
+    unsigned tell;
+
+    running();
+    dev.stays = true;
+    put(VIRTIO_STATUS, 0); /* the back end has not let go when it ends */
+    virtio_mmio_withdraw(&dev);
+    assert_int_equal(get(VIRTIO_STATUS), 0);
+    begin_again();
+    assert_int_equal(get(VIRTIO_STATUS), RUNNING);
+    put(VIRTIO_STATUS, 0);
+    assert_int_equal(get(VIRTIO_STATUS), 0);
+    begin_again();
+    assert_int_equal(virtio_mmio_offer(&dev, &offer, &tell), 0);
+    assert_int_equal(state(0).flags, TAKT_FRONT_ORDERED);
+    assert_int_equal(state(0).status, RUNNING);
+    virtio_mmio_withdraw(&dev);
+    put(VIRTIO_STATUS, 0);
+    begin_again();
+    assert_int_equal(virtio_mmio_offer(&dev, &offer, &tell), 0);
+    assert_int_equal(state(0).flags, TAKT_FRONT_ORDERED);
+    assert_true(virtio_mmio_notify(&dev, 0));
+    put(VIRTIO_STATUS, 0); /* the new back end has to let go */
+    assert_int_equal(get(VIRTIO_STATUS), VIRTIO_NEEDS_RESET);
+    assert_int_equal(state(1).flags, TAKT_FRONT_ORDERED);
+    assert_int_equal(get(VIRTIO_STATUS), 0);
+}
+
 static void test_config(void **s) {
     offered();
     assert_int_equal(virtio_mmio_read(&dev, VIRTIO_CONFIG, 4), 0x64636261);
@@ -401,11 +480,18 @@ static void test_dropped(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before_the_offer), cmocka_unit_test(test_what_is_offered),
-        cmocka_unit_test(test_offers),           cmocka_unit_test(test_features),
-        cmocka_unit_test(test_queues),           cmocka_unit_test(test_bad_queues),
-        cmocka_unit_test(test_notify),           cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_config),           cmocka_unit_test(test_broken_and_withdrawn),
+        cmocka_unit_test(test_before_the_offer),
+        cmocka_unit_test(test_what_is_offered),
+        cmocka_unit_test(test_offers),
+        cmocka_unit_test(test_features),
+        cmocka_unit_test(test_queues),
+        cmocka_unit_test(test_bad_queues),
+        cmocka_unit_test(test_notify),
+        cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_broken_and_withdrawn),
+        cmocka_unit_test(test_stays),
+        cmocka_unit_test(test_stays_and_resets),
         cmocka_unit_test(test_dropped),
     };
 
