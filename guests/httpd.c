@@ -10,7 +10,8 @@
  * Command line: port=P (80); workers=N (4) threads, each of which serves one connection while other
  * connections wait; timeout_ms=T (5000), within which a request has to arrive, and each 16 KiB of
  * an answer have to be taken. With idle_ms=T it ends when nobody has connected for so long.
- * netstack/start.h has more words. */
+ * guest/background.h and netstack/start.h have more words. */
+#include <guest/background.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -342,6 +343,7 @@ int main(void) {
     for (u32 i = 0; i < n; i++)
         if (!(thread[i] = thread_start(net_thread_vcpu(), "worker", work, &w[i])))
             guest_panic("httpd: there is no memory");
+    background_start(net_thread_vcpu());
     for (u32 i = 0; i < n; i++) {
         thread_join(thread[i]);
         all.connections += w[i].connections;

@@ -14,8 +14,10 @@
  * With `fsync`, the sync after each test that writes counts as a part of the test. Each test prints
  * MB/s (of 10^6 bytes) and how the latencies of records are distributed. At the end come counters
  * of the cache. What is read is compared with what belongs there; that time does not count. With
- * `busy`, one more thread computes on the vCPU of the thread that writes and reads. guest/disk.h
- * has more words for the command line. The exit code is 0 if nothing was wrong. */
+ * `busy` or busy=P, one more thread computes on the vCPU of the thread that writes and reads
+ * (guest/background.h). guest/disk.h has more words for the command line. The exit code is 0 if
+ * nothing was wrong. */
+#include <guest/background.h>
 #include <guest/disk.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -173,12 +175,6 @@ static void worker(void *arg) {
         disk.interrupts);
 }
 
-/* A second thread that uses up the CPU, for `busy`. */
-static void compute(void *arg) {
-    for (volatile u64 n = 0;; n++)
-        ;
-}
-
 /* The tests run in a thread of the last vCPU, because vCPU 0 takes the interrupts of the disk. */
 int main(void) {
     struct thread *t;
@@ -199,8 +195,8 @@ int main(void) {
     latency = calloc(nr, sizeof(*latency));
     written = calloc(nr, sizeof(*written));
     t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
-    if (cmdline_has("busy")) thread_start(disk_thread_vcpu(), "compute", compute, NULL);
     if (!buffer || !latency || !written || !t) guest_panic("iozone: there is no memory");
+    background_start(disk_thread_vcpu());
     thread_join(t);
     return wrong != 0;
 }

@@ -9,7 +9,8 @@
  *   rcvbuf=BYTES (262144)  the receive buffer of a socket
  *   idle_ms=T              ends when after a connection there was no other one for so long
  *   check                  a stream has to be that of netstack/iperf.h, else the exit code is not 0
- *   busy                   one more thread computes, on the vCPU of the thread that serves
+ *   busy, busy=P           one more thread computes, on the vCPU of the thread that serves
+ *                          (guest/background.h)
  *   work=N                 executes about N instructions for each byte of a TCP stream
  *   each=N                 executes about N instructions for what each call returns, be it long or
  *                          short
@@ -17,7 +18,7 @@
  *                          (sock_recv_in_place())
  *
  * netstack/start.h has more words. */
-#include <guest/compute.h>
+#include <guest/background.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
@@ -223,9 +224,6 @@ static void udp_server(void *arg) {
         if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
 
-/* A second thread that uses up the CPU, for `busy`. */
-static void compute(void *arg) { compute_for_ever(); }
-
 /* As a client it runs the tests of netstack/iperf.h; as a server it ends with the TCP server. */
 int main(void) {
     struct thread *t;
@@ -247,7 +245,7 @@ int main(void) {
         guest_panic("iperf: there is no network");
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);
     thread_start(net_thread_vcpu(), "udp", udp_server, NULL);
-    if (cmdline_has("busy")) thread_start(net_thread_vcpu(), "compute", compute, NULL);
+    background_start(net_thread_vcpu());
     if (!t) guest_panic("iperf: no thread can be started on vCPU %u", net_thread_vcpu());
     thread_join(t);
     return wrong != 0;

@@ -54,7 +54,8 @@ struct sock {
     u16 cmd_port;
     /* For each enum sock_event: a thread waits for it. */
     u32 waiting[2];
-    bool abort; /* with CMD_CLOSE: reset the connection */
+    bool abort;    /* with CMD_CLOSE: reset the connection */
+    bool no_delay; /* sock_no_delay() */
     /* Only threads use these. */
     /* Where the next byte is read: the part of the first pbuf of rx, and the offset in it. */
     struct pbuf *piece;

@@ -69,6 +69,7 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
     s->quota = net_bufs_for(rcvbuf);
     s->ownable = net.model == NET_OWNER && type == SOCK_TCP;
     s->parent = NULL;
+    s->no_delay = false;
     if (!socket_reserve(s->quota)) {
         __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
         return -ENOSPC;
@@ -124,6 +125,8 @@ int sock_bind(struct sock *s, u16 port) {
 }
 
 /* A socket is made for each connection that a peer may make, before any peer connects. */
+void sock_no_delay(struct sock *s) { s->no_delay = true; }
+
 int sock_listen(struct sock *s, unsigned most) {
     struct sock_options options = { s->rcvbuf, s->tx.size };
 

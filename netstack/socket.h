@@ -55,6 +55,10 @@ int sock_open(enum sock_type type, const struct sock_options *options, struct so
  *   -ENOMEM          there is too little memory
  *   -EBUSY           the command before has not ended, because its deadline came first */
 int sock_bind(struct sock *s, u16 port);
+/* Sends short segments at once from now on, as TCP_NODELAY does. Otherwise they wait until all that
+ * was sent before is acknowledged (RFC 1122, 4.2.3.4), and the peer may wait with that for a
+ * quarter of a second. For programs whose messages are answered by messages. */
+void sock_no_delay(struct sock *s);
 /* Lets peers connect: at most `most` connections at the same time, each with the options of `s`.
  * Memory for all of them is taken now, so that a connection is not refused later for lack of it.
  * Bind the socket first. Returns 0, or

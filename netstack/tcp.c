@@ -478,6 +478,7 @@ static void send_more(struct sock *s) {
         if (!n || tcp_write(t, at, n, 0) != ERR_OK) break;
         s->given += n;
     }
+    if (s->no_delay) tcp_nagle_disable(t);
     tcp_output(t);
     if (s->fin_wanted && s->given == s->tx.tail) {
         s->fin_sent = true;

@@ -4,7 +4,7 @@
 # needed. It does nothing if nothing is missing.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
 #                                         compare debug picture fresh lab linux playground
-#                                         browser experiments book
+#                                         browser experiments book slurm
 #   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
 #   tools/deps.sh --deb-src               prints the apt source of this release's source packages
 #   tools/deps.sh --source SUITE          prints the apt source of another release of the same
@@ -79,6 +79,10 @@ browser|python3-selenium|py:selenium|the same, from Python
 experiments|snakemake|snakemake|runs the set-ups of experiments that are not finished
 experiments|python3-jsonschema|py:jsonschema|checks experiments and their results
 experiments|python3-matplotlib|py:matplotlib|figures of experiments
+slurm|munge|munged|lets the daemons of Slurm know each other
+slurm|slurmctld|slurmctld|a controller, which runs a sweep of experiments in tests
+slurm|slurmd|slurmd|a node
+slurm|slurm-client|sbatch|submits the jobs
 book|python3-sphinx|py:sphinx|makes the book
 book|python3-myst-parser|py:myst_parser|reads its pages, which are Markdown
 book|graphviz|dot|draws its diagrams
@@ -222,7 +226,7 @@ for a in "$@"; do
 		;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
 	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | \
-		picture | fresh | lab | linux | playground | browser | experiments)
+		picture | fresh | lab | linux | playground | browser | experiments | book | slurm)
 		groups="$groups $a"
 		;;
 	*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

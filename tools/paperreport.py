@@ -59,16 +59,66 @@ def draw_measure(axis, e, figures, measure):
         axis.set_ylim(bottom=0)
 
 
+def front(places):
+    """Returns those of [(name, x, y)] that no other one beats in both, by x. Less is better."""
+    best, found = float("inf"), []
+    for place in sorted(places, key=lambda p: (p[1], p[2])):
+        if place[2] < best:
+            best = place[2]
+            found.append(place)
+    return found
+
+
+def draw_pareto(plt, e, figures):
+    """Returns a figure with a field for each point of the experiment. In it each series is a mark
+    at its two measures, and a line joins those that no other one beats in both."""
+    many = len(e["points"])
+    rows = (many + 3) // 4
+    fig, axes = plt.subplots(rows, min(many, 4), figsize=(13, 3.2 * rows), squeeze=False)
+    x, y = e["figure"]["measures"][:2]
+    for axis, point in zip(axes.flat, e["points"]):
+        places = []
+        for i, series in enumerate(e["series"]):
+            found = [figures.estimate(m, series["name"], point["name"]) for m in (x, y)]
+            if not all(found):
+                continue
+            n = i % len(COLOURS)
+            axis.errorbar(found[0]["mean"], found[1]["mean"], xerr=error_bars(found[:1]),
+                          yerr=error_bars(found[1:]), marker=MARKERS[n], color=COLOURS[n],
+                          linestyle="none", capsize=2, label=series["name"])
+            places.append((series["name"], found[0]["mean"], found[1]["mean"]))
+        best = front(places)
+        axis.step([p[1] for p in best], [p[2] for p in best], where="post", color="grey",
+                  linewidth=0.8, zorder=0)
+        axis.set_title(f"{e['figure']['x']}: {point['name']}", fontsize="small")
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0)
+    for axis in axes[-1]:
+        axis.set_xlabel(f"{e['measure'][x]['title']} ({e['measure'][x]['unit']})", fontsize="small")
+    for axis in axes[:, 0]:
+        axis.set_ylabel(f"{e['measure'][y]['title']} ({e['measure'][y]['unit']})", fontsize="small")
+    return fig, axes
+
+
+def draw_measures(plt, e, figures):
+    """Returns a figure with a field for each measure."""
+    measures = e["figure"]["measures"]
+    fig, axes = plt.subplots(1, len(measures), figsize=(1 + 4.5 * len(measures), 4), squeeze=False)
+    for axis, measure in zip(axes[0], measures):
+        draw_measure(axis, e, figures, measure)
+    return fig, axes
+
+
 def draw(e, figures, where):
     """Writes figure.svg and figure.png into a directory. The same figures give the same bytes."""
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "takt"
     import matplotlib.pyplot as plt
-    measures = e["figure"]["measures"]
-    fig, axes = plt.subplots(1, len(measures), figsize=(1 + 4.5 * len(measures), 4), squeeze=False)
-    for axis, measure in zip(axes[0], measures):
-        draw_measure(axis, e, figures, measure)
+    if e["figure"]["kind"] == "pareto":
+        fig, axes = draw_pareto(plt, e, figures)
+    else:
+        fig, axes = draw_measures(plt, e, figures)
     if len(e["series"]) > 1:
         fig.legend(*axes[0][0].get_legend_handles_labels(), loc="upper center",
                    bbox_to_anchor=(0.5, 0.02), ncol=4, fontsize="small")

@@ -39,7 +39,9 @@ RESULTS = os.path.join(machine.BUILD, "results", "experiments")
 REPORT = os.path.join(machine.BUILD, "results", "report")
 PROGRAMS = {"sim": os.path.join(machine.BUILD, "sim"),
             "whole": os.path.join(machine.BUILD, "sim-whole")}
+GUESTS = os.path.join(machine.BUILD, "whole")  # of sim-whole
 QUICK_SEEDS = 3
+BOCHS_MHZ = 100  # millions of instructions a second, on `whole`, if an experiment does not say
 
 
 class Refused(sentence.Problem):
@@ -114,10 +116,14 @@ def unmeasured():
     return rows
 
 
+def words_of(e, series, point):
+    return {**e.get("defaults", {}), **series, **point}
+
+
 def filled(e, series, point):
     """Returns the VM file of a set-up: the template, in which {NAME} is what the point, the series
     or the defaults say, and a {NAME} of [blocks] is that block, repeated that many times."""
-    words = {**e.get("defaults", {}), **series, **point}
+    words = words_of(e, series, point)
     blocks = e.get("blocks", {})
 
     def word(match):
@@ -183,14 +189,30 @@ def setups(e, quick):
                                               slug(series["name"]), slug(point["name"])), seeds
 
 
+def measures_of(e, words):
+    """Returns the measures of a set-up: a scale that is a word is what the words say."""
+    found = {}
+    for name, rule in e["measure"].items():
+        scale = rule.get("scale", 1)
+        if isinstance(scale, str):
+            if not isinstance(words.get(scale), (int, float)):
+                raise Refused(f"experiments/{e['id']}.toml: measure {name}: nothing says which "
+                              f"number {scale} is at {words['name']}")
+            scale = words[scale]
+        found[name] = {**rule, "scale": scale}
+    return found
+
+
 def plan(e, quick):
     """Writes what each set-up is, and returns their directories."""
     found = []
     for series, point, directory, seeds in setups(e, quick):
+        words = words_of(e, series, point)
         task = {"id": e["id"], "platform": e["platform"], "series": series["name"],
                 "point": point["name"], "model": e["model"], "pcpus": e["pcpus"],
                 "warm_up": e["warm_up"], "seconds": e["seconds"], "seeds": seeds,
-                "measure": e["measure"]}
+                "measure": measures_of(e, words), "switch_us": words.get("switch_us"),
+                "mhz": e.get("mhz", BOCHS_MHZ), "memory": e.get("memory", 256)}
         write_if_new(os.path.join(directory, "vms.cfg"), filled(e, series, point))
         write_if_new(os.path.join(directory, "task.json"), json.dumps(task, indent=1) + "\n")
         found.append(directory)
@@ -208,6 +230,14 @@ def field(record, path):
     return record
 
 
+def scaled(rule, value):
+    """Returns the value in the unit of the measure; with "from", what it lacks to that."""
+    value *= rule.get("scale", 1)
+    if "from" in rule:
+        value = rule["from"] - value
+    return value
+
+
 def measured(rule, vcpus, half=None):
     """Returns the value of one measure of a result of build/sim, or of one of its halves. `rule` is
     a [measure.NAME] of the experiment: which vCPUs ("vm.vcpu", with * and ?), which field of them,
@@ -220,14 +250,16 @@ def measured(rule, vcpus, half=None):
     if half is not None:
         chosen = [v["halves"][half] for v in chosen]
     value = REDUCE[rule.get("reduce", "sum")](field(v, rule["field"]) for v in chosen)
-    return value * rule.get("scale", 1)
+    return scaled(rule, value)
 
 
 def simulate(task, directory, seed, warm_up):
     """Returns the command that measures one seed, and what it printed."""
     command = [experiment.inside(PROGRAMS["sim"]), "-j", "-p", str(task["pcpus"]),
-               "-w", f"{warm_up}s", "-t", f"{task['seconds']}s", "-c", f"seed={seed}",
-               experiment.inside(os.path.join(directory, "vms.cfg"))]
+               "-w", f"{warm_up}s", "-t", f"{task['seconds']}s", "-c", f"seed={seed}"]
+    if task["switch_us"] is not None:
+        command += ["-s", f"{task['switch_us']}us"]
+    command.append(experiment.inside(os.path.join(directory, "vms.cfg")))
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(f"{shlex.join(command)}: {done.stderr.strip()}")
@@ -235,18 +267,25 @@ def simulate(task, directory, seed, warm_up):
 
 
 def heard(rule, found):
-    """Returns the value of a measure that a guest of build/sim-whole has printed: the first number
-    of the last line that is as the rule says, divided by the second one if there are two."""
-    lines = [re.search(rule["said"], line["text"]) for line in found["said"]
-             if line["vm"] == rule["vm"]]
-    lines = [line for line in lines if line]
-    if not lines:
+    """Returns the value of a measure that guests of build/sim-whole have printed. Of each VM that
+    the rule names (with * and ?), the last line that is as the rule says counts: its first number,
+    divided by the second one if there are two."""
+    last = {}
+    for line in found["said"]:
+        if line["vm"] and fnmatch.fnmatchcase(line["vm"], rule["vm"]):
+            match = re.search(rule["said"], line["text"])
+            if match:
+                last[line["vm"]] = [float(number) for number in match.groups()]
+    if not last:
+        if "absent" in rule:
+            return rule["absent"]
         raise Refused(f"{rule['vm']} has not said {rule['said']!r}")
-    numbers = [float(number) for number in lines[-1].groups()]
-    value = numbers[0]
-    if len(numbers) > 1:
-        value /= numbers[1]
-    return value * rule.get("scale", 1)
+    values = []
+    for numbers in last.values():
+        if len(numbers) > 1 and not numbers[1]:
+            raise Refused(f"{rule['vm']} said 0 where {rule['said']!r} divides by it")
+        values.append(numbers[0] / numbers[1] if len(numbers) > 1 else numbers[0])
+    return scaled(rule, REDUCE[rule.get("reduce", "sum")](values))
 
 
 def whole(task, directory, seed):
@@ -257,6 +296,7 @@ def whole(task, directory, seed):
         write_if_new(vm_file, f.read().replace("{start_ms}", str(500 + 37 * seed % 120)))
     answer = os.path.join(directory, f"seed-{seed}.json")
     command = [experiment.inside(PROGRAMS["whole"]), "-p", str(task["pcpus"]),
+               "-f", str(task["mhz"]), "-m", str(task["memory"]),
                "-w", f"{task['warm_up'][0]}s", "-t", f"{task['seconds']}s", "-c", f"seed={seed}",
                "--json", experiment.inside(answer), experiment.inside(vm_file)]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
@@ -265,7 +305,11 @@ def whole(task, directory, seed):
     with open(answer, encoding="utf-8") as f:
         found = json.load(f)
     facts = json.dumps([found["said"], found["top"]]).encode()
-    return shlex.join(command), {**found, "trace": hashlib.sha256(facts).hexdigest()[:16]}
+    vcpus = []
+    if found["top"]:
+        vcpus = found["top"]["result"]["vcpus"]
+    return shlex.join(command), {**found, "vcpus": vcpus,
+                                 "trace": hashlib.sha256(facts).hexdigest()[:16]}
 
 
 def measure_whole(task, directory):
@@ -351,7 +395,7 @@ def snakemake(directories, jobs, extra):
                RESULTS, "--cores", str(jobs), "--keep-going", "--rerun-incomplete",
                "--rerun-triggers", "mtime", "--nocolor",
                "--config", f"papers={os.path.abspath(__file__)}", f"python={sys.executable}",
-               f"sim={PROGRAMS['sim']}", f"whole={PROGRAMS['whole']}", *extra]
+               f"sim={PROGRAMS['sim']}", f"whole={PROGRAMS['whole']}", f"guests={GUESTS}", *extra]
     begin, state = time.monotonic(), {"done": 0, "all": 0, "failed": 0}
 
     def told():

@@ -118,6 +118,30 @@ def test_what_a_guest_said_is_a_value():
         papers.value_of({"vm": "b", "said": r"udp (\d+)"}, found)
 
 
+def test_what_several_guests_said_is_one_value():
+    found = {"said": [{"vm": "s-1", "text": "got 10"}, {"vm": "s-1", "text": "got 30"},
+                      {"vm": "s-2", "text": "got 5"}, {"vm": None, "text": "got 100"}]}
+    rule = {"vm": "s-*", "said": r"got (\d+)"}
+    assert papers.value_of(rule, found) == 35
+    assert papers.value_of({**rule, "reduce": "min"}, found) == 5
+    assert papers.value_of({**rule, "from": 100}, found) == 65
+    with pytest.raises(papers.Refused, match="divides by it"):
+        papers.value_of({"vm": "s-2", "said": r"(\d+) in (\d+)"},
+                        {"said": [{"vm": "s-2", "text": "1 in 0"}]})
+
+
+def test_a_scale_may_be_a_word():
+    e = {"id": "p/x", "measure": {"m": {"scale": "part"}}}
+    assert papers.measures_of(e, {"part": 0.5, "name": "s"})["m"]["scale"] == 0.5
+    with pytest.raises(papers.Refused, match="nothing says which number part is"):
+        papers.measures_of(e, {"name": "s"})
+
+
+def test_the_front_has_what_nobody_beats():
+    places = [("a", 1, 9), ("b", 2, 5), ("c", 2, 7), ("d", 3, 5), ("e", 4, 1)]
+    assert [name for name, _, _ in paperreport.front(places)] == ["a", "b", "e"]
+
+
 def test_each_experiment_is_as_the_schema_says():
     pytest.importorskip("jsonschema")
     for name in papers.names():

@@ -1,0 +1,49 @@
+/* The load of <guest/background.h>. */
+#include <guest/background.h>
+#include <guest/compute.h>
+#include <guest/duty.h>
+#include <guest/guest.h>
+#include <guest/phase.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+/* A thread that has been woken waits for so long at most, in ns. The thread that computes would
+ * otherwise keep its vCPU for a whole THREAD_QUANTUM. Linux lets one that was woken run at once. */
+#define TURN NS_PER_MS
+
+static void compute(void *arg) { compute_for_ever(); }
+
+/* Computes for a part of the time, on vCPU `arg`. */
+static void compute_part(void *arg) {
+    u32 id = (u32)(u64)arg;
+    u64 start = time_ns() + cmdline_phase(id, PHASE_SPAN);
+    struct duty d = cmdline_duty(cmdline_u64("busy", 0));
+
+    sleep_until(start);
+    duty_begin(&d, start, vcpu_times(id).run_ns, seed_of(takt_seed(), id));
+    for (;;) {
+        u64 left, now, end;
+
+        duty_look(&d, time_ns(), vcpu_times(id).run_ns);
+        left = duty_left(&d, vcpu_times(id).run_ns);
+        if (!left) {
+            sleep_until(d.next);
+            continue;
+        }
+        now = time_ns();
+        for (end = now + MIN(left, TURN); now < end; now = time_ns()) compute_some(end - now);
+        thread_yield();
+    }
+}
+
+void background_start(u32 last) {
+    void (*fn)(void *) = compute;
+    u64 nr = cmdline_u64("busy_vcpus", 1);
+
+    if (!cmdline_has("busy")) return;
+    if (cmdline_u64("busy", 0)) fn = compute_part;
+    if (nr > last + 1) guest_panic("busy_vcpus=%lu is more than there are", nr);
+    for (u64 i = 0; i < nr; i++)
+        if (!thread_start((u32)(last - i), "background", fn, (void *)(last - i)))
+            guest_panic("there is no memory for a thread that computes");
+}

@@ -1,0 +1,111 @@
+"""Guests that play the papers' applications: ranks of a parallel program, connections to a web
+server, voice and media over IP. They run in build/sim-whole, so time is virtual."""
+import os
+import re
+
+import pytest
+from conftest import BUILD
+from tools.test_whole import vms, whole
+
+HEAD = """[hypervisor]
+guest_console = log
+top = no
+
+[pool io]
+sched = null
+cpus = 1
+
+[vm iodom]
+image = iodom
+memory = 32M
+pool = io
+"""
+
+pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, "whole", "ranks.elf")),
+                                reason="guests with a network stack are not built")
+
+
+def vm(name, cmdline, cpu, link="", image=None):
+    return (f"[vm {name}]\nimage = {image or name}\ncmdline = {cmdline}\nmemory = 64M\n"
+            f"cpus = {cpu}\nnet = iodom {link}\n")
+
+
+def run(tmp_path, *texts, seconds=3):
+    return whole("-f", "1000", "-m", "512", "-p", "4", "-w", "100ms", "-t", f"{seconds}s",
+                 vms(tmp_path, HEAD + "".join(texts))).stdout
+
+
+@pytest.mark.parametrize("test", ["alltoall", "sendrecv"])
+def test_ranks(tmp_path, test):
+    """All messages are right, and no rank waits for an acknowledgement that is delayed: 20 turns
+    would then take five seconds and more."""
+    said = run(tmp_path, *(vm(f"rank-{r}", f"ip=10.0.0.1{r}/24 rank={r} test={test} size=8000 "
+                              "count=20", r // 2 * 2, image="ranks") for r in range(4)))
+    found = re.findall(rf"rank-(\d): ranks: {test}, 4 ranks, 20 turns of 8000 bytes in (\d+) ns, "
+                       "0 wrong", said)
+    assert sorted(rank for rank, _ in found) == ["0", "1", "2", "3"], said
+    assert all(int(ns) < 200e6 for _, ns in found), found
+
+
+def test_connections_are_opened_when_they_are_due(tmp_path):
+    """Each page comes, and the connections keep their rate while the server takes longer for each
+    of them than there is between two."""
+    said = run(tmp_path, vm("httpd", "ip=10.0.0.2/24 workers=16", 2, "delay=30ms"),
+               vm("connect", "ip=10.0.0.3/24 to=10.0.0.2 start_ms=200 rate=50 run_ms=1000", 0))
+    pages, ns = re.search(r"connect: (\d+) pages of 5120 bytes in (\d+) ns, 0 failed, 0 wrong",
+                          said).groups()
+    assert pages == "50" and 1.1e9 < int(ns) < 1.3e9
+    connected, answer = re.search(r"until connected mean (\d+) .* until the answer mean (\d+)",
+                                  said).groups()
+    assert 60e6 < int(connected) < 65e6 and 120e6 < int(answer) < 130e6
+
+
+def voice(tmp_path, link, words=""):
+    said = run(tmp_path, vm("server", "ip=10.0.0.2/24 lines=3", 2, image="voice"),
+               vm("client", f"ip=10.0.0.3/24 to=10.0.0.2 lines=3 start_ms=200 run_ms=1000 {words}",
+                  0, link, image="voice"), seconds=4)
+    return {who: [int(n) for n in numbers] for who, *numbers in re.findall(
+        r"voice: the (\w+) heard (\d+) of (\d+) datagrams, (\d+) lost, (\d+) too late, jitter "
+        r"(\d+) us", said)}
+
+
+def test_voice_over_a_quiet_link_has_no_jitter(tmp_path):
+    assert voice(tmp_path, "delay=20ms") == {
+        who: [150, 150, 0, 0, pytest.approx(0, abs=1000)] for who in ("server", "client")}
+
+
+def test_voice_over_a_link_with_jitter(tmp_path):
+    """The time on the way is evenly spread over 20 ms, so two datagrams differ by a third of that
+    on average, or by less, because the link keeps their order. A buffer of 1 ms is then too short
+    for about half of the datagrams."""
+    found = voice(tmp_path, "delay=20ms jitter=10ms", "buffer_ms=1")
+    for who in ("server", "client"):
+        heard, sent, lost, late, jitter = found[who]
+        assert (heard, sent, lost) == (150, 150, 0)
+        assert 2500 < jitter < 6700, found
+    assert found["client"][3] > 30 and found["server"][3] == 0, found
+
+
+def test_media(tmp_path):
+    """A request takes a round trip of 40 ms, and so does the byte that answers a picture."""
+    said = run(tmp_path, vm("server", "ip=10.0.0.2/24 run_ms=1000", 2, image="media"),
+               vm("client", "ip=10.0.0.3/24 to=10.0.0.2 start_ms=200", 0, "delay=20ms",
+                  image="media"))
+    times = re.search(r"media: describe (\d+) us, setup (\d+) us, play (\d+) us", said).groups()
+    assert all(40000 <= int(us) < 42000 for us in times), times
+    assert re.search(r"media: 20 packets of each kind, jitter of sound (\d?\d?\d) us, of pictures "
+                     r"\d?\d?\d us", said), said
+    trip = re.search(r"sent 20 pictures, 20 were answered, trip time (\d+) us", said)[1]
+    assert 40000 <= int(trip) < 42000
+
+
+@pytest.mark.parametrize("words,vcpus,want", [
+    ("busy=40", 1, [40]),
+    ("busy busy_vcpus=2", 3, [0, 100, 100]),
+])
+def test_a_load_beside_a_server(tmp_path, words, vcpus, want):
+    """The load is on as many vCPUs as the command line says, from the last one on."""
+    text = vm("server", f"ip=10.0.0.2/24 {words}", "0,2-3", image="iperf")
+    said = run(tmp_path, text + f"vcpus = {vcpus}\n")
+    shares = [float(share) for share in re.findall(r"^server +\d +\d \w+ +([\d.]+)", said, re.M)]
+    assert shares == pytest.approx(want, abs=2), said
