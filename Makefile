@@ -4,6 +4,7 @@
 #   lwip.mk     the network stack: lwIP's source, and netstack/ for guests
 #   host.mk     what runs on this machine: unit tests, simulation, checkers, fuzzers
 #   playground.mk  the scheduler in a browser
+#   labs.mk     the course
 #   goals.mk    what a person asks for: run, demo, test, bench ...
 
 # Everything that is built is below this directory.
@@ -59,7 +60,7 @@ WARN   := -Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wvla $(WERRO
 MAKEFLAGS += --no-print-directory
 J = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
 
-include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/playground.mk \
+include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/playground.mk mk/labs.mk \
 	mk/goals.mk
 
 all: $(B)/takt.elf $(B)/cfgdump guests ## builds everything that goes into an image
@@ -69,7 +70,7 @@ clean: ## removes build/
 
 help: ## prints this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' mk/goals.mk mk/image.mk mk/lwip.mk \
-	    mk/host.mk mk/playground.mk Makefile | \
+	    mk/host.mk mk/playground.mk mk/labs.mk Makefile | \
 	    awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all clean help

@@ -57,11 +57,11 @@ test: ## runs unit, guest and system tests, on QEMU and Bochs; under ten minutes
 
 # Here a warning of the compiler is an error, also in what the tests build. It takes two hours, so a
 # part that fails does not keep the others from being seen.
-CHECKS := lint fuzz tsan unit size test-long shake experiments-quick fresh
+CHECKS := lint fuzz tsan unit size labs-check test-long shake experiments-quick fresh
 check: export WERROR := -Werror
 check: ## runs also the long tests: soak, fuzz, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check lab linux experiments \
-	    playground browser book slurm
+	    playground browser book slurm grade
 	@$(MAKE) test-needs
 	@failed=; for part in $(CHECKS); do $(MAKE) $$part || failed="$$failed $$part"; done; \
 	    [ -z "$$failed" ] || { echo "make check: these parts failed:$$failed"; exit 1; }

@@ -4,7 +4,7 @@
 # needed. It does nothing if nothing is missing.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost
 #                                         compare debug picture fresh lab linux playground
-#                                         browser experiments book slurm
+#                                         browser experiments book slurm grade
 #   tools/deps.sh --backports             prints the apt source that it adds for a QEMU older than 8
 #   tools/deps.sh --deb-src               prints the apt source of this release's source packages
 #   tools/deps.sh --source SUITE          prints the apt source of another release of the same
@@ -87,6 +87,8 @@ book|python3-sphinx|py:sphinx|makes the book
 book|python3-myst-parser|py:myst_parser|reads its pages, which are Markdown
 book|graphviz|dot|draws its diagrams
 book|weasyprint|py:weasyprint|writes it as PDF
+grade|bubblewrap|bwrap|runs what students have written, without network and files
+grade|similarity-tester|sim_c|finds what students have in common
 fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
 fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
 fresh|iproute2|ip|switches on the loopback interface inside
@@ -226,7 +228,8 @@ for a in "$@"; do
 		;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
 	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | \
-		picture | fresh | lab | linux | playground | browser | experiments | book | slurm)
+		picture | fresh | lab | linux | playground | browser | experiments | book | slurm | \
+		grade)
 		groups="$groups $a"
 		;;
 	*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
