@@ -63,7 +63,8 @@ static void put_number(struct output *o, const struct spec *f, u32 base, u64 v, 
     put_field(o, f, minus, first, (size_t)(end - first));
 }
 
-/* The negation is done on the number without sign: -v of the smallest i64 would overflow. */
+/* Appends a number with sign in decimal, as one field. The negation is done on the number without
+ * sign: -v of the smallest i64 would overflow. */
 static void put_signed(struct output *o, const struct spec *f, i64 v) {
     if (v < 0)
         put_number(o, f, 10, -(u64)v, true);
@@ -71,8 +72,9 @@ static void put_signed(struct output *o, const struct spec *f, i64 v) {
         put_number(o, f, 10, (u64)v, false);
 }
 
-/* Flag 0 is ignored, because filling up a text with zeros makes no sense. `f->precision` is the
- * most bytes that are read, so a text with a precision need not be terminated. */
+/* Appends a text as one field, cut off after `f->precision` bytes. Flag 0 is ignored, because
+ * filling up a text with zeros makes no sense. `f->precision` is the most bytes that are read, so a
+ * text with a precision need not be terminated. */
 static void put_string(struct output *o, struct spec *f, const char *text) {
     if (!text) text = "(null)";
     f->zero = false;

@@ -23,7 +23,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     return to;
 }
 
-/* As memcpy(), but the two ranges may overlap. */
+/* Copies n bytes as memcpy() does, but the two ranges may overlap. */
 void *memmove(void *to, const void *from, size_t n) {
     char *d = to;
     const char *s = from;

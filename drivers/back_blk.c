@@ -194,9 +194,11 @@ static int request_begin(struct back_blk *b, u64 now) {
     return 1;
 }
 
-/* Requests that have ended come first, because each of them frees a place for a new one. The
- * function goes to sleep only after vring_back_listen() has found the ring empty. Otherwise a
- * request that arrives just before that would wait until the next notification. */
+/* Ends the requests of the disk that are due, and takes new ones from the front end's ring. Returns
+ * the time (ns) at which it wants to be called again. Requests that have ended come first, because
+ * each of them frees a place for a new one. The function goes to sleep only after
+ * vring_back_listen() has found the ring empty. Otherwise a request that arrives just before that
+ * would wait until the next notification. */
 u64 back_blk_serve(struct back_blk *b, u64 now) {
     const struct disk_ops *d = b->disk->ops;
     struct disk_request *q;
@@ -254,8 +256,8 @@ int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct
     return 0;
 }
 
-/* The number of queues stands in the configuration that the driver reads, and counts only if the
- * feature is offered as well. */
+/* Changes the offer of one disk into that of a disk with `nr` queues. The number of queues stands
+ * in the configuration that the driver reads, and counts only if the feature is offered as well. */
 void back_blk_offer_queues(struct takt_offer *offer, u32 nr) {
     struct virtio_blk_config c;
 

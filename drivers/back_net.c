@@ -75,7 +75,7 @@ static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
     return 0;
 }
 
-/* Called by the bridge: copies a frame into the receive buffers of the front end. Returns 0, or
+/* Copies a frame into the receive buffers of the front end; the bridge calls it. Returns 0, or
  * -ENOSPC if the device is not up or has too few buffers, or -EINVAL if the front end has broken
  * the rules. In both cases the bridge drops the frame. */
 static int back_net_deliver(struct bridge_port *p, const struct frame *f) {
@@ -174,8 +174,9 @@ static int serve_one(struct back_net *n, u64 now) {
     return r;
 }
 
-/* An emulated link may be busy. Then the frames stay in the front end's ring, so that its network
- * stack sees that the link is full, and n->wait says when to go on. */
+/* Sends frames of the driver on. Returns the time (ns) at which it wants to be called again; 0
+ * means at once. An emulated link may be busy. Then the frames stay in the front end's ring, so
+ * that its network stack sees that the link is full, and n->wait says when to go on. */
 u64 back_net_serve(struct back_net *n, u64 now) {
     for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
         /* Ask for the wire only if there is something to send, because bridge_wait() counts how
@@ -211,8 +212,9 @@ static void offer_for(struct back_net *n, struct takt_offer *offer) {
     __builtin_memcpy(offer->config, &c, sizeof(c));
 }
 
-/* The two directions of the link get different seeds. With the same seed they would lose the same
- * frames. */
+/* Plugs the device into the bridge, and fills in *offer, which is what the front end will see.
+ * Returns 0, or an error of bridge_add(). The two directions of the link get different seeds. With
+ * the same seed they would lose the same frames. */
 int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
                   const struct takt_back *info, struct takt_offer *offer) {
     const char *o = info->options;
@@ -241,8 +243,9 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
 
 void back_net_fini(struct back_net *n) { bridge_remove(n->bridge, &n->port); }
 
-/* The driver of the front end is ready. What it has negotiated decides whether it takes frames
- * whose checksum is not filled in. If a ring is not in order, the device needs a reset at once. */
+/* Begins to serve the front end, whose driver has become ready. What it has negotiated decides
+ * whether it takes frames whose checksum is not filled in. If a ring is not in order, the device
+ * needs a reset at once. */
 void back_net_start(struct back_net *n, const struct takt_front *f) {
     back_begin(&n->dev, f);
     n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;

@@ -221,7 +221,9 @@ void bridge_init(struct bridge *b, const struct driver_env *env, u32 max_buffers
     *b = (struct bridge){ .env = env, .max_buffers = max_buffers };
 }
 
-/* A port takes the first free number. The counts and the links begin anew. */
+/* Adds the port to the bridge. Returns 0, -ENOSPC if there are too many ports, or -EEXIST if
+ * another port has its address. A port takes the first free number. The counts and the links begin
+ * anew. */
 int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_params *up,
                const struct netem_params *down) {
     u32 i = 0;
@@ -330,8 +332,9 @@ static bool acceptable(struct bridge *b, struct bridge_port *p, const struct fra
     return !owner;
 }
 
-/* A device has to wait while its link has frames for more than AHEAD, or while the link holds as
- * many frames as its queue takes. It is woken before the link runs dry. */
+/* Returns when the device behind the port may send: 0 means at once, else it is a time (ns). A
+ * device has to wait while its link has frames for more than AHEAD, or while the link holds as many
+ * frames as its queue takes. It is woken before the link runs dry. */
 u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
     const struct netem *n = &p->up.netem;
     u64 until = 0;
@@ -382,8 +385,9 @@ static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
     }
 }
 
-/* All links up are run before any link down, because a frame that leaves a link up may be due on a
- * link down at the same time. */
+/* Passes on the frames that are due at `now`. Returns when the next one is due; ~0 means that there
+ * is none. All links up are run before any link down, because a frame that leaves a link up may be
+ * due on a link down at the same time. */
 u64 bridge_run(struct bridge *b, u64 now) {
     u64 next = ~0ull;
 

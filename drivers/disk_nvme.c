@@ -39,8 +39,8 @@ static struct disk_nvme_slot *free_slot(struct disk_nvme *d) {
     return NULL;
 }
 
-/* A disk that was opened anew takes no request before the commands of the range's earlier owner
- * have ended. */
+/* Returns whether the disk can begin another request now. A disk that was opened anew takes no
+ * request before the commands of the range's earlier owner have ended. */
 static bool nvme_room(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
@@ -48,7 +48,8 @@ static bool nvme_room(struct disk *disk) {
     return !d->waits && free_slot(d);
 }
 
-/* The controller has nothing to do for the slot any more. */
+/* Makes the slot free for another command, because the controller has nothing to do for it any
+ * more. */
 static void slot_release(struct disk_nvme_slot *s) {
     s->q = NULL;
     s->busy = false;
@@ -107,9 +108,9 @@ static void slot_go(struct disk_nvme_slot *s) {
     if (nvme_submit(&store->nvme, c, store->now)) slot_end(s, VIRTIO_BLK_IOERR);
 }
 
-/* Called when the controller has done one command of a slot. Gives the data that were read to the
- * VM, and then submits the next piece or ends the request. If nobody waits for the command any more
- * (its VM is gone), the slot just becomes free. */
+/* Takes the end of one command of a slot; the controller's driver calls it. Gives the data that
+ * were read to the VM, and then submits the next piece or ends the request. If nobody waits for the
+ * command any more (its VM is gone), the slot just becomes free. */
 static void slot_done(struct nvme_command *c, int error) {
     struct disk_nvme_slot *s = container_of(c, struct disk_nvme_slot, command);
 
@@ -158,8 +159,9 @@ static u64 nvme_disk_due(const struct disk *disk) {
     return 0;
 }
 
-/* The VM is gone or has reset its device. Commands that are under way cannot be called back: their
- * slots lose the request, and become free when the controller has done them. */
+/* Gives up the requests that are under way, because the VM is gone or has reset its device.
+ * Commands that are under way cannot be called back: their slots lose the request, and become free
+ * when the controller has done them. */
 static void nvme_stop(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
@@ -199,7 +201,8 @@ static void change_queue(struct nvme_store *s, i32 requests) {
     if (!s->described) s->load.queue = (u32)((i32)s->load.queue + requests);
 }
 
-/* The new disk waits (d->waits) until no command of an earlier owner is under way in its range.
+/* Returns the disk that owner->options ask for, or NULL if there is none; then s->why says why. The
+ * new disk waits (d->waits) until no command of an earlier owner is under way in its range.
  * Otherwise such a command could still write into the data of the new owner. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner) {
     static const struct disk_ops ops = { nvme_room, nvme_begin, nvme_ended, nvme_disk_due,
@@ -260,7 +263,9 @@ bool nvme_store_run(struct nvme_store *s, u64 now) {
     return nvme_run(&s->nvme, now);
 }
 
-/* The memory is not freed if this fails, because the controller may still write to it. */
+/* Allocates the memory of the queues, and sets the controller up. Returns 0, -ENOMEM, or -ENODEV if
+ * the controller cannot be used. The memory is not freed if this fails, because the controller may
+ * still write to it. */
 int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
                     const struct device_env *env, const struct driver_env *driver) {
     void *memory = driver->pages(NVME_MEMORY / PAGE_SIZE);

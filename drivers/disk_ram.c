@@ -33,8 +33,8 @@ static bool ram_room(struct disk *d) {
     return disk_model_room(r->device, r->nr);
 }
 
-/* With I/O cores several vCPUs use the device at the same time, and each disk on it is changed by
- * whoever begins its requests. */
+/* Takes the lock that guards the disks on this disk's device. With I/O cores several vCPUs use the
+ * device at the same time, and each disk on it is changed by whoever begins its requests. */
 static void ram_lock(const struct disk_ram *r) {
     if (r->core) driver_lock(&r->device->turns->lock);
 }
@@ -108,7 +108,7 @@ static void ram_write(struct disk_ram *r, const struct disk_request *q) {
     }
 }
 
-/* What was discarded reads as zeros. */
+/* Empties the sectors that a discard names. What was discarded reads as zeros. */
 static void ram_discard(struct disk_ram *r, const struct virtio_blk_range *range) {
     u64 byte = range->sector * VIRTIO_BLK_SECTOR;
     u64 end = byte + (u64)range->sectors * VIRTIO_BLK_SECTOR;
@@ -195,6 +195,8 @@ static void ram_stop(struct disk *d) {
     ram_unlock(r);
 }
 
+/* Has I/O core `core` serve the disk instead of the one before. Returns false, and changes nothing,
+ * if the core has no place for another disk. */
 bool disk_ram_set_core(struct disk_ram *r, struct disk_core *core, u64 remote_ns) {
     struct disk_turns *t = r->device->turns;
     struct disk_row waiting = r->turn.waiting;
@@ -241,6 +243,8 @@ void disk_ram_data_init(struct disk_ram_data *data, const char *options, u8 *mem
     for (u64 i = 0; i < n; i++) data->page[i] = memory + i * PAGE_SIZE;
 }
 
+/* Makes a disk of `data`, either on the shared device `device` or, if that is NULL, with a model of
+ * its own that follows from the options. */
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device,
                    struct disk_ram_data *data) {
     static const struct disk_ops ops = { ram_room, ram_begin, ram_ended, ram_due, ram_stop };

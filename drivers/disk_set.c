@@ -9,6 +9,8 @@ const struct option_kind disk_set_options[] = {
     { NULL, 0 },
 };
 
+/* Makes *whole the model of a set without members, by the options of the command line. Returns
+ * NULL, or a sentence that says which option is wrong. */
 const char *disk_set_init(struct disk_set *s, struct disk_model *whole, const char *options) {
     s->stripe = option_bytes(options, "stripe", DISK_SET_STRIPE);
     if (!s->stripe || s->stripe % VIRTIO_BLK_SECTOR || s->stripe > BIT(30))
@@ -86,7 +88,8 @@ static enum monitor_kind kind_of(const struct disk_request *q) {
     return MONITOR_OTHER;
 }
 
-/* The request ends with the last of its parts. */
+/* Begins a request on the members of a set that have a part of it. Returns when it ends, ns. The
+ * request ends with the last of its parts. */
 static u64 set_begin(struct disk_set *s, u64 now, const struct disk_request *q) {
     u64 due = now;
 
@@ -101,6 +104,7 @@ static u64 set_begin(struct disk_set *s, u64 now, const struct disk_request *q) 
     return due;
 }
 
+/* Begins a request on a device, which is one device or a set of them. Returns when it ends, ns. */
 u64 disk_device_begin(struct disk_model *m, u64 now, const struct disk_request *q) {
     u64 bytes = disk_request_size(q);
 

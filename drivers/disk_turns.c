@@ -21,7 +21,9 @@ void disk_round_shares(struct disk_round *r) {
     for (u32 i = 0; i < r->nr_disks; i++) r->disk[i]->drr.quantum = quantum[i];
 }
 
-/* A disk that is in the round already begins anew, without requests and without credit. */
+/* Lets the disk take turns with the others of the round from now on. Returns false if the round has
+ * no place for it. A disk that is in the round already begins anew, without requests and without
+ * credit. */
 bool disk_round_add(struct disk_round *r, struct disk_turn *d) {
     u32 i = 0;
 
@@ -35,7 +37,8 @@ bool disk_round_add(struct disk_round *r, struct disk_turn *d) {
     return true;
 }
 
-/* The visit that has begun ends, because the disk that it was of may be another one now. */
+/* Takes the disk out of the round, so that it gets no turns any more. The visit that has begun
+ * ends, because the disk that it was of may be another one now. */
 void disk_round_remove(struct disk_round *r, const struct disk_turn *d) {
     u32 i = 0;
 
@@ -56,7 +59,7 @@ void disk_round_wait(struct disk_round *r, struct disk_turn *d, struct disk_requ
     disk_round_shares(r);
 }
 
-/* An I/O core that has chosen no request yet takes one from its disks. */
+/* Has an I/O core that has no chosen request yet choose one from those of its disks. */
 static void choose(struct disk_round *r, struct disk_turn *core) {
     struct disk_request *q;
 
@@ -81,8 +84,9 @@ static struct disk_request *take(struct disk_round *r) {
     return disk_row_take(&d->waiting);
 }
 
-/* No quantum is below the largest request, so each visit of a disk that has requests serves one.
- * The first visit in here may be the rest of one that began earlier. So if one visit more than
+/* Takes the request whose turn it is from the disk that it waits at. Returns NULL if no disk has
+ * one. No quantum is below the largest request, so each visit of a disk that has requests serves
+ * one. The first visit in here may be the rest of one that began earlier. So if one visit more than
  * there are disks serves nothing, no disk has a request. */
 struct disk_request *disk_round_next(struct disk_round *r) {
     for (u32 i = 0; r->nr_disks && i <= r->nr_disks; i++) {
@@ -112,7 +116,8 @@ bool disk_turns_add_core(struct disk_turns *t, struct disk_core *c) {
     return disk_round_add(&t->round, &c->turn);
 }
 
-/* Requests whose time has come have left the device. Returns whether another one may begin. */
+/* Removes the requests whose time has come from the device's queue, and returns whether another one
+ * may begin. */
 static bool turns_has_room(struct disk_turns *t, u64 now) {
     while (t->nr_under_way && t->end[t->first] <= now) {
         t->first = (t->first + 1) % DISK_MODEL_MOST;
@@ -135,8 +140,9 @@ static void note_end(struct disk_turns *t, u64 due) {
     t->end[(t->first + i) % DISK_MODEL_MOST] = due;
 }
 
-/* The model is told of the request only when it begins, so the time that it waited for its turn is
- * not part of the model's time. */
+/* Takes the request that begins at `now`, and has the model say when it ends (q->due). Returns NULL
+ * if none waits, or if the device's queue is full. The model is told of the request only when it
+ * begins, so the time that it waited for its turn is not part of the model's time. */
 struct disk_request *disk_turns_next(struct disk_turns *t, u64 now) {
     struct disk_request *q;
 

@@ -103,9 +103,10 @@ static bool e1000_reset(struct e1000 *n) {
     return true;
 }
 
-/* Every register that matters is written, because a reset leaves some of them as the firmware or
- * the last VM has set them. The receiver stays off until e1000_start(), so that no frame comes
- * before the caller is ready. */
+/* Resets the device and sets it up, with its receiver off and all interrupts disabled. Returns 0,
+ * or -ENODEV if it does not answer. Every register that matters is written, because a reset leaves
+ * some of them as the firmware or the last VM has set them. The receiver stays off until
+ * e1000_start(), so that no frame comes before the caller is ready. */
 int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
     static const struct nic_ring_kind legacy = { .advanced = false, .report = 1 };
 
@@ -141,7 +142,8 @@ void e1000_stop(struct e1000 *n) {
 
 /* ---- interrupts ---- */
 
-/* The limit is an interval between two interrupts. All other causes are masked. */
+/* Enables interrupts for `causes` (E1000_IRQ_*), at most `a_second` of them; 0 means no limit. The
+ * limit is an interval between two interrupts. All other causes are masked. */
 void e1000_interrupts(struct e1000 *n, u32 causes, u32 a_second) {
     u64 interval = 0; /* in units of 256 ns: 13.4.18 */
 

@@ -100,8 +100,9 @@ static void set_filters(struct igb *n) {
     igb_write(n, IGB_QDE, 0xffff);
 }
 
-/* The rings are set up while the receiver is off, and their buffers are given to the card last. So
- * the card never sees a ring that is half made. */
+/* Resets the device and sets it up, with its receiver off and all interrupts disabled. Returns 0,
+ * or -ENODEV if it does not answer. The rings are set up while the receiver is off, and their
+ * buffers are given to the card last. So the card never sees a ring that is half made. */
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
     static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
 

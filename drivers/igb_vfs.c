@@ -75,9 +75,10 @@ void igb_vfs_mac(const struct igb_vfs *v, u32 n, u8 mac[6]) {
     mac[3] ^= (u8)(0x80 | n << 4);
 }
 
-/* The card has one table of VLANs for all its functions (VLVF); an entry names a VLAN and the pools
- * that get its frames. Returns the index of this VLAN's entry, or of an entry that is unused. There
- * always is one, because each virtual function has at most IGB_VF_VLANS. */
+/* Finds the entry for a VLAN in the card's table. The card has one table of VLANs for all its
+ * functions (VLVF); an entry names a VLAN and the pools that get its frames. Returns the index of
+ * this VLAN's entry, or of an entry that is unused. There always is one, because each virtual
+ * function has at most IGB_VF_VLANS. */
 static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     u32 unused = VLVF_NR - 1;
 
@@ -159,7 +160,8 @@ static void vf_scrub(struct igb_vfs *v, u32 n) {
     igb_write(v->nic, mailbox, 0);
 }
 
-/* Virtual function n begins to work: it gets its filters, and its address in the answer. */
+/* Sets up the filters of virtual function n, which begins to work, and writes its address into the
+ * answer `word`. */
 static void vf_begin(struct igb_vfs *v, u32 n, u32 *word) {
     u8 mac[8] = { 0 };
 
@@ -176,8 +178,8 @@ static void vf_begin(struct igb_vfs *v, u32 n, u32 *word) {
 
 /* ---- what virtual functions ask for: true if they get it ---- */
 
-/* Virtual function n wants to use the address in the message. It gets only the address that was
- * given to it: with another one it could receive frames for another VM. */
+/* Returns whether virtual function n may use the address in the message. It gets only the address
+ * that was given to it: with another one it could receive frames for another VM. */
 static bool ask_mac(struct igb_vfs *v, u32 n, const u32 *word) {
     u8 mac[6];
 
@@ -185,8 +187,9 @@ static bool ask_mac(struct igb_vfs *v, u32 n, const u32 *word) {
     return same_mac((const u8 *)(word + 1), mac);
 }
 
-/* Virtual function n wants to join the VLAN, or to leave it. It is no error to join a VLAN twice,
- * or to leave one that was not joined, so a driver may repeat its message. */
+/* Lets virtual function n join the VLAN in the message, or leave it. Returns whether it may. It is
+ * no error to join a VLAN twice, or to leave one that was not joined, so a driver may repeat its
+ * message. */
 static bool ask_vlan(struct igb_vfs *v, u32 n, const u32 *word) {
     struct igb_vf *vf = &v->vf[n];
     u32 vlan = word[1], i = 0;
@@ -310,8 +313,10 @@ static bool find_vfs(struct igb_vfs *v) {
     return nr;
 }
 
-/* A virtual function that asks too often is held up: its bit stays set, and its interrupt is masked
- * until its window of time ends. Otherwise it could keep the driver domain busy for ever. */
+/* Answers the messages of the virtual functions. Returns when it wants to be called again (ns); ~0
+ * means after the next interrupt. A virtual function that asks too often is held up: its bit stays
+ * set, and its interrupt is masked until its window of time ends. Otherwise it could keep the
+ * driver domain busy for ever. */
 u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u32 reset, asked, mask = ~0u;
     u64 due = ~0ull;
@@ -378,7 +383,9 @@ static bool is_theirs(const struct igb_vfs *v, const u8 *mac) {
     return false;
 }
 
-/* An address that is new gets one of the card's filters, so that the card brings frames to that
+/* Notes that a frame from the address `mac` is about to be sent through the physical function.
+ * Returns false if the frame must not be sent, because a virtual function has that address. An
+ * address that is new gets one of the card's filters, so that the card brings frames to that
  * address to our pool. If all filters are in use, the address from which no frame has come for the
  * longest time loses its filter. */
 bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
@@ -403,7 +410,8 @@ bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
     return true;
 }
 
-/* A frame from an address behind us is our own one only if we have sent from that address a short
+/* Returns whether a received frame with the sender `mac` is one that we have sent ourselves. A
+ * frame from an address behind us is our own one only if we have sent from that address a short
  * time ago. */
 bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
     struct igb_behind *b;
@@ -418,8 +426,9 @@ bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
     return false;
 }
 
-/* The card has one bit for each queue that has sent from a wrong address or VLAN, and a function
- * has two queues. */
+/* Counts, in `spoofed`, each virtual function that the card has caught since the last call. The
+ * card has one bit for each queue that has sent from a wrong address or VLAN, and a function has
+ * two queues. */
 void igb_vfs_count(struct igb_vfs *v) {
     u32 wrong;
 

@@ -132,8 +132,10 @@ static void queues(struct igbvf *n, void *memory) {
     vf_set(n, TX + IGB_DCTL, (u32)IGB_DCTL_ON);
 }
 
-/* The receive queue has to be on before it gets buffers, and it starts some time after it was
- * switched on. So the function waits for it, until IGBVF_PATIENCE is over. */
+/* Resets the virtual function and sets it up, with all interrupts disabled. Returns 0, or an error,
+ * and n->why then says what is wrong. The receive queue has to be on before it gets buffers, and it
+ * starts some time after it was switched on. So the function waits for it, until IGBVF_PATIENCE is
+ * over. */
 int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct device_env *env) {
     u64 until = env->now() + IGBVF_PATIENCE;
     int error;
@@ -164,10 +166,11 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second) {
     vf_set(n, IGB_EIMS, 1);
 }
 
-/* Both directions share one vector, so the interrupt does not say what it is for. The rings are
- * looked at instead: whether a frame has come, and whether nic_send_buffer() finds frames that were
- * sent. `cleaned` is the number of rings in which interrupts have found work; igbvf_busy() makes a
- * rate of it. */
+/* Counts whether an interrupt was for received frames, and whether it was for sent ones. Both
+ * directions share one vector, so the interrupt does not say what it is for. The rings are looked
+ * at instead: whether a frame has come, and whether nic_send_buffer() finds frames that were sent.
+ * `cleaned` is the number of rings in which interrupts have found work; igbvf_busy() makes a rate
+ * of it. */
 void igbvf_interrupted(struct igbvf *n) {
     u64 sent = n->ring.sent;
     const void *frame;
@@ -206,8 +209,9 @@ u32 igbvf_receive(struct igbvf *n, const void **frame) {
 
 /* ---- the physical function ---- */
 
-/* A reset of the physical function shows in the mailbox. If that bit was missed, it shows in the
- * queue, which is off after a reset. */
+/* Takes a message of the physical function, if there is one. Returns false if the physical function
+ * was reset, and this function with it. A reset of the physical function shows in the mailbox. If
+ * that bit was missed, it shows in the queue, which is off after a reset. */
 bool igbvf_check(struct igbvf *n) {
     u32 word[1], v = mailbox_state(n);
 
@@ -230,7 +234,8 @@ int igbvf_vlan(struct igbvf *n, u32 vlan, bool on) {
     return pf_request(n, word, ARRAY_SIZE(word));
 }
 
-/* The physical function has one switch for all multicasts, so no addresses are sent. */
+/* Asks the physical function to send all multicasts to this function, or none. Returns 0 or an
+ * error. The physical function has one switch for all multicasts, so no addresses are sent. */
 int igbvf_multicasts(struct igbvf *n, bool on) {
     u32 word[2] = { IGB_MSG_MULTICAST | (u32)on << IGB_MSG_INFO, 0 };
 

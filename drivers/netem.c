@@ -3,7 +3,8 @@
  * bridge keeps the frame until then. netem.h has the contracts. */
 #include "drivers/netem.h"
 
-/* The state of the random numbers must never be 0, because xorshift would then give zeros only. */
+/* Sets up an emulated link with the delay, rate and loss that `p` names. The state of the random
+ * numbers must never be 0, because xorshift would then give zeros only. */
 void netem_init(struct netem *n, const struct netem_params *p) {
     *n = (struct netem){ .p = *p, .rng = (p->seed + 1) * 0x9e3779b97f4a7c15ull | 1 };
     n->p.jitter = MIN(p->jitter, p->delay);
@@ -19,8 +20,9 @@ static u32 random32(struct netem *n) { /* xorshift64* */
     return (u32)(n->rng * 0x2545f4914f6cdd1dull >> 32);
 }
 
-/* Both random numbers are drawn for each frame, so that the sequence of delays is the same with
- * loss and without. */
+/* Gives a frame of `bytes` to the link at the time `now`. Returns when it arrives (ns), or
+ * NETEM_FULL or NETEM_LOST. Both random numbers are drawn for each frame, so that the sequence of
+ * delays is the same with loss and without. */
 u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     u32 chance = random32(n), wobble = random32(n);
     u64 due;

@@ -59,8 +59,8 @@ static void rx_prepare(struct nic_ring *r, u32 i) {
     d->low = d->high = 0;
 }
 
-/* The descriptors are filled in before the device is told of the rings, because it may read them at
- * once. */
+/* Tells the device where its receive ring and its send ring are; both are empty. The descriptors
+ * are filled in before the device is told of the rings, because it may read them at once. */
 void nic_ring_init(struct nic_ring *r, const struct nic_ring_kind *kind, volatile u8 *rx_regs,
                    volatile u8 *tx_regs, void *memory, u64 (*dma_addr)(const void *p)) {
     *r = (struct nic_ring){ .kind = *kind, .rx_regs = rx_regs, .tx_regs = tx_regs, .rx = memory };
@@ -97,8 +97,9 @@ void *nic_send_buffer(struct nic_ring *r) {
     return r->tx_buffer + r->tx_at * NIC_BUFFER;
 }
 
-/* The device reports only on the last frame of each group of kind.report frames. Each report is a
- * write to memory, and reclaim() needs only one for a group. */
+/* Queues the frame of `len` bytes that the caller has written to the next send buffer. The device
+ * reports only on the last frame of each group of kind.report frames. Each report is a write to
+ * memory, and reclaim() needs only one for a group. */
 void nic_send_put(struct nic_ring *r, u32 len) {
     volatile struct nic_desc *d = &r->tx[r->tx_at];
     u32 command = COMMAND_LAST | COMMAND_SUM, high = 0;
@@ -124,16 +125,18 @@ void nic_send_kick(struct nic_ring *r) {
 
 /* ---- receiving ---- */
 
-/* The caller has finished with the frame at rx_at: its descriptor is made ready for another frame.
- * The card gets it by the next nic_receive_refill(). */
+/* Makes the descriptor of the frame at rx_at ready for another frame, because the caller has
+ * finished with it. The card gets it by the next
+ * nic_receive_refill(). */
 static void rx_release(struct nic_ring *r) {
     rx_prepare(r, r->rx_at);
     r->rx_at = desc_after(r->rx_at);
 }
 
-/* A frame that fills more than one buffer, or that has an error, is skipped: its buffers go back to
- * the device, and r->bad counts the frame once. No good frame is lost by that, because one buffer
- * holds the longest frame that we accept. */
+/* Returns the length of the oldest frame received and points *frame to it, or returns 0 if there is
+ * none. A frame that fills more than one buffer, or that has an error, is skipped: its buffers go
+ * back to the device, and r->bad counts the frame once. No good frame is lost by that, because one
+ * buffer holds the longest frame that we accept. */
 u32 nic_receive(struct nic_ring *r, const void **frame) {
     for (;; rx_release(r)) {
         volatile struct nic_desc *d = &r->rx[r->rx_at];
@@ -169,8 +172,9 @@ void nic_receive_next(struct nic_ring *r) {
     rx_release(r);
 }
 
-/* The tail that the device gets is one place behind the next frame to be read. If tail and head
- * were equal, the device would take the full ring for an empty one. */
+/* Gives the device the buffers of the frames that the caller has finished with. The tail that the
+ * device gets is one place behind the next frame to be read. If tail and head were equal, the
+ * device would take the full ring for an empty one. */
 void nic_receive_refill(struct nic_ring *r) {
     u32 tail = (r->rx_at + NIC_RING - 1) % NIC_RING;
 

@@ -273,9 +273,10 @@ static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, 
     return error;
 }
 
-/* If the set-up fails, the controller is told to switch itself off, so that it does not write to
- * its queues later. A broken one may not obey; so the header says that the memory stays the
- * controller's even then. */
+/* Resets the controller and sets it up, with interrupts enabled. Returns 0, or -ENODEV if it cannot
+ * be used; n->why then says why not. If the set-up fails, the controller is told to switch itself
+ * off, so that it does not write to its queues later. A broken one may not obey; so the header says
+ * that the memory stays the controller's even then. */
 int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
               const struct device_env *env) {
     int error;
@@ -317,8 +318,9 @@ static void set_pages(struct nvme *n, struct nvme_entry *e, u32 slot, const u8 *
     if (more > 1) e->prp[1] = n->dma_addr(n->list[slot]);
 }
 
-/* The command's id has its slot in the low byte, and in the high byte how often the slot was used.
- * So a late completion of an earlier command is not taken for that of this one. */
+/* Puts a command into the queue; the device sees it after nvme_kick(). Returns 0 or an error. The
+ * command's id has its slot in the low byte, and in the high byte how often the slot was used. So a
+ * late completion of an earlier command is not taken for that of this one. */
 int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
     struct nvme_entry e = { .opcode = (u8)c->op, .nsid = NAMESPACE };
     u32 slot = 0;
@@ -362,8 +364,8 @@ static void end_command(struct nvme *n, u32 slot, int error) {
     c->done(c, error);
 }
 
-/* Called when the controller is broken. Switches it off, so that it reads and writes nothing any
- * more, if it still obeys. Ends all commands. */
+/* Switches the broken controller off, so that it reads and writes nothing any more, if it still
+ * obeys. Ends all commands. */
 static void switch_off(struct nvme *n, const char *why) {
     n->why = why;
     nvme_set(n, CC, 0);
@@ -435,8 +437,9 @@ bool nvme_run(struct nvme *n, u64 now) {
     return some || n->why;
 }
 
-/* While commands are under way we look once in CHECK_NS, even if the controller does not interrupt.
- * Otherwise a controller that has died would never be noticed. */
+/* Returns the time (ns) at which nvme_run() has to be called even without an interrupt; ~0 means
+ * that no command is under way. While commands are under way we look once in CHECK_NS, even if the
+ * controller does not interrupt. Otherwise a controller that has died would never be noticed. */
 u64 nvme_due(const struct nvme *n) {
     if (!n->under_way || n->why) return ~0ull;
     return n->check;

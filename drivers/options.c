@@ -3,7 +3,7 @@
  * here. options.h has the contracts. */
 #include "drivers/options.h"
 
-/* If the text at `p` begins with `prefix`, returns what follows, else NULL. */
+/* Returns what follows `prefix` in the text at `p`, or NULL if the text does not begin with it. */
 static const char *option_after(const char *p, const char *prefix) {
     for (; *prefix; p++, prefix++)
         if (*p != *prefix) return NULL;
@@ -107,6 +107,8 @@ static bool mac_of(const char *p, u8 mac[6]) {
     return !*p || *p == ' ';
 }
 
+/* Returns the value of the option `key`, multiplied by what its unit stands for, or `otherwise` if
+ * the option is not there or is no number. */
 static u64 option_value_of(const char *options, const char *key, const struct unit *units,
                            u64 otherwise) {
     const char *p = find_option(options, key);
@@ -144,8 +146,9 @@ bool option_mac(const char *options, const char *key, u8 mac[6]) {
 
 bool option_has(const char *options, const char *key) { return find_option(options, key); }
 
-/* The value ends at the next blank, as the values of all options do. A value that is too long for
- * the buffer is cut off. */
+/* Copies the value of the option `key` to `buf`, terminated. Returns false if there is no such
+ * option. The value ends at the next blank, as the values of all options do. A value that is too
+ * long for the buffer is cut off. */
 bool option_word(const char *options, const char *key, char *buf, size_t size) {
     const char *p = find_option(options, key);
     size_t n = 0;
@@ -179,8 +182,10 @@ static bool makes_sense(const char *p, const struct option_kind *k) {
     return false;
 }
 
-/* An option counts as known only if its value makes sense as well. So one call finds a misspelt key
- * and a value such as `rate=fast`, and the driver domain can name it to the operator. */
+/* Returns the first word of `options` whose key is not in `known` or whose value makes no sense, or
+ * NULL if there is none. An option counts as known only if its value makes sense as well. So one
+ * call finds a misspelt key and a value such as `rate=fast`, and the driver domain can name it to
+ * the operator. */
 const char *option_unknown(const char *options, const struct option_kind *known) {
     for (const char *p = options;;) {
         const struct option_kind *k;

@@ -26,7 +26,7 @@ struct port_nic_kind {
     bool (*is_echo)(struct port_nic *p, const u8 *from);
 };
 
-/* Called by the bridge: queues a frame for the card, which sends it to the real network. A frame
+/* Queues a frame for the card, which sends it to the real network; the bridge calls it. A frame
  * that is shorter than Ethernet allows is filled up with zeros, so that nothing of an earlier frame
  * in the buffer gets out. Returns 0, or why the bridge has to drop the frame. */
 static int card_deliver(struct bridge_port *port, const struct frame *f) {
@@ -116,8 +116,9 @@ static const struct port_nic_kind *kind_of(u32 id) {
 
 bool port_nic_known(u32 id) { return kind_of(id); }
 
-/* The card is started last, when its port is in the bridge. Before that nobody could take its
- * frames. */
+/* Sets the card up and adds it to the bridge. Returns 0, -ENODEV if there is no driver for it or it
+ * does not answer, or another error. The card is started last, when its port is in the bridge.
+ * Before that nobody could take its frames. */
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p)) {
     /* This link emulates nothing, because the card has a real wire. */
@@ -144,7 +145,8 @@ int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *r
     return 0;
 }
 
-/* `again` lets the next run look at the rings, because the interrupt may have been for frames. */
+/* Clears the card's interrupt. Returns whether `link` has changed. `again` lets the next run look
+ * at the rings, because the interrupt may have been for frames. */
 bool port_nic_interrupt(struct port_nic *p, u64 now) {
     bool before = p->link;
 

@@ -84,8 +84,9 @@ static u32 set_rate(const struct uart *u, u32 baud) {
     return BASE_RATE / divisor;
 }
 
-/* Nothing is stored in *u until the scratch register has given back what was written to it. If
- * there is no UART at that place, nothing would. */
+/* Looks for a 16550 at the place that `where` names, and sets it up. Returns false if there is
+ * none. Nothing is stored in *u until the scratch register has given back what was written to it.
+ * If there is no UART at that place, nothing would. */
 bool uart_open(struct uart *u, const struct uart *where, u32 baud) {
     struct uart at = { .port = where->port, .regs = where->regs, .stride = where->stride };
 
@@ -127,7 +128,8 @@ unsigned uart_write(struct uart *u, const char *s, unsigned n) {
 
 bool uart_drained(struct uart *u) { return !uart_there(u) || (uart_get(u, REG_LSR) & LSR_IDLE); }
 
-/* Reading LSR clears its error bits, so an overrun is counted here, or it would be lost. */
+/* Returns the next byte that was received, or -1 if there is none. Reading LSR clears its error
+ * bits, so an overrun is counted here, or it would be lost. */
 int uart_read(struct uart *u) {
     u8 lsr;
 

@@ -9,8 +9,9 @@
     (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_RO |   \
      VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_DISCARD)
 
-/* The configuration is read after the features are negotiated, because the features say which of
- * its fields are valid. */
+/* Reads the size of the disk and the limits of its requests from the device's configuration. The
+ * configuration is read after the features are negotiated, because the features say which of its
+ * fields are valid. */
 static void read_config(struct virtio_blk *b) {
     u64 features = b->dev->features;
     struct virtio_blk_config c;
@@ -68,8 +69,9 @@ int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
     return MIN(nr, 0);
 }
 
-/* The requests can only end after the reset, because until then the device may still write to their
- * memory. */
+/* Resets the device, ends all requests of its `nr` queues with an error, and frees the rings.
+ * Returns 0, or -ETIMEDOUT as virtio_reset() does. The requests can only end after the reset,
+ * because until then the device may still write to their memory. */
 int virtio_blk_stop_queues(struct virtio_blk *b, u32 nr) {
     struct virtio_blk_request *q;
     int error = virtio_reset(b->dev);
@@ -117,8 +119,9 @@ static i64 request_bytes(struct virtio_blk *b, const struct virtio_blk_request *
     return (i64)bytes;
 }
 
-/* The chain is the header, then the range of a discard or the data, then the byte for the status.
- * The device has to write the status; 0xff shows that it did not. */
+/* Puts a request into the ring. Returns 0, or an error if the ring is full or the request is not
+ * one that the device can do. The chain is the header, then the range of a discard or the data,
+ * then the byte for the status. The device has to write the status; 0xff shows that it did not. */
 int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
     u64 (*dma)(const void *) = b->dev->env->dma_addr;
     struct vring_sg sg[VIRTIO_BLK_PARTS + 2];
@@ -163,7 +166,8 @@ static int error_of_status(u8 status) {
     }
 }
 
-/* done() may submit another request at once, so the request is not touched after it. */
+/* Ends the requests that the device is done with, and returns how many there were. done() may
+ * submit another request at once, so the request is not touched after it. */
 u32 virtio_blk_poll(struct virtio_blk *b) {
     struct virtio_blk_request *q;
     u32 n = 0, len;

@@ -12,8 +12,9 @@ static void add_status(struct virtio_dev *d, u32 bit) {
     d->ops->set_status(d, d->ops->status(d) | bit);
 }
 
-/* Writing 0 to Status asks for a reset. If another VM serves the device, Status reads 0 only after
- * that VM has released the rings, so this waits. */
+/* Resets the device and waits until it uses no memory of the driver any more. Returns 0, or
+ * -ETIMEDOUT if its back end does not answer. Writing 0 to Status asks for a reset. If another VM
+ * serves the device, Status reads 0 only after that VM has released the rings, so this waits. */
 int virtio_reset(struct virtio_dev *d) {
     d->ops->set_status(d, 0);
     for (u32 i = 0; i < RESET_TRIES; i++) {
@@ -23,8 +24,10 @@ int virtio_reset(struct virtio_dev *d) {
     return -ETIMEDOUT;
 }
 
-/* The order of the steps is that of section 3.1.1 of the virtio specification. Status is read back,
- * because the device clears FEATURES_OK if it does not accept what the driver takes. */
+/* Resets the device and negotiates features: the driver takes those of `wanted` that the device
+ * offers. Returns 0 or an error. The order of the steps is that of section 3.1.1 of the virtio
+ * specification. Status is read back, because the device clears FEATURES_OK if it does not accept
+ * what the driver takes. */
 int virtio_begin(struct virtio_dev *d, u64 wanted) {
     int error = virtio_reset(d);
 
@@ -39,8 +42,9 @@ int virtio_begin(struct virtio_dev *d, u64 wanted) {
     return -EINVAL;
 }
 
-/* The device is told of the ring only after it is complete, because it may use it from that moment
- * on. */
+/* Sets up queue number `queue` with a ring of at most `size` descriptors. Returns 0, -ENODEV if the
+ * device has no such queue, or -ENOMEM. The device is told of the ring only after it is complete,
+ * because it may use it from that moment on. */
 int virtio_queue(struct virtio_dev *d, u32 queue, struct vring_front *r, u32 size) {
     u32 max = d->ops->queue_max(d, queue);
     int error;
@@ -66,8 +70,9 @@ bool virtio_kick(struct virtio_dev *d, u32 queue, struct vring_front *r) {
     return wanted;
 }
 
-/* A field of more than one byte could change between two reads. The generation changes then, and
- * all is read again. */
+/* Reads `bytes` bytes of the configuration space from `offset` on, all of the same generation. A
+ * field of more than one byte could change between two reads. The generation changes then, and all
+ * is read again. */
 void virtio_config(struct virtio_dev *d, u32 offset, void *to, u32 bytes) {
     u32 before;
 

@@ -64,7 +64,8 @@ static int net_make_queues(struct virtio_net *n) {
     return 0;
 }
 
-/* If the queues cannot be made, the memory is freed only if the device came out of reset. Otherwise
+/* Starts the network device with receive buffers that the caller posts. Returns 0 or an error. If
+ * the queues cannot be made, the memory is freed only if the device came out of reset. Otherwise
  * the device may still use it. */
 int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
                          void (*put)(void *buffer)) {
@@ -99,8 +100,9 @@ int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 s
     return virtio_net_start_own(n, dev, nr, size, NULL);
 }
 
-/* The buffers are given back only after the reset, because until then the device may still use
- * them. */
+/* Resets the device and frees all memory; the tokens of frames that were not sent come back through
+ * `sent`. Returns 0, or -ETIMEDOUT if the back end does not release the memory. The buffers are
+ * given back only after the reset, because until then the device may still use them. */
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
     struct virtio_net_slot *s;
     void *buffer;
@@ -169,9 +171,9 @@ static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
     return !f->partial || (u32)f->csum_start + f->csum_offset + 2 <= f->len;
 }
 
-/* A frame may lie in several buffers, and the other VM may have written nonsense into its header.
- * Such a frame is dropped and counted, its buffers go back to the device, and the next frame is
- * tried. */
+/* Takes the next received frame. Returns false if there is none. A frame may lie in several
+ * buffers, and the other VM may have written nonsense into its header. Such a frame is dropped and
+ * counted, its buffers go back to the device, and the next frame is tried. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     for (;;) {
         *f = (struct virtio_net_frame){ .nr = 1 };
@@ -184,8 +186,8 @@ bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     return true;
 }
 
-/* Each frame in the ring has a slot, which holds its header and its token until the device is done
- * with it. */
+/* Puts a frame of `nr` segments into the send ring. Returns 0 or an error. Each frame in the ring
+ * has a slot, which holds its header and its token until the device is done with it. */
 int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
                     u16 csum_offset, void *token) {
     struct virtio_net_slot *s = n->free;
@@ -213,7 +215,8 @@ full:
     return -ENOSPC;
 }
 
-/* The slot of the frame is free again after this. */
+/* Takes the token of a frame that the device is done with. Returns false if there is none. The slot
+ * of the frame is free again after this. */
 bool virtio_net_sent(struct virtio_net *n, void **token) {
     u32 len;
     struct virtio_net_slot *s = vring_front_take(&n->tx, &len);
@@ -225,15 +228,17 @@ bool virtio_net_sent(struct virtio_net *n, void **token) {
     return true;
 }
 
-/* An interrupt for half of the frames lets the sender fill the ring again before it runs empty, and
- * costs fewer interrupts than one for each frame. */
+/* Asks for an interrupt when the device is done with half of the frames that it has. Returns true
+ * if it is done with them already. An interrupt for half of the frames lets the sender fill the
+ * ring again before it runs empty, and costs fewer interrupts than one for each frame. */
 bool virtio_net_listen_sent(struct virtio_net *n) {
     u32 out = vring_front_outstanding(&n->tx);
 
     return out == 0 || vring_front_listen(&n->tx, (u16)MAX(out / 2, 1u));
 }
 
-/* Both rings are shown in one go: the recycled receive buffers, and the frames to be sent. */
+/* Shows the device what was sent and recycled. Returns whether it had to be notified. Both rings
+ * are shown in one go: the recycled receive buffers, and the frames to be sent. */
 bool virtio_net_flush(struct virtio_net *n) {
     bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx),
          tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);

@@ -19,8 +19,10 @@ static u16 back_used_event(struct vring_back *r) { return load16(&r->avail->ring
 /* Returns where we say after which available chain we want to be notified (our event index). */
 static u16 *back_avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
 
-/* The window has a hole, as the VM's RAM has: [0, low) and [TAKT_HIGH_RAM, TAKT_HIGH_RAM + high).
- * Sums are avoided where they could overflow, because gpa and len come from the other VM. */
+/* Returns where the front end's memory [gpa, gpa + len) is in ours, or NULL if it is not wholly
+ * within the window, the range of our addresses that shows that memory. The window has a hole, as
+ * the VM's RAM has: [0, low) and [TAKT_HIGH_RAM, TAKT_HIGH_RAM + high). Sums are avoided where they
+ * could overflow, because gpa and len come from the other VM. */
 void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
     u64 end = w->low; /* the end of the part of the window in which gpa is */
 
@@ -29,8 +31,9 @@ void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
     return pa_to_ptr(w->base + gpa);
 }
 
-/* The ring counts as broken until all is checked, so that nobody uses a ring whose set-up has
- * failed. */
+/* Sets the ring up at the guest-physical addresses that the front end names. Returns 0, or -EINVAL
+ * if its size, its alignment or its place is wrong. The ring counts as broken until all is checked,
+ * so that nobody uses a ring whose set-up has failed. */
 int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size,
                     u64 desc, u64 avail, u64 used) {
     *r = (struct vring_back){ .window = w, .size = (u16)size, .broken = true };
@@ -113,7 +116,8 @@ static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     }
 }
 
-/* The front end has broken the rules: nothing more is taken from this ring. */
+/* Marks the ring as broken, because the front end has broken the rules: nothing more is taken from
+ * it. Returns -EINVAL for the caller to return. */
 static int vring_break(struct vring_back *r) {
     r->broken = true;
     return -EINVAL;
@@ -131,9 +135,10 @@ static int available(struct vring_back *r) {
     return (u16)(r->avail_seen - r->avail_next);
 }
 
-/* The front end may show us a chain at any moment; `avail_seen` is how far it had filled the ring
- * when we last looked. `size` is a power of two, so `&` finds the place in the ring even when the
- * 16-bit index wraps around. */
+/* Takes the next chain. Returns 1, 0 if there is none, or -EINVAL if the ring is broken. The front
+ * end may show us a chain at any moment; `avail_seen` is how far it had filled the ring when we
+ * last looked. `size` is a power of two, so `&` finds the place in the ring even when the 16-bit
+ * index wraps around. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c) {
     int n = available(r);
 
@@ -157,8 +162,9 @@ void vring_back_put(struct vring_back *r, u16 head, u32 len) {
     e->len = len;
 }
 
-/* The index is stored after the entries that it shows (RELEASE), so that the driver never sees an
- * entry that is half written. */
+/* Shows the front end the chains that were put since the last time. Returns whether it wants an
+ * interrupt. The index is stored after the entries that it shows (RELEASE), so that the driver
+ * never sees an entry that is half written. */
 bool vring_back_flush(struct vring_back *r) {
     u16 old = r->used_shown, now = r->used_next;
 
@@ -173,8 +179,9 @@ bool vring_back_flush(struct vring_back *r) {
     return !(load16(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
 }
 
-/* First says that it wants to be notified, and only then looks whether there is a chain. In the
- * other order, a chain that comes between the two steps would get no notification. */
+/* Asks the front end to notify us of the next chain. Returns true if there is one already. First
+ * says that it wants to be notified, and only then looks whether there is a chain. In the other
+ * order, a chain that comes between the two steps would get no notification. */
 bool vring_back_listen(struct vring_back *r) {
     if (r->broken) return false;
     if (r->event_idx)

@@ -14,8 +14,9 @@ static u16 front_avail_event(struct vring_front *r) {
     return __atomic_load_n((u16 *)&r->used->ring[r->size], __ATOMIC_RELAXED);
 }
 
-/* One allocation holds everything: the three parts of the ring, the tables of indirect descriptors
- * if there are any, and our notes on each slot. The device sees all of it but the notes. */
+/* Allocates a ring of `size` descriptors. Returns 0, -EINVAL if the size is wrong, or -ENOMEM. One
+ * allocation holds everything: the three parts of the ring, the tables of indirect descriptors if
+ * there are any, and our notes on each slot. The device sees all of it but the notes. */
 int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 size, u64 features) {
     u64 desc = size * sizeof(*r->desc), avail = ALIGN_UP(VRING_AVAIL_BYTES(size), 16),
         used = ALIGN_UP(VRING_USED_BYTES(size), 16), table = 0;
@@ -68,8 +69,10 @@ static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg 
         (struct vring_desc){ r->env->dma_addr(t), (u32)(n * sizeof(*t)), VRING_DESC_INDIRECT, 0 };
 }
 
-/* With indirect descriptors a chain takes only one place in the ring. The device sees the chain
- * after vring_front_publish(), so that many chains need only one notification. */
+/* Adds a chain of nr_out buffers that the device reads, and then nr_in buffers that it writes.
+ * Returns 0, -ENOSPC if the ring is full, or -EINVAL. With indirect descriptors a chain takes only
+ * one place in the ring. The device sees the chain after vring_front_publish(), so that many chains
+ * need only one notification. */
 int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in,
                     void *token) {
     u32 n = nr_out + nr_in, count;
@@ -94,8 +97,9 @@ int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out
     return 0;
 }
 
-/* The index is stored after the chains that it shows (RELEASE), so that the device never sees a
- * chain that is half written. */
+/* Shows the device the chains that were added since the last time. Returns whether it wants to be
+ * notified. The index is stored after the chains that it shows (RELEASE), so that the device never
+ * sees a chain that is half written. */
 bool vring_front_publish(struct vring_front *r) {
     u16 old = r->avail_shown, now = r->avail_next;
 
@@ -123,8 +127,9 @@ static void *free_chain(struct vring_front *r, u32 head) {
     return token;
 }
 
-/* The back end may write anything into its part of the ring. An index or a descriptor that cannot
- * be right makes the ring broken, and nothing more is taken from it. */
+/* Takes a chain that the device is done with. Returns its token, or NULL if there is none. The back
+ * end may write anything into its part of the ring. An index or a descriptor that cannot be right
+ * makes the ring broken, and nothing more is taken from it. */
 void *vring_front_take(struct vring_front *r, u32 *len) {
     u16 idx = __atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE);
     const struct vring_used_elem *e;
@@ -142,8 +147,10 @@ void *vring_front_take(struct vring_front *r, u32 *len) {
     return free_chain(r, id);
 }
 
-/* First says that it wants an interrupt, and only then looks whether the chains are done. In the
- * other order, a chain that is done between the two steps would raise no interrupt. */
+/* Asks for an interrupt when the device is done with the next `after` chains. Returns true if it is
+ * done with them already. First says that it wants an interrupt, and only then looks whether the
+ * chains are done. In the other order, a chain that is done between the two steps would raise no
+ * interrupt. */
 bool vring_front_listen(struct vring_front *r, u16 after) {
     if (r->event_idx)
         __atomic_store_n(front_used_event(r), (u16)(r->used_next + after - 1), __ATOMIC_RELAXED);
@@ -153,8 +160,8 @@ bool vring_front_listen(struct vring_front *r, u16 after) {
     return (u16)(__atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE) - r->used_next) >= after;
 }
 
-/* With an event index, an index is named that has just passed, so it is reached only after all
- * 65,536 others. */
+/* Asks the device for no interrupts. With an event index, an index is named that has just passed,
+ * so it is reached only after all 65,536 others. */
 void vring_front_ignore(struct vring_front *r) {
     if (r->event_idx)
         __atomic_store_n(front_used_event(r), vring_no_event(r->used_next), __ATOMIC_RELAXED);

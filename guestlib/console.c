@@ -24,8 +24,8 @@ void console_init(void) {
     have_uart = inb(UART_LSR) != 0xff;
 }
 
-/* If the ring of the VM is full (-EAGAIN), other VMs get the CPU, so that one of them may empty the
- * ring. After RETRIES the rest is dropped. */
+/* Writes text to the console by a hypercall. If the ring of the VM is full (-EAGAIN), other VMs get
+ * the CPU, so that one of them may empty the ring. After RETRIES the rest is dropped. */
 static void write_takt(const char *s, size_t len) {
     unsigned tries = 0;
 
@@ -57,7 +57,7 @@ static void write_ports(const char *s, size_t len) {
     }
 }
 
-/* The lock keeps the lines of two vCPUs apart. */
+/* Writes `len` characters to the console. The lock keeps the lines of two vCPUs apart. */
 void console_write(const char *s, size_t len) {
     u64 f = spin_lock_irqsave(&lock);
 

@@ -39,6 +39,8 @@ const struct disk_load *controller_load(void) { return &store.load; }
 
 static u64 dma_addr(const void *p) { return (u64)p + dma_offset; }
 
+/* Sets up the NVMe controller that was given to this VM, and says on the console what came of it. A
+ * second one is not used, because this file keeps one only. */
 void controller_add(const struct takt_pci *p, u32 i) {
     const struct device_env env = { dma_addr, time_ns, guest_env.relax };
     int error;
@@ -61,6 +63,8 @@ void controller_add(const struct takt_pci *p, u32 i) {
     printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(p), store.nvme.blocks / 2);
 }
 
+/* Returns the range of the controller's disk that info->options ask for. If it cannot be had,
+ * returns NULL, and the console says why. */
 struct disk *controller_open(const struct takt_back *info) {
     struct disk *d;
 
@@ -77,7 +81,8 @@ struct disk *controller_open(const struct takt_back *info) {
     return d;
 }
 
-/* The interrupt's line falls when all that has ended was taken. */
+/* Takes the controller's interrupt and the commands that have ended. Returns whether any has. The
+ * interrupt's line falls when all that has ended was taken. */
 bool controller_run(u64 now) {
     bool interrupted = event_take(pci.port), ended = nvme_store_run(&store, now);
 

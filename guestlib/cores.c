@@ -22,8 +22,9 @@ static void wake_sleeper(const struct lane *l) {
 
 static void let_interrupts_in(void) { __asm__ volatile("sti; nop; cli" : : : "memory"); }
 
-/* The loop of an I/O core. It never waits: another round begins at once, and interrupts, by which
- * vCPU 0 changes what the core serves, come only between two rounds. */
+/* Serves the disks of an I/O core in an endless loop, as its thread. It never waits: another round
+ * begins at once, and interrupts, by which vCPU 0 changes what the core serves, come only between
+ * two rounds. */
 static void poll(void *arg) {
     struct lane **mine = arg;
 
@@ -38,8 +39,8 @@ static void poll(void *arg) {
     }
 }
 
-/* vCPU 0 sleeps until one of its events comes. An event channel from this VM to itself lets an I/O
- * core wake it (cores_wake_me()). */
+/* Starts n I/O cores. Returns 0, or a negative error. vCPU 0 sleeps until one of its events comes.
+ * An event channel from this VM to itself lets an I/O core wake it (cores_wake_me()). */
 int cores_start(u32 n) {
     if (!n || n > CORES_MOST || vcpu_count() < n + 1 || vcpu_start_all() < n + 1) return -EINVAL;
     port_of_0 = event_alloc(takt_vm_id());
@@ -84,8 +85,9 @@ static void end(void *arg) {
 
 /* ---- on vCPU 0 ---- */
 
-/* A thread of this vCPU must not be switched away while it waits for the core: another one that
- * wants to call a core would wait for it in vain. */
+/* Runs fn(l) on an I/O core, between two rounds of its loop, and waits for the end. A thread of
+ * this vCPU must not be switched away while it waits for the core: another one that wants to call a
+ * core would wait for it in vain. */
 static void call(u32 core, void (*fn)(void *), struct lane *l) {
     preempt_disable();
     vcpu_call(core + 1, fn, l);
@@ -103,8 +105,9 @@ void core_begin(struct lane *l, const struct takt_front *f) {
 
 void core_end(struct lane *l) { call(l->core, end, l); }
 
-/* The old core lets go of the lane before the new one begins, so that never two serve it. Requests
- * that come between wait in the ring. */
+/* Has another I/O core serve the lane (the ring of one socket of one disk). The old core lets go of
+ * the lane before the new one begins, so that never two serve it. Requests that come between wait
+ * in the ring. */
 void core_move(struct lane *l, u32 core, struct disk_core *place, u64 remote_ns) {
     bool served = l->blk.dev.live;
     u64 f;

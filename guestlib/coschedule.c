@@ -40,7 +40,7 @@ static u32 core_for(const struct coschedule_disk *d, const struct lane *l) {
     return d->socket; /* SDC knows one socket of a VM */
 }
 
-/* How much longer the requests of a lane take if that I/O core serves it. */
+/* Returns how much longer the requests of a lane take if that I/O core serves it. */
 static u64 penalty(const struct lane *l, u32 core) {
     if (core == l->socket) return 0;
     return remote_ns;
@@ -56,7 +56,8 @@ static void place(struct coschedule_disk *d) {
     }
 }
 
-/* S_i of each disk, whose sum is 1, and S_SKT of each of its sockets. */
+/* Computes the share S_i of each disk, so that their sum is 1, and the share S_SKT of each of its
+ * sockets. The names are those of docs/collab.md. */
 static void compute_parts(void) {
     u64 share[COSCHEDULE_DISKS], whole[COSCHEDULE_DISKS];
 
@@ -69,7 +70,8 @@ static void compute_parts(void) {
         if (disks[i]) coschedule_parts(whole[i], &disks[i]->weights, disks[i]->nr, disks[i]->part);
 }
 
-/* Static equal shares: each VM has the same, and its rings divide that. */
+/* Gives the rings of a disk static equal shares (SDC): each VM has the same share, and its rings
+ * divide that equally. */
 static void share_equally(struct coschedule_disk *d) {
     for (u32 i = 0; i < d->nr; i++) d->lane[i].ram.turn.share = DISK_TURNS_SHARE / d->nr;
 }
@@ -85,7 +87,7 @@ static u64 largest_part(void) {
     return largest;
 }
 
-/* The weights of the I/O cores at a device: the sums of the shares of their disks there. */
+/* Sets the weights of the I/O cores at a device: the sums of the shares of their disks there. */
 static void weigh_cores(struct disk_core *at) {
     u64 sum[CORES_MOST] = { 0 }, largest = 0;
 
@@ -134,8 +136,10 @@ static void know_place(struct disk_core *place) {
     nr_places = MAX(nr_places, i + 1);
 }
 
-/* The lanes take no turns yet, so core_move() may put them at any core first. It says nothing when
- * the core has no place for another disk, so l->ram.core is compared. */
+/* Places the lanes of a disk at their I/O cores, so that it is served. Returns 0, or -ENOSPC if
+ * there are too many disks. The lanes take no turns yet, so core_move() may put them at any core
+ * first. It says nothing when the core has no place for another disk, so l->ram.core is
+ * compared. */
 int coschedule_add(struct coschedule_disk *d) {
     u32 i = 0;
 
@@ -168,8 +172,8 @@ void coschedule_remove(struct coschedule_disk *d) {
 
 /* ---- the manager's thread ---- */
 
-/* The lanes move first, because the weight of an I/O core is the sum of the shares of the lanes
- * that it serves. */
+/* Switches between co-scheduling and static equal shares. The lanes move first, because the weight
+ * of an I/O core is the sum of the shares of the lanes that it serves. */
 void coschedule_switch(bool now) {
     preempt_disable();
     on = now;
@@ -189,8 +193,8 @@ static void weights_path(u32 vm, u32 number, char *path) {
     snprintf(path, KEY_MAX, "/local/domain/%u/io/disk/%u/weights", vm, number);
 }
 
-/* Called in the interrupt handler when a VM has changed its weights. It only notes whose they are,
- * because reading the store may wait; coschedule_run() reads them. */
+/* Notes that a VM has changed its weights; the store calls it in the interrupt handler. It only
+ * notes whose they are, because reading the store may wait; coschedule_run() reads them. */
 static void on_weights(void *ctx, const char *path) {
     for (u32 i = 0; i < COSCHEDULE_DISKS; i++) {
         char mine[KEY_MAX];
@@ -206,8 +210,8 @@ static void share_path(u32 vm, u32 number, char *path) {
     snprintf(path, KEY_MAX, "io/collab/share/%u-%u", vm, number);
 }
 
-/* Only a VM with several sockets has weights to watch. With one socket all of its I/O goes to that
- * one anyway. */
+/* Watches the weights that the VM of a disk writes into the store. Only a VM with several sockets
+ * has weights to watch. With one socket all of its I/O goes to that one anyway. */
 void coschedule_watch(u32 vm, u32 number, struct semaphore *raised) {
     const struct coschedule_disk *d = find(vm, number);
     char path[KEY_MAX];
@@ -221,6 +225,7 @@ void coschedule_watch(u32 vm, u32 number, struct semaphore *raised) {
         printf("manager: %s cannot be watched\n", path);
 }
 
+/* Ends what coschedule_watch() has begun, and removes the VM's share from the store. */
 void coschedule_unwatch(u32 vm, u32 number) {
     char path[KEY_MAX];
 
@@ -328,9 +333,10 @@ static void tell_weights(u32 i, u64 now) {
     if (len) store_write(0, path, text, len);
 }
 
-/* What other threads change (disks[] and the fields of a disk) is only used with preemption
- * disabled, and the store is only called with preemption enabled, because it may wait. Therefore
- * each disk is known by its VM and number between the two. */
+/* Reads the weights that VMs have changed, computes shares, and publishes them in the store; the
+ * manager's thread calls it. What other threads change (disks[] and the fields of a disk) is only
+ * used with preemption disabled, and the store is only called with preemption enabled, because it
+ * may wait. Therefore each disk is known by its VM and number between the two. */
 void coschedule_run(bool shares) {
     struct coschedule_disk *d;
     bool changed = false;

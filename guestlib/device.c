@@ -11,8 +11,8 @@
 
 #define RELAX_NS (50 * NS_PER_US) /* how long a driver sleeps when it has to wait for its device */
 
-/* For drivers: pages full of zeros, because a device may read a ring before the driver has written
- * all of it. */
+/* Allocates n pages full of zeros for a driver, because a device may read a ring before the driver
+ * has written all of it. */
 static void *pages(size_t n) {
     void *p = page_alloc(n);
 
@@ -49,8 +49,9 @@ static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     return type;
 }
 
-/* Device `index` of a type is found by counting. So each device before it must have been offered
- * too; until then its type is not known. */
+/* Waits for device `index` of a type, and opens it. Returns 0, or a negative error. Device `index`
+ * of a type is found by counting. So each device before it must have been offered too; until then
+ * its type is not known. */
 int device_open(struct virtio_dev *d, u32 type, u32 index, u64 timeout_ns) {
     u64 deadline = time_ns() + timeout_ns;
 
@@ -76,7 +77,8 @@ int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg
     return event_set_handler(config_port(d->regs), vcpu, fn, arg);
 }
 
-/* The window has the same hole below TAKT_HIGH_RAM as the VM's RAM that it shows. */
+/* Maps a window, so that the memory of the front end's VM can be used. Returns 0, or -ENOMEM. The
+ * window has the same hole below TAKT_HIGH_RAM as the VM's RAM that it shows. */
 int window_map(const struct takt_window *w) {
     int error = mem_map(w->base, w->base + w->low);
 
@@ -85,7 +87,8 @@ int window_map(const struct takt_window *w) {
     return error;
 }
 
-/* The library maps the first 4 GiB at the start. BARs may be anywhere, so they are mapped here. */
+/* Finds PCI device `index` of this VM, and maps its BARs. Returns 0, -ENOENT or -ENOMEM. The
+ * library maps the first 4 GiB at the start. BARs may be anywhere, so they are mapped here. */
 int pci_get(u32 index, struct takt_pci *pci) {
     int error;
 

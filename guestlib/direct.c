@@ -16,8 +16,8 @@ static void ring_run(struct direct *d, u32 i) {
     while (b->in_flight && virtio_blk_listen(b, 1));
 }
 
-/* The handler of the device's interrupt. A device has one interrupt for all of its rings, so each
- * is looked at. */
+/* Handles the device's interrupt: ends the requests of its rings that are done. A device has one
+ * interrupt for all of its rings, so each is looked at. */
 static void on_used(u32 port, void *arg) {
     struct direct *d = arg;
 
@@ -33,8 +33,8 @@ static void on_config(u32 port, void *arg) { sem_up(&((struct direct *)arg)->cha
 
 /* ---- the back end comes and goes ---- */
 
-/* From when this returns no ring is used, or all may be. Another vCPU that holds a lock has its
- * interrupts off, so it is done soon. */
+/* Allows or forbids the use of all rings. From when this returns no ring is used, or all may be.
+ * Another vCPU that holds a lock has its interrupts off, so it is done soon. */
 static void set_up(struct direct *d, bool up) {
     for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) {
         u64 f = spin_lock_irqsave(&d->lock[i]);
@@ -55,7 +55,7 @@ static int start(struct direct *d) {
     return 0;
 }
 
-/* From here on requests go to the device. */
+/* Lets requests go to the device from now on. */
 static int go(struct direct *d, u32 lives) {
     int error = device_on_used(&d->dev, 0, on_used, d);
 
@@ -66,8 +66,8 @@ static int go(struct direct *d, u32 lives) {
     return 0;
 }
 
-/* The thread that waits for the back end to go, and then for another one to come. Interrupts are
- * off while requests end, as done() expects it. */
+/* Waits, as a thread, for the back end to go, and then for another one to come. Interrupts are off
+ * while requests end, as done() expects it. */
 static void watch(void *arg) {
     struct direct *d = arg;
 
@@ -90,6 +90,8 @@ static void watch(void *arg) {
     }
 }
 
+/* Waits for block device `index`, sets up its rings, and starts the thread that watches it. Returns
+ * 0, or a negative error. */
 int direct_open(struct direct *d, u32 index) {
     int error;
 
@@ -108,8 +110,9 @@ u32 direct_lives(const struct direct *d) { return __atomic_load_n(&d->lives, __A
 
 u32 direct_socket(const struct direct *d, u32 vcpu) { return vcpu * d->nr_rings / vcpu_count(); }
 
-/* The request goes into the ring of the socket on which the thread runs. A new back end may have
- * fewer rings than the one before, so the number is looked at with the lock held. */
+/* Submits a request and shows it to the device. Returns 0, or a negative error. The request goes
+ * into the ring of the socket on which the thread runs. A new back end may have fewer rings than
+ * the one before, so the number is looked at with the lock held. */
 int direct_submit(struct direct *d, struct virtio_blk_request *q) {
     u32 i = direct_socket(d, thread_self()->vcpu);
     u64 f = spin_lock_irqsave(&d->lock[i]);

@@ -51,9 +51,9 @@ static bool ring_listen(const struct disk *d, struct virtio_blk *b) {
     return b->in_flight && virtio_blk_listen(b, n);
 }
 
-/* The bottom half's work: ends the requests that the disk is done with, lets the cache submit new
- * ones, and shows them to the disk. It repeats that until an interrupt is sure to come for the next
- * request that ends. */
+/* Does the work of the disk's bottom half: ends the requests that the disk is done with, lets the
+ * cache submit new ones, and shows them to the disk. It repeats that until an interrupt is sure to
+ * come for the next request that ends. */
 static void disk_run(struct disk *d) {
     bool again = true;
 
@@ -69,7 +69,8 @@ static void disk_run(struct disk *d) {
     }
 }
 
-/* The device may have had more rings when the page was asked for, behind another back end. */
+/* Submits a request of the cache by the ring of that socket. Returns 0, or a negative error. The
+ * device may have had more rings when the page was asked for, behind another back end. */
 static int disk_submit(void *arg, struct virtio_blk_request *q, u32 socket) {
     struct disk *d = arg;
 
@@ -77,7 +78,7 @@ static int disk_submit(void *arg, struct virtio_blk_request *q, u32 socket) {
     return virtio_blk_submit(&d->ring[MIN(socket, d->nr_rings - 1)], q);
 }
 
-/* The disk has interrupted: it is done with requests. */
+/* Handles the interrupt by which the disk says that it is done with requests. */
 static void on_disk_used(u32 port, void *arg) {
     struct disk *d = arg;
 
@@ -85,8 +86,9 @@ static void on_disk_used(u32 port, void *arg) {
     disk_run(d);
 }
 
-/* The handler of VECTOR_DISK. Wakes the threads of this vCPU whose events have happened; on vCPU 0
- * also does what threads have asked the bottom half or the flusher to do. */
+/* Does in the interrupt handler of VECTOR_DISK what other vCPUs want of this one. Wakes the threads
+ * of this vCPU whose events have happened; on vCPU 0 also does what threads have asked the bottom
+ * half or the flusher to do. */
 static void on_disk_bell(void *arg) {
     struct bell *b = &bells[this_vcpu()->id];
     u32 events = __atomic_exchange_n(&b->rung, 0, __ATOMIC_SEQ_CST);
@@ -102,8 +104,8 @@ static void on_disk_bell(void *arg) {
 
 /* ---- calls from anywhere ---- */
 
-/* The cache tells that `events` have happened. Only vCPUs that have a thread waiting for one of
- * them are interrupted. */
+/* Has the threads that wait for `events` woken; the cache calls it. Only vCPUs that have a thread
+ * waiting for one of them are interrupted. */
 static void disk_wake(void *arg, u32 events) {
     for (u32 i = 0; i < vcpu_count(); i++) {
         u32 which = __atomic_load_n(&bells[i].waited, __ATOMIC_SEQ_CST) & events;
@@ -123,8 +125,8 @@ static void flusher_wanted(void *arg) { call_vcpu0(&((struct disk *)arg)->flush_
 
 /* ---- calls from threads ---- */
 
-/* A thread has given the cache work. On vCPU 0 the bottom half can be called directly, with
- * interrupts off. */
+/* Has the bottom half look at the cache, because a thread has given it work. On vCPU 0 the bottom
+ * half can be called directly, with interrupts off. */
 static void disk_kick(void *arg) {
     struct disk *d = arg;
     u64 f = irq_save();
@@ -171,8 +173,8 @@ static void disk_wait(void *arg, enum pagecache_event event, pagecache_ready rea
 
 /* ---- threads of the library, on vCPU 0 ---- */
 
-/* The thread that writes changed pages: it sleeps until the time that the cache names, or until it
- * is asked. */
+/* Writes changed pages, as a thread: it sleeps until the time that the cache names, or until it is
+ * asked. */
 static void flusher(void *arg) {
     struct disk *d = arg;
 
@@ -192,7 +194,7 @@ static int disk_reopen(struct disk *d) {
     return 0;
 }
 
-/* From here on requests go to the device. The cache may hold work that came while there was no
+/* Lets requests go to the device from now on. The cache may hold work that came while there was no
  * device, so the bottom half runs once. */
 static void disk_go(struct disk *d) {
     u64 f = irq_save();
@@ -204,7 +206,7 @@ static void disk_go(struct disk *d) {
     irq_restore(f);
 }
 
-/* The thread that waits for the back end to go, and then for another one to come. */
+/* Waits, as a thread, for the back end to go, and then for another one to come. */
 static void disk_watch(void *arg) {
     struct disk *d = arg;
 
@@ -235,7 +237,8 @@ static void disk_watch(void *arg) {
 static u64 disk_now(void *arg) { return time_ns(); }
 static void *disk_pages(void *arg, size_t n) { return guest_env.pages(n); }
 
-/* The keys io/tune/disk<n>/dirty, ...: what the words of the command line have set. */
+/* Makes the keys io/tune/disk<n>/dirty and so on, by which the store can change what the command
+ * line has set. */
 static void disk_tunables(struct disk *d) {
     const struct pagecache_config *c = &d->cache.config;
     u64 ahead = c->ahead;

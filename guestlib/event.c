@@ -38,9 +38,10 @@ bool event_take(u32 port) {
            bit(port);
 }
 
-/* One vector serves all ports of a vCPU. If the VM's parameter `route` is not `fixed`, Takt may
- * raise it on another vCPU than the one that the handler is bound to. Drivers rely on being
- * interrupted on their own vCPU only, so the interrupt is then passed on to that vCPU. */
+/* Calls the handlers of this vCPU's ports that are pending. One vector serves all ports of a vCPU.
+ * If the VM's parameter `route` is not `fixed`, Takt may raise it on another vCPU than the one that
+ * the handler is bound to. Drivers rely on being interrupted on their own vCPU only, so the
+ * interrupt is then passed on to that vCPU. */
 static void event_raised(void *arg) {
     struct takt_shared *s = event_shared();
     u32 me = this_vcpu()->id, passed_to = me, words = __atomic_load_n(&nr_words, __ATOMIC_ACQUIRE);
@@ -82,7 +83,7 @@ int event_send(u32 port) { return hypercall1(TAKT_HC_EVTCHN_SEND, port); }
 
 int event_mask(u32 port, bool masked) { return hypercall2(TAKT_HC_EVTCHN_MASK, port, masked); }
 
-/* Has event_raised() look at the word of that port as well. */
+/* Has event_raised() look at the word of pending bits that holds that port, too. */
 static void words_include(u32 port) {
     u32 words = __atomic_load_n(&nr_words, __ATOMIC_RELAXED);
 
@@ -92,8 +93,9 @@ static void words_include(u32 port) {
     }
 }
 
-/* The function is stored last, because an interrupt on another vCPU may look at this entry at any
- * time, and would call it with the old argument. */
+/* Has fn(port, arg) called in an interrupt handler of `vcpu` for each event of the port. Returns 0,
+ * or a negative error. The function is stored last, because an interrupt on another vCPU may look
+ * at this entry at any time, and would call it with the old argument. */
 int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
     u32 vector = 0; /* none */
     int error;
@@ -121,8 +123,8 @@ int event_poll(u32 port, u64 timeout_ns) {
     return hypercall2(TAKT_HC_POLL, port, deadline);
 }
 
-/* On Takt the vCPU sleeps in the hypervisor until an event comes on any port or the time is over.
- * Otherwise only the calling thread sleeps. */
+/* Waits until the deadline or until an event comes. On Takt the vCPU sleeps in the hypervisor until
+ * an event comes on any port or the time is over. Otherwise only the calling thread sleeps. */
 void nap_until(u64 deadline_ns) {
     u64 now = time_ns();
 

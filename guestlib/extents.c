@@ -16,6 +16,8 @@ static u32 next_free(const struct extents *e) {
     return at;
 }
 
+/* Takes at most `most` free pages that follow each other. Returns them; nr is 0 if no page is
+ * free. */
 struct extent extents_take(struct extents *e, u32 most) {
     struct extent x = { 0, 0 };
 

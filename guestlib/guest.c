@@ -73,8 +73,9 @@ static const char *find_word(const char *key) {
 
 bool cmdline_has(const char *key) { return find_word(key) != NULL; }
 
-/* A word without `=` has an empty value, so it counts as not there for the callers that want one.
- */
+/* Copies the value of the command line's word `key=value` to buf. Returns its length, or 0 if there
+ * is none. A word without `=` has an empty value, so it counts as not there for the callers that
+ * want one. */
 size_t cmdline_str(const char *key, char *buf, size_t size) {
     const char *p = find_word(key);
     size_t n = 0;
@@ -95,8 +96,8 @@ static unsigned digit_value(char c) {
     return 16;
 }
 
-/* A value that is not a number, such as `times=many`, counts as missing, so that the default is
- * used. */
+/* Returns the number that the command line gives for `key`, or `otherwise`. A value that is not a
+ * number, such as `times=many`, counts as missing, so that the default is used. */
 u64 cmdline_u64(const char *key, u64 otherwise) {
     char buf[24], *p = buf;
     unsigned base = 10;
@@ -137,8 +138,8 @@ u64 cmdline_phase(u32 vcpu, u64 span) {
     return phase_of(takt_seed(), vcpu, span);
 }
 
-/* Off Takt the hypercall fails, and the port of QEMU's exit device ends the machine. If there is no
- * such device either, the CPU halts. */
+/* Ends the VM with an exit code, and does not return. Off Takt the hypercall fails, and the port of
+ * QEMU's exit device ends the machine. If there is no such device either, the CPU halts. */
 void guest_exit(int code) {
     hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_POWEROFF, (u32)code);
     outl(TAKT_DEBUG_EXIT_PORT, code);
@@ -158,6 +159,7 @@ static __attribute__((noreturn)) void give_up(u64 where, const char *why) {
     guest_exit(127);
 }
 
+/* Prints a sentence, ends the VM as crashed, and does not return. */
 void guest_panic(const char *fmt, ...) {
     char why[PANIC_TEXT];
     va_list ap;
@@ -170,8 +172,8 @@ void guest_panic(const char *fmt, ...) {
     give_up((u64)__builtin_return_address(0) - 1, why);
 }
 
-/* Like guest_panic(), for a caller that knows a better address than its own, such as that of an
- * instruction that faulted. */
+/* Ends the VM as guest_panic() does, for a caller that knows a better address than its own, such as
+ * that of an instruction that faulted. */
 void guest_panic_at(u64 where, const char *fmt, ...) {
     char why[PANIC_TEXT];
     va_list ap;
@@ -184,9 +186,9 @@ void guest_panic_at(u64 where, const char *fmt, ...) {
 
 static void run_main(void *arg) { guest_exit(main()); }
 
-/* Called by start.asm with what the loader tells. The order matters: traps come first, so that a
- * mistake in anything below is reported; threads need memory and a timer. It never returns: it
- * becomes the idle thread of vCPU 0. */
+/* Sets up the guest from what the loader tells, and starts the thread that calls main(); start.asm
+ * calls it. The order matters: traps come first, so that a mistake in anything below is reported;
+ * threads need memory and a timer. It never returns: it becomes the idle thread of vCPU 0. */
 void guest_start(const struct hvm_start_info *si) {
     if (si->magic == HVM_START_MAGIC && si->cmdline_paddr) {
         const char *s = pa_to_ptr(si->cmdline_paddr);

@@ -42,8 +42,8 @@ struct output {
 
 static u32 next_table(u32 table) { return table % 255 + 1; }
 
-/* Whether the record goes to the new table: it is in the full table in memory, or in the oldest one
- * on the disk. */
+/* Returns whether the record is copied to the new table: it is in the full table in memory, or in
+ * the oldest one on the disk. */
 static bool goes_along(const struct kv *s, u32 where, u32 full, u32 oldest) {
     if (where == NOWHERE) return false;
     if (in_memory(where)) return (where - IN_MEMORY) / s->table_records == full;
@@ -94,6 +94,7 @@ static int take_along(struct kv *s, struct output *o, u32 key, u32 where) {
     return 0;
 }
 
+/* Frees the pages of a table on the disk, whose records are all in a newer one. */
 static void free_table(struct kv *s, u32 table) {
     mutex_lock(&s->lock);
     for (u32 page = 0; page < s->space.pages; page++) {
@@ -134,6 +135,8 @@ static int flush(struct kv *s, struct output *o, u32 full) {
     return 0;
 }
 
+/* Writes each table in memory that is full to the disk, as a thread, and wakes the threads that
+ * wait for an empty one. */
 static void flusher(void *arg) {
     static struct output o; /* there is one store in a guest; too large for a stack */
     struct kv *s = arg;
@@ -185,6 +188,7 @@ static int append(struct kv *s, const struct kv_record *r) {
     return error;
 }
 
+/* Writes a record to the table in memory and to the log. Returns 0, or -EIO. */
 int kv_put(struct kv *s, struct kv_record *r) {
     u32 slot;
 
@@ -209,6 +213,8 @@ static u32 look_up(struct kv *s, u32 key, struct kv_record *r) {
     return where;
 }
 
+/* Reads the record of r->key. Returns 0, -ENOENT if it was never written, or -EIO. While the disk
+ * is read, the record may move, so its place is looked up again afterwards. */
 int kv_get(struct kv *s, struct kv_record *r) {
     u32 key = r->key, where = look_up(s, key, r), now;
 
@@ -225,6 +231,8 @@ int kv_get(struct kv *s, struct kv_record *r) {
     return 0;
 }
 
+/* Makes an empty store on the whole disk of the cache, and starts the thread that writes full
+ * tables. Returns 0, -ENOMEM, or -ENOSPC if the disk is too small. */
 int kv_open(struct kv *s, struct pagecache *cache, u32 keys, u32 table_records, u32 vcpu) {
     u32 pages = (u32)cache->blocks;
     u8 *used = malloc(pages);

@@ -30,6 +30,8 @@ void kvload_get(struct kv_record *r) {
     workload_wrong(kvload_check(r->value, key) + (r->key != key) + (r->version < least));
 }
 
+/* Syncs the store each `sync_ms` milliseconds, as a thread, so that what was written becomes
+ * safe. */
 static void syncer(void *arg) {
     u64 period = cmdline_u64("sync_ms", 500) * NS_PER_MS;
 
@@ -39,6 +41,8 @@ static void syncer(void *arg) {
     }
 }
 
+/* Makes the store, writes each key once, and starts the thread that syncs. Ends the guest with a
+ * sentence if that fails. */
 void kvload_open(void) {
     u32 vcpu = disk_thread_vcpu(), keys = (u32)MAX(cmdline_u64("keys", 1000), 1ull);
     int error = kv_open(&store, &workload_disk.cache, keys, (u32)cmdline_u64("table", 128), vcpu);

@@ -44,8 +44,9 @@ u32 lapic_id(void) {
 
 void lapic_eoi(void) { lapic_write(LAPIC_EOI, 0); }
 
-/* In xAPIC mode the command is two registers, and writing the low one sends the interrupt. An
- * interrupt handler in between that sends one, too, would change the high one. */
+/* Sends an interrupt to the vCPU with LAPIC id `id`, by the interrupt command register. In xAPIC
+ * mode the command is two registers, and writing the low one sends the interrupt. An interrupt
+ * handler in between that sends one, too, would change the high one. */
 void lapic_icr(u32 id, u32 command) {
     if (lapic_is_x2()) {
         wrmsr(X2_MSR(LAPIC_ICR), (u64)id << 32 | command);
@@ -72,7 +73,8 @@ static void set_up(void) {
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* divide by 1 */
 }
 
-/* The LAPIC can only be switched from x2APIC to xAPIC mode through "off" (SDM 3A 11.12.5). */
+/* Switches this vCPU's LAPIC to x2APIC or to xAPIC mode, and sets it up again. The LAPIC can only
+ * be switched from x2APIC to xAPIC mode through "off" (SDM 3A 11.12.5). */
 void lapic_set_mode(bool want_x2) {
     u64 base = rdmsr(MSR_APIC_BASE) & ~(BASE_ENABLE | BASE_X2);
 
@@ -83,8 +85,8 @@ void lapic_set_mode(bool want_x2) {
     set_up();
 }
 
-/* x2APIC mode is used where the CPU has it, unless the command line says `xapic`. If the firmware
- * has switched it on already, it stays on. */
+/* Sets up the LAPIC of this vCPU. x2APIC mode is used where the CPU has it, unless the command line
+ * says `xapic`. If the firmware has switched it on already, it stays on. */
 void lapic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE);
 

@@ -128,8 +128,9 @@ static void refill(unsigned shift) {
     }
 }
 
-/* Small blocks come from the list of their size. What is too large for a block gets whole pages,
- * whose number is noted in the block's head. */
+/* Allocates `size` bytes, aligned to 16. Returns NULL if there is no memory. Small blocks come from
+ * the list of their size. What is too large for a block gets whole pages, whose number is noted in
+ * the block's head. */
 void *malloc(size_t size) {
     unsigned shift = MIN_SHIFT;
     struct block *b;
@@ -157,7 +158,8 @@ void *malloc(size_t size) {
     return (char *)b + HEAD;
 }
 
-/* A product that overflows would give a block that is too small, so it is refused. */
+/* Allocates n * size bytes full of zeros. Returns NULL if there is no memory. A product that
+ * overflows would give a block that is too small, so it is refused. */
 void *calloc(size_t n, size_t size) {
     size_t bytes;
     void *p;
@@ -168,7 +170,8 @@ void *calloc(size_t n, size_t size) {
     return p;
 }
 
-/* The head of the block says which list it belongs to, or how many pages it has. */
+/* Frees a block of malloc() or calloc(); NULL is ignored. The head of the block says which list it
+ * belongs to, or how many pages it has. */
 void free(void *p) {
     struct block *b = (struct block *)((char *)p - HEAD);
     u64 f;

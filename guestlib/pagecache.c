@@ -90,7 +90,7 @@ static struct pagecache_frame *lookup(struct pagecache *c, u64 block) {
     return NULL;
 }
 
-/* The frame has no page any more. It is taken out of the chain of its bucket. */
+/* Takes the frame out of the chain of its bucket, because it has no page any more. */
 static void frame_forget(struct pagecache *c, struct pagecache_frame *f) {
     u32 *at = pagecache_bucket_of(c, f->block), i = (u32)(f - c->frame);
 
@@ -132,8 +132,8 @@ static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
     return NULL;
 }
 
-/* The next request for this frame belongs to the socket on which the caller runs: to read the page,
- * or to write it. */
+/* Notes that the next request for this frame belongs to the socket on which the caller runs: to
+ * read the page, or to write it. */
 static void set_socket(struct pagecache *c, struct pagecache_frame *f) {
     if (!c->host.socket) return;
     __atomic_store_n(&f->socket, c->host.socket(c->host.arg), __ATOMIC_RELAXED);
@@ -176,7 +176,7 @@ static void pagecache_wait_for(struct pagecache *c, enum pagecache_event event,
     if (!ready(c, what)) c->host.wait(c->host.arg, event, ready, c, what);
 }
 
-/* Every frame was in use when c->progress was `seen`. Waits until a frame may have become free. One
+/* Waits until a frame may have become free; every frame was in use when c->progress was `seen`. One
  * will, because not all frames can be dirty (`limit`): the others are being read or are pinned, and
  * both end. */
 static void wait_for_frame(struct pagecache *c, u32 seen) {
@@ -187,7 +187,7 @@ static void wait_for_frame(struct pagecache *c, u32 seen) {
     count_sub(&c->starved, 1);
 }
 
-/* The thread has finished with the frame. If threads wait for any frame, they look again. */
+/* Ends the calling thread's use of the frame. If threads wait for any frame, they look again. */
 static void unpin(struct pagecache *c, struct pagecache_frame *f) {
     count_sub(&f->pins, 1);
     if (!count_load(&c->starved)) return;
@@ -262,10 +262,10 @@ static u32 queue_reads(struct pagecache *c, u64 from, u64 to) {
     return n;
 }
 
-/* A thread wants `nr` pages from `first` on. Has those that are not in the cache read together,
- * because one request for several pages is faster than several. If the stream goes on where it was,
- * further pages are read ahead: a window that doubles each time, and the next one is asked for when
- * half of the last one is left. */
+/* Begins to read `nr` pages from `first` on for a thread. Has those that are not in the cache read
+ * together, because one request for several pages is faster than several. If the stream goes on
+ * where it was, further pages are read ahead: a window that doubles each time, and the next one is
+ * asked for when half of the last one is left. */
 static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 first, u32 nr) {
     u64 to = first + nr, from = first;
 

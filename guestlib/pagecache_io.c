@@ -32,7 +32,8 @@ static void count_request(struct pagecache *c, int change) {
     }
 }
 
-/* Does what pagecache_release() asks for. */
+/* Lets the threads that wait because the queue of requests is congested go on for
+ * PAGECACHE_RELEASE_NS, if pagecache_release() has asked for that. */
 static void release_queue(struct pagecache *c) {
     if (!__atomic_exchange_n(&c->release_wanted, 0, __ATOMIC_SEQ_CST) || !c->congested) return;
     c->released_until = cache_now(c) + PAGECACHE_RELEASE_NS;
@@ -40,8 +41,8 @@ static void release_queue(struct pagecache *c) {
     set_congested(c, false);
 }
 
-/* A page was read, or could not be. REFUSED is kept for a page that could not: its next request has
- * it alone, so that one bad page does not spoil its neighbours. */
+/* Takes the end of a read of one page. If the page could not be read, REFUSED is kept for it: its
+ * next request has it alone, so that one bad page does not spoil its neighbours. */
 static void read_done(struct pagecache *c, struct pagecache_frame *f, int error) {
     u32 over = BUSY; /* flags that are cleared, after those that are set */
 
@@ -55,7 +56,8 @@ static void read_done(struct pagecache *c, struct pagecache_frame *f, int error)
     c->wakes |= PAGECACHE_PAGE;
 }
 
-/* A page was written. If it could not be, it is dirty again, as if it had been changed now. */
+/* Takes the end of a write of one page. If the page could not be written, it is dirty again, as if
+ * it had been changed now. */
 static void write_done(struct pagecache *c, struct pagecache_frame *f, int error) {
     u32 over = WRITING;
 
@@ -73,8 +75,8 @@ static void write_done(struct pagecache *c, struct pagecache_frame *f, int error
     if (below_limit(c)) c->wakes |= PAGECACHE_ROOM;
 }
 
-/* The disk has ended a request. Its pages get their new state, threads that wait are noted in
- * c->wakes, and the request can be used again. */
+/* Takes the end of a request; the disk calls it. Its pages get their new state, threads that wait
+ * are noted in c->wakes, and the request can be used again. */
 static void on_done(struct virtio_blk_request *q, int error) {
     struct pagecache_request *r = container_of(q, struct pagecache_request, q);
     struct pagecache *c = r->cache;
@@ -139,7 +141,7 @@ static bool follows(const struct pagecache_frame *a, const struct pagecache_fram
     return b->block == a->block + 1 && !((count_load(&a->flags) | count_load(&b->flags)) & REFUSED);
 }
 
-/* NULL: as many requests are in use as may be. */
+/* Returns a request that is not in use, or NULL if as many requests are in use as may be. */
 static struct pagecache_request *free_request(const struct pagecache *c) {
     if (c->in_use >= count_load(&c->queue)) return NULL;
     return c->free;

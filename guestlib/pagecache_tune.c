@@ -31,6 +31,8 @@ static void look_again(struct pagecache *c) {
     c->host.flusher(c->host.arg);
 }
 
+/* Sets how many per cent of the pages may be dirty before writers have to wait. Returns NULL, or a
+ * sentence that says what is wrong with the value. */
 const char *pagecache_set_dirty(void *cache, u64 per_cent) {
     struct pagecache *c = cache;
 
@@ -40,6 +42,8 @@ const char *pagecache_set_dirty(void *cache, u64 per_cent) {
     return NULL;
 }
 
+/* Sets from how many per cent of dirty pages on the flusher writes them. Returns NULL, or a
+ * sentence that says what is wrong with the value. */
 const char *pagecache_set_background(void *cache, u64 per_cent) {
     struct pagecache *c = cache;
 
@@ -57,7 +61,8 @@ const char *pagecache_set_ahead(void *cache, u64 pages) {
     return NULL;
 }
 
-/* Congested above 7/8, and no more below 13/16, as in Linux. */
+/* Sets how many requests may be under way, and the numbers at which the cache counts as congested.
+ * Congested above 7/8, and no more below 13/16, as in Linux. */
 void pagecache_limit_queue(struct pagecache *c, u32 n) {
     tune_store(&c->congested_on, n - n / 8);
     tune_store(&c->congested_off, n * 13 / 16);

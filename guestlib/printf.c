@@ -18,7 +18,8 @@ int snprintf(char *buf, size_t size, const char *fmt, ...) {
     return n;
 }
 
-/* Text of more than 511 characters is cut off. */
+/* Prints formatted text on the console, and returns its length. Text of more than 511 characters is
+ * cut off. */
 int vprintf(const char *fmt, va_list ap) {
     char buf[512];
     int n = vsnprintf(buf, sizeof(buf), fmt, ap);

@@ -74,8 +74,9 @@ static void lanes_fini(struct served_disk *s) {
     s->nr_lanes = 0;
 }
 
-/* Other VMs' disks are served meanwhile, so a thread that has the lock of the device must not have
- * to wait: interrupts are off. */
+/* Sets up the disk and the back end of one ring. Returns 0, or a negative error. Other VMs' disks
+ * are served meanwhile, so a thread that has the lock of the device must not have to wait:
+ * interrupts are off. */
 static int lane_init(struct served_disk *s, struct lane *l, struct ram_disk *d,
                      const struct back_calls *calls, struct takt_offer *offer) {
     u64 f = irq_save();
@@ -114,7 +115,7 @@ static int lanes_init(struct served_disk *s, u32 socket, u32 n, const struct bac
     return coschedule_add(&s->coschedule);
 }
 
-/* A disk on a shared device, with a ring for each socket on which its VM is. */
+/* Makes a disk on a shared device, with a ring for each socket on which its VM is. */
 static int make_lanes(struct served_disk *s, const struct back_calls *calls,
                       struct takt_offer *offer) {
     u32 socket = (u32)option_number(s->info.options, "socket", 0),
@@ -165,8 +166,9 @@ static int disk_as_described(struct served_disk *s, const struct back_calls *cal
     return error;
 }
 
-/* A guest that has no disk yet waits for one without a limit, because its back end may come later.
- * A disk without sectors tells any guest that no other one will come. */
+/* Makes a disk without sectors. Returns 0, or a negative error. A guest that has no disk yet waits
+ * for one without a limit, because its back end may come later. A disk without sectors tells any
+ * guest that no other one will come. */
 static int disk_of_nothing(struct served_disk *s, const struct back_calls *calls,
                            struct takt_offer *offer) {
     s->on = NULL;
@@ -177,6 +179,8 @@ static int disk_of_nothing(struct served_disk *s, const struct back_calls *calls
     return back_blk_init(&s->blk, &guest_env, calls, &s->info, &s->none.disk, offer);
 }
 
+/* Makes the disk that info->options describe, and its back end. If there is no room for it, its VM
+ * gets a disk without sectors. Returns 0, or a negative error. */
 int served_disk_init(struct served_disk *s, const struct back_calls *calls,
                      const struct takt_back *info, struct takt_offer *offer) {
     int error;
@@ -189,6 +193,7 @@ int served_disk_init(struct served_disk *s, const struct back_calls *calls,
     return disk_of_nothing(s, calls, offer);
 }
 
+/* Frees the disk, which was stopped. */
 void served_disk_fini(struct served_disk *s) {
     if (s->nr_lanes) {
         coschedule_remove(&s->coschedule);
@@ -199,6 +204,8 @@ void served_disk_fini(struct served_disk *s) {
     if (s->on_nvme) nvme_store_close(s->blk.disk);
 }
 
+/* Tells the manager of a disk on a shared device or on the controller, and has the disk's back ends
+ * report to the manager's monitor. */
 void served_disk_manage(struct served_disk *s) {
     const struct takt_back *i = &s->info;
 
@@ -233,7 +240,8 @@ void served_disk_start(struct served_disk *s, const struct takt_front *f) {
     if (!s->nr_lanes) back_blk_start(&s->blk, f);
 }
 
-/* The monitor must not count requests that are given up as being under way for ever. */
+/* Ends the service of a disk, and gives up the requests that are under way. The monitor must not
+ * count requests that are given up as being under way for ever. */
 void served_disk_stop(struct served_disk *s, bool started) {
     if (!s->nr_lanes) {
         monitor_give_up(s->blk.monitor, s->blk.nr, time_ns());
@@ -253,6 +261,7 @@ struct back_blk served_disk_counts(const struct served_disk *s) {
     return s->blk;
 }
 
+/* Returns how many requests the back ends of the disk's lanes have carried out. */
 u64 served_disk_done(const struct served_disk *s) {
     u64 n = 0;
 

@@ -55,6 +55,8 @@ static bool words_known(const char *name, const char *words, const struct option
 
 /* ---- a single device ---- */
 
+/* Makes a device that is not a set, by the words of the command line. Returns NULL if a word is
+ * wrong or there is no place. */
 static struct shared_device *make_single(const char *name, const char *words) {
     struct shared_device *d;
 
@@ -98,7 +100,7 @@ static bool add_members(struct shared_device *whole, char *of) {
     return true;
 }
 
-/* Each member has a monitor of its own, which tells the store what the member does. */
+/* Gives each member a monitor of its own, which tells the store what the member does. */
 static void watch_members(struct disk_set *s) {
     for (u32 k = 0; k < s->nr; k++) {
         struct disk_member *m = &s->member[k];
@@ -116,6 +118,8 @@ static void drop_set(struct shared_device *whole) {
     whole->name[0] = '\0';
 }
 
+/* Makes a device that consists of others, by the words of the command line. Returns NULL, after a
+ * sentence on the console, if that cannot be. */
 static struct shared_device *make_set(const char *name, const char *words) {
     struct shared_device *d;
     char of[WORDS_MAX] = "";
@@ -140,6 +144,8 @@ static struct shared_device *make_set(const char *name, const char *words) {
 
 /* ---- all devices ---- */
 
+/* Makes the device `name` as the command line describes it. Returns NULL if it does not, or not
+ * correctly. */
 static struct shared_device *make(const char *name) {
     struct shared_device *d;
     char words[WORDS_MAX];
@@ -153,14 +159,16 @@ static struct shared_device *make(const char *name) {
     return d;
 }
 
-/* The first disk comes. Only now it is known that the device is not a member of a set, whose turns
- * would hold instead. */
+/* Sets up the turns of a device to which its first disk comes. Only now it is known that the device
+ * is not a member of a set, whose turns would hold instead. */
 static void begin_to_use(struct shared_device *d, u32 nr_cores) {
     d->used = true;
     if (nr_cores || d->drr) disk_turns_init(&d->turns, &d->model);
     for (u32 i = 0; i < nr_cores; i++) disk_turns_add_core(&d->turns, &d->core[i]);
 }
 
+/* Returns the device that a disk with the option on=NAME is on, and makes it for its first disk.
+ * Returns NULL if it cannot be had; the console says why. */
 struct shared_device *shared_device(const char *options, u32 nr_cores) {
     char name[SHARED_NAME] = "";
     struct shared_device *d;
@@ -177,6 +185,7 @@ struct shared_device *shared_device(const char *options, u32 nr_cores) {
     return d;
 }
 
+/* Tells the monitors of the sets' members what the members have done until `now`. */
 void shared_settle(u64 now) {
     for (struct shared_device *d = devices; nr_sets && d < devices + SHARED_MOST; d++) {
         u64 f;

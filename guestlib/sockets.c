@@ -92,8 +92,8 @@ static void publish_if_managed(void) {
     if (!has_manager()) store_rm(0, "io/disk");
 }
 
-/* The thread that reads and writes the keys. A watch fires once when it is made, so the weights are
- * published once before anything has changed. */
+/* Reads and writes the keys in the store, as a thread. A watch fires once when it is made, so the
+ * weights are published once before anything has changed. */
 static void follow_manager(void *arg) {
     char sockets[48];
 
@@ -117,6 +117,8 @@ static void follow_manager(void *arg) {
     }
 }
 
+/* Starts the thread that follows the manager, for disk `index`, which has `rings` rings. Returns 0,
+ * or a negative error. */
 int sockets_start(u32 index, u32 rings, bool alone) {
     static u32 disk;
     int error = 0;

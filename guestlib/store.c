@@ -45,7 +45,8 @@ static struct {
     u32 size;
 } call;
 
-/* XS_ERROR names an error by a word. Returns the negative errno, -EIO for an unknown word. */
+/* Turns the name of an error into its number. XS_ERROR names an error by a word. Returns the
+ * negative errno, -EIO for an unknown word. */
 static i64 error_of(const char *name) {
     static const struct {
         const char *name;
@@ -63,8 +64,8 @@ static i64 error_of(const char *name) {
 
 /* ---- packets that arrive; called with the lock held ---- */
 
-/* Called when a watch has fired. The packet has the path and then the token, which is two letters
- * for the number of the watch: ask_watch(). */
+/* Calls the function of the watch that has fired. The packet has the path and then the token, which
+ * is two letters for the number of the watch: ask_watch(). */
 static void on_watch_event(void) {
     const char *token = in.data + strlen(in.data) + 1;
     u32 i;
@@ -89,7 +90,8 @@ static void on_answer(void) {
     call.answered = true;
 }
 
-/* A whole packet has arrived. The text in it is ended by a zero, which the store does not send. */
+/* Takes a whole packet that has arrived: an answer, or the event of a watch. The text in it is
+ * ended by a zero, which the store does not send. */
 static void on_packet(void) {
     in.data[in.head.len] = 0;
     if (in.head.type == XS_WATCH_EVENT)
@@ -121,7 +123,7 @@ static void receive_packets(void) {
     spin_unlock_irqrestore(&lock, flags);
 }
 
-/* The store has taken or given bytes. */
+/* Handles the event by which the store says that it has taken or given bytes. */
 static void store_on_event(u32 p, void *arg) {
     receive_packets();
     sem_up(&moved);
@@ -232,7 +234,7 @@ static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u
     return r;
 }
 
-/* A request whose answer is "OK". */
+/* Sends a request whose answer is "OK". Returns 0, or a negative error. */
 static i64 store_command(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb) {
     char ok[8];
     i64 r = request(type, tx, path, b, nb, ok, sizeof(ok));
@@ -240,7 +242,8 @@ static i64 store_command(enum xs_type type, u32 tx, const char *path, const void
     return MIN(r, 0);
 }
 
-/* May be called more than once: then it makes a new connection with the same page. */
+/* Connects the guest to the store. Returns 0, or a negative error. May be called more than once:
+ * then it makes a new connection with the same page. */
 int store_start(void) {
     i64 error = -ENOMEM;
 
@@ -294,6 +297,7 @@ i64 store_read_u64(u32 tx, const char *path, u64 *value) {
     return number(digits, n, value);
 }
 
+/* Writes a number in decimal as the value of a node. Returns 0, or a negative error. */
 i64 store_write_u64(u32 tx, const char *path, u64 value) {
     char digits[20], *end = digits + sizeof(digits), *first = end;
 
@@ -304,7 +308,8 @@ i64 store_write_u64(u32 tx, const char *path, u64 value) {
     return store_write(tx, path, first, (u32)(end - first));
 }
 
-/* The request has an empty path. The answer is the number of the transaction, in decimal. */
+/* Begins a transaction. Returns its number, or a negative error. The request has an empty path. The
+ * answer is the number of the transaction, in decimal. */
 i64 store_begin(void) {
     char digits[16];
     u64 tx = 0;
@@ -322,8 +327,9 @@ i64 store_end(u32 tx, bool commit) {
     return store_command(XS_TRANSACTION_END, tx, how, NULL, 0);
 }
 
-/* The entry is filled in before the request is sent, because the first event may come before the
- * answer. */
+/* Has fn(ctx, path) called whenever the node or one below it changes. Returns 0, or a negative
+ * error. The entry is filled in before the request is sent, because the first event may come before
+ * the answer. */
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
     u32 i = 0;
     i64 r = -ENOSPC;
@@ -348,7 +354,8 @@ i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void 
     return MIN(r, 0);
 }
 
-/* The entry is freed even if the store refuses, so that the function is not called any more. */
+/* Ends the watch with these arguments. Returns 0, or a negative error. The entry is freed even if
+ * the store refuses, so that the function is not called any more. */
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
     i64 r = -ENOENT;
 

@@ -20,6 +20,7 @@ static void on_panic(const char *why) { guest_exit(result(TEST_FAILURE, why)); }
 
 void test_begin(void) { guest_panic_hook = on_panic; }
 
+/* Prints what went wrong, and counts it. */
 void test_fail(const char *fmt, ...) {
     va_list ap;
 
@@ -44,7 +45,7 @@ void test_skip(const char *reason) { guest_exit(result(TEST_SKIP, reason)); }
 
 void test_error(const char *reason) { guest_exit(result(TEST_ERROR, reason)); }
 
-/* For a failure after which it makes no sense to go on. */
+/* Ends the test as FAILURE, after a failure after which it makes no sense to go on. */
 void test_fatal(const char *fmt, ...) {
     char buf[256];
     va_list ap;

@@ -47,7 +47,7 @@ static struct thread *thread_dequeue(struct vcpu *v) {
     return t;
 }
 
-/* If another thread is ready, arms the timer for the end of the current thread's quantum. The idle
+/* Arms the timer for the end of the current thread's quantum if another thread is ready. The idle
  * thread has no quantum, because it gives way at once. */
 static void arm_quantum(struct vcpu *v) {
     if (v->ready_first && v->current != v->idle &&
@@ -107,8 +107,8 @@ static void thread_wake(struct thread *t) {
     if (remote) lapic_ipi(t->vcpu, VECTOR_RESCHED);
 }
 
-/* Called at the end of each timer interrupt. If other threads wait and the quantum is over, the
- * current thread has to give way. */
+/* Has the current thread give way if its quantum is over, and arms the timer; each timer interrupt
+ * calls it at its end. Without other threads that wait, the quantum need not end. */
 void thread_timer(u64 now) {
     struct vcpu *v = this_vcpu();
 
@@ -128,8 +128,8 @@ static void arm_later(struct vcpu *v) {
     if (!v->timer_armed || v->timer_armed > end) time_arm(end);
 }
 
-/* Called at the end of each interrupt. A thread that has disabled preemption, or that runs code at
- * privilege level 3 (user_run()), goes on. */
+/* Switches to another thread if one is due; each interrupt handler calls it at its end. A thread
+ * that has disabled preemption, or that runs code at privilege level 3 (user_run()), goes on. */
 void thread_preempt(void) {
     struct vcpu *v = this_vcpu();
 
@@ -167,7 +167,8 @@ void thread_yield(void) {
 /* Nothing to be done: thread_preempt() follows every interrupt. */
 static void on_resched(void *arg) {}
 
-/* A new thread begins here, when schedule() switches to it for the first time. */
+/* Calls the function of a new thread, which begins here when schedule() switches to it for the
+ * first time. */
 static void thread_main(void) {
     struct thread *t = this_vcpu()->current;
 
@@ -186,8 +187,9 @@ static void thread_main(void) {
     __builtin_unreachable();
 }
 
-/* The page below the stack is unmapped (a guard page), so that a stack that is used up raises a
- * fault and does not overwrite other memory. */
+/* Allocates a stack. Returns its lowest byte, or NULL if there is no memory. The page below the
+ * stack is unmapped (a guard page), so that a stack that is used up raises a fault and does not
+ * overwrite other memory. */
 void *stack_alloc(void) {
     char *p = page_alloc(1 + THREAD_STACK / PAGE_SIZE);
 
@@ -207,8 +209,8 @@ void stack_free(void *stack) {
     page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
 }
 
-/* If `address` lies in the guard page of the current thread's stack, ends the VM with a sentence
- * that names the thread. Otherwise the operator would see only a double fault. */
+/* Ends the VM with a sentence that names the thread if `address` lies in the guard page of the
+ * current thread's stack. Otherwise the operator would see only a double fault. */
 void stack_check(u64 rip, u64 address) {
     const struct thread *t = this_vcpu()->current;
     u64 stack;
@@ -220,7 +222,8 @@ void stack_check(u64 rip, u64 address) {
                        t->name, THREAD_STACK);
 }
 
-/* The new thread's stack looks as if the thread had been switched away from just before
+/* Starts a thread that calls fn(arg) on a vCPU. Returns NULL if there is no memory or no such vCPU.
+ * The new thread's stack looks as if the thread had been switched away from just before
  * thread_main(). */
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {
     struct thread *t = calloc(1, sizeof(*t));
@@ -250,8 +253,9 @@ fail:
     return NULL;
 }
 
-/* The thread counts as blocked until its registers are saved; then thread_switched() wakes it on
- * its new vCPU. The TLB of that vCPU may still have an old mapping of the guard page. */
+/* Moves the calling thread to another vCPU. Returns 0, or -EINVAL if there is no such vCPU. The
+ * thread counts as blocked until its registers are saved; then thread_switched() wakes it on its
+ * new vCPU. The TLB of that vCPU may still have an old mapping of the guard page. */
 int thread_move(u32 vcpu) {
     struct thread *t;
     struct vcpu *v;
@@ -293,7 +297,7 @@ void thread_join(struct thread *t) {
     free(t);
 }
 
-/* The code that runs on this vCPU now becomes its idle thread. */
+/* Makes the code that runs on this vCPU now its idle thread. */
 void thread_init_cpu(void *stack) {
     struct vcpu *v = this_vcpu();
     struct thread *t = calloc(1, sizeof(*t));
@@ -307,9 +311,9 @@ void thread_init_cpu(void *stack) {
     irq_set_handler(VECTOR_RESCHED, on_resched, NULL);
 }
 
-/* The idle thread halts until an interrupt makes another thread ready. Interrupts are off between
- * the look and the halt; otherwise a thread that becomes ready in between would wait for the next
- * interrupt. */
+/* Halts as the idle thread until another thread is ready, and lets that one run, for ever.
+ * Interrupts are off between the look and the halt; otherwise a thread that becomes ready in
+ * between would wait for the next interrupt. */
 void thread_idle(void) {
     struct vcpu *v = this_vcpu();
 
@@ -326,7 +330,8 @@ void thread_idle(void) {
 
 void sem_init(struct semaphore *s, u32 count) { *s = (struct semaphore)SEMAPHORE(count); }
 
-/* If a thread waits, it gets the unit directly, so that no other thread can take it in between. */
+/* Adds a unit to the semaphore, or wakes a thread that waits for one. If a thread waits, it gets
+ * the unit directly, so that no other thread can take it in between. */
 void sem_up(struct semaphore *s) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t = s->first;
@@ -352,8 +357,7 @@ bool sem_try(struct semaphore *s) {
     return ok;
 }
 
-/* Called in the interrupt of the timer, on the vCPU of the thread, when the deadline of
- * sem_down_until() has come. */
+/* Wakes a thread whose deadline in sem_down_until() has come, in the interrupt of the timer. */
 static void on_timeout(struct timer *timer) {
     struct thread *t = timer->arg, **at;
     struct semaphore *s = t->waits; /* sem_up() on another vCPU may set it to NULL meanwhile */
@@ -426,8 +430,8 @@ void mutex_lock(struct mutex *m) {
     m->owner = thread_self();
 }
 
-/* Only the owner may unlock. A mistake here would let two threads into the same data, so it ends
- * the VM. */
+/* Releases the mutex, or passes it on to a thread that waits. Only the owner may unlock. A mistake
+ * here would let two threads into the same data, so it ends the VM. */
 void mutex_unlock(struct mutex *m) {
     if (m->owner != thread_self()) {
         const char *owner = "none";

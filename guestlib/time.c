@@ -55,8 +55,8 @@ static void calibrate(void) {
     lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
-/* The handler of the timer's interrupt: calls the functions of the timers that are due. Each may
- * set timers again. At the end thread_timer() arms the hardware timer for whatever comes next. */
+/* Handles the timer's interrupt: calls the functions of the timers that are due. Each may set
+ * timers again. At the end thread_timer() arms the hardware timer for whatever comes next. */
 static void on_timer(void *arg) {
     struct vcpu *v = this_vcpu();
     u64 now = time_ns();
@@ -75,9 +75,9 @@ static void on_timer(void *arg) {
     thread_timer(now);
 }
 
-/* Takt tells the rates of the TSC and of the LAPIC's timer by CPUID; on a bare machine they are
- * measured. A rate of 0 would make every division below fail later, so the guest ends here with a
- * sentence. */
+/* Finds out the rates of the clocks, and sets the handler of the timer's interrupt. Takt tells the
+ * rates of the TSC and of the LAPIC's timer by CPUID; on a bare machine they are measured. A rate
+ * of 0 would make every division below fail later, so the guest ends here with a sentence. */
 void time_init(void) {
     if (on_takt()) {
         struct cpuid c = cpuid(TAKT_CPUID_TIME, 0);
@@ -148,7 +148,8 @@ static void insert(struct timer *t) {
     t->active = true;
 }
 
-/* The hardware timer is armed anew only if this timer comes before all others. */
+/* Has fn called at first_ns and then once in period_ns, in the timer's interrupt of this vCPU. The
+ * hardware timer is armed anew only if this timer comes before all others. */
 void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*fn)(struct timer *t),
                           void *arg) {
     struct vcpu *v = this_vcpu();
@@ -168,6 +169,7 @@ void timer_start(struct timer *t, u64 deadline_ns, void (*fn)(struct timer *t), 
     timer_start_periodic(t, deadline_ns, 0, fn, arg);
 }
 
+/* Stops a timer of this vCPU; its function is not called any more. */
 void timer_stop(struct timer *t) {
     struct timer **at;
     u64 f = irq_save();

@@ -59,7 +59,7 @@ void trap_init(void) {
     for (unsigned v = 0; v < 256; v++) trap_set_entry(v, trap_entries + v * 16);
 }
 
-/* All vCPUs share one table of gates. */
+/* Loads the table of gates (IDT) on this vCPU. All vCPUs share one table. */
 void trap_init_cpu(void) {
     struct {
         u16 limit;
@@ -76,7 +76,8 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook) {
     return old;
 }
 
-/* The function is stored last, because an interrupt may come while the entry changes. */
+/* Sets the function that is called for a vector. The function is stored last, because an interrupt
+ * may come while the entry changes. */
 static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw) {
     irqs[vector].fn = NULL;
     irqs[vector].arg = arg;
@@ -98,8 +99,9 @@ struct exception exception_get(void) {
     return this_vcpu()->exc;
 }
 
-/* If the instruction faults, FIXUP() lets execution go on after it, and the exception is noted for
- * the vCPU. */
+/* Reads an MSR. Returns the vector of the exception that this raised, or EXC_NONE. If the
+ * instruction faults, FIXUP() lets execution go on after it, and the exception is noted for the
+ * vCPU. */
 u8 rdmsr_fault(u32 msr, u64 *value) {
     u32 lo = 0, hi = 0;
 
@@ -110,7 +112,7 @@ u8 rdmsr_fault(u32 msr, u64 *value) {
     return this_vcpu()->exc.vector;
 }
 
-/* As rdmsr_fault(): returns the vector of the exception that writing raised, or EXC_NONE. */
+/* Writes an MSR. Returns the vector of the exception that this raised, or EXC_NONE. */
 u8 wrmsr_fault(u32 msr, u64 value) {
     exception_clear();
     __asm__ volatile(FIXUP("wrmsr")
@@ -176,8 +178,8 @@ static void note(struct vcpu *v, const struct trap_frame *f) {
     v->exc.cr2 = read_cr2();
 }
 
-/* If the instruction that faulted is one of FIXUP(), lets execution go on where that says, and
- * returns true. */
+/* Returns whether the instruction that faulted is one of FIXUP(), and then lets execution go on
+ * where that says. */
 static bool fixed_up(struct vcpu *v, struct trap_frame *f) {
     for (const struct fixup *x = fixup_first; x < fixup_last; x++)
         if (x->at == f->rip) {
@@ -219,9 +221,10 @@ static void exception(struct vcpu *v, struct trap_frame *f) {
     guest_panic_at(f->rip, "unexpected %s at %lx", exception_name(f->vector), f->rip);
 }
 
-/* The end of interrupt is signalled before the handler runs, because the handler may switch to
- * another thread, and the vCPU would get no more interrupts meanwhile. Raw handlers are for vectors
- * that Takt raises without expecting that signal. */
+/* Handles an interrupt: calls the function that is set for its vector. The end of interrupt is
+ * signalled before the handler runs, because the handler may switch to another thread, and the vCPU
+ * would get no more interrupts meanwhile. Raw handlers are for vectors that Takt raises without
+ * expecting that signal. */
 static void interrupt(struct vcpu *v, u8 vector) {
     struct irq *i = &irqs[vector];
     irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
@@ -236,8 +239,8 @@ static void interrupt(struct vcpu *v, u8 vector) {
     thread_preempt();
 }
 
-/* Called by start.asm with the registers of what was interrupted; they are restored when it
- * returns. */
+/* Handles an exception or an interrupt; start.asm calls it with the registers of what was
+ * interrupted, which are restored when it returns. */
 void trap(struct trap_frame *f) {
     struct vcpu *v = this_vcpu();
 

@@ -43,8 +43,8 @@ static void tune_publish(const struct entry *e) {
     if (store_write_u64(0, path, e->t.value) < 0) printf("tune: %s cannot be written\n", path);
 }
 
-/* In the interrupt handler. A path that is none of a key is that of the watch: it fires once at the
- * start, and instead of many single events. */
+/* Notes which key has changed; the store calls it in the interrupt handler. A path that is none of
+ * a key is that of the watch: it fires once at the start, and instead of many single events. */
 static void tune_on_change(void *ctx, const char *path) {
     bool all = strlen(path) < sizeof(HOME);
 
@@ -90,7 +90,7 @@ static void tune_look(struct entry *e) {
     tune_publish(e);
 }
 
-/* The number is gone: removes its key, and frees the entry. */
+/* Removes the key of a number that is gone, and frees its entry. */
 static void tune_leave(struct entry *e) {
     char path[sizeof(HOME) + TUNABLE_NAME];
 
@@ -99,7 +99,8 @@ static void tune_leave(struct entry *e) {
     __atomic_store_n(&e->state, TUNABLE_FREE, __ATOMIC_RELEASE);
 }
 
-/* The thread: publishes numbers that are new, removes those that are gone, and takes new values. */
+/* Publishes, as a thread, numbers that are new, removes those that are gone, and takes new
+ * values. */
 static void tune_work(void *arg) {
     int error = store_start();
 
@@ -129,8 +130,8 @@ static void tune_work(void *arg) {
 
 bool tunables_on(void) { return on_takt() && cmdline_has("tune"); }
 
-/* If the guest was not started with `tune`, or if there is no room, the number just stays as it is.
- */
+/* Makes the number changeable by a key in the store. If the guest was not started with `tune`, or
+ * if there is no room, the number just stays as it is. */
 void tunable_add(const struct tunable *t) {
     struct entry *e = table;
 
@@ -149,7 +150,8 @@ void tunable_add(const struct tunable *t) {
     sem_up(&tune_wanted);
 }
 
-/* The thread removes the keys later. */
+/* Has all numbers with that `arg` removed from the store; the thread of tune_work() removes their
+ * keys later. */
 void tunable_remove(const void *arg) {
     for (struct entry *e = table; e < table + TUNABLES; e++) {
         if (e->t.arg != arg) continue;

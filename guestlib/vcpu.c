@@ -34,8 +34,8 @@ struct vcpu *vcpu_get(unsigned id) {
     return vcpus[id];
 }
 
-/* On a bare machine QEMU's configuration device tells the number. A senseless answer means one
- * vCPU. */
+/* Returns how many vCPUs the VM has. On a bare machine QEMU's configuration device tells the
+ * number. A senseless answer means one vCPU. */
 unsigned vcpu_count(void) {
     unsigned n;
 
@@ -77,8 +77,8 @@ static void init_tables(struct vcpu *v) {
     trap_init_cpu();
 }
 
-/* The handler of VECTOR_CALL, on the vCPU that vcpu_call() names. That call waits until call_fn is
- * NULL again. */
+/* Runs the function of vcpu_call() in the handler of VECTOR_CALL, on the vCPU that the call names.
+ * That call waits until call_fn is NULL again. */
 static void on_call(void *arg) {
     struct vcpu *v = this_vcpu();
 
@@ -87,8 +87,8 @@ static void on_call(void *arg) {
     __atomic_store_n(&v->call_fn, NULL, __ATOMIC_RELEASE);
 }
 
-/* vCPU 0 runs on the stack of the image. The page below it is unmapped, so that a stack that is
- * used up raises a fault instead of overwriting the image. */
+/* Sets up vCPU 0, which runs on the stack of the image. The page below it is unmapped, so that a
+ * stack that is used up raises a fault instead of overwriting the image. */
 void vcpu_init_first(void) {
     vcpus[0] = &first;
     init_tables(&first);
@@ -101,8 +101,8 @@ void vcpu_init_first(void) {
     first.online = true;
 }
 
-/* A vCPU other than 0 comes here from start.asm. It becomes the idle thread of its vCPU and never
- * returns. */
+/* Sets up a vCPU other than 0, which comes here from start.asm. It becomes the idle thread of its
+ * vCPU and never returns. */
 void vcpu_main(struct vcpu *v) {
     init_tables(v);
     lapic_init_cpu();
@@ -113,7 +113,7 @@ void vcpu_main(struct vcpu *v) {
     thread_idle();
 }
 
-/* The vCPU begins in real mode at address page * 4096. */
+/* Starts a vCPU in real mode, at address page * 4096. */
 void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_INIT | ICR_ASSERT);
     if (!on_takt()) delay_ns(10 * NS_PER_MS); /* SDM 3A 9.4.4.1 */
@@ -158,9 +158,9 @@ unsigned vcpu_start_all(void) {
     return n;
 }
 
-/* There is one call at a time. The lock is taken without switching interrupts off, so that a vCPU
- * that waits for it can be called meanwhile; otherwise two vCPUs that call each other would wait
- * for ever. */
+/* Runs fn(arg) in an interrupt handler of another vCPU, and waits until it has returned. There is
+ * one call at a time. The lock is taken without switching interrupts off, so that a vCPU that waits
+ * for it can be called meanwhile; otherwise two vCPUs that call each other would wait for ever. */
 void vcpu_call(unsigned id, void (*fn)(void *), void *arg) {
     struct vcpu *v = vcpu_get(id);
 
@@ -173,8 +173,8 @@ void vcpu_call(unsigned id, void (*fn)(void *), void *arg) {
     spin_unlock(&call_lock);
 }
 
-/* The page that Takt publishes has the times up to the last change of state, so the time in the
- * present state is added. */
+/* Returns how long a vCPU has run and waited so far. The page that Takt publishes has the times up
+ * to the last change of state, so the time in the present state is added. */
 struct vcpu_times vcpu_times(unsigned id) {
     struct vcpu_times t = { 0 };
     const volatile struct takt_vcpu_info *p;

@@ -61,12 +61,14 @@ static void co_schedule(struct thread **t, u32 n) {
 
 /* ---- when requests are due ---- */
 
-/* The machine's time, which all VMs share. A VM's own clock begins with the VM. */
+/* Returns the machine's time, which all VMs share. A VM's own clock begins with the VM. */
 static u64 machine_ns(void) {
     if (!on_takt()) return time_ns();
     return hypercall0(TAKT_HC_TIME);
 }
 
+/* Starts the clock of the requests, and reads from the command line when they are due and when they
+ * end. */
 void workload_begin(void) {
     bool bounded = cmdline_has("count") || cmdline_has("kib");
     u64 burst = cmdline_u64("burst_ms", 0) * NS_PER_MS, now = time_ns();
@@ -85,7 +87,7 @@ void workload_begin(void) {
     arrivals = arrivals_begin(takt_seed(), rate, began);
 }
 
-/* When request `number` is due. It is called once for each, in order. */
+/* Returns when request `number` is due. It is called once for each, in order. */
 static u64 due_at(u64 number) {
     u64 due = arrivals.next;
 
@@ -97,6 +99,7 @@ static u64 due_at(u64 number) {
 
 static u64 moved(void) { return answered[WORKLOAD_READ].bytes + answered[WORKLOAD_WRITE].bytes; }
 
+/* Waits until the next request is due. Returns false when there are no more. */
 bool workload_next(struct workload_request *r) {
     bool more = false;
 
@@ -113,6 +116,7 @@ bool workload_next(struct workload_request *r) {
     return more;
 }
 
+/* Counts a request that was answered, and how long that took since it was due. */
 void workload_done(const struct workload_request *r, enum workload_kind kind, u64 bytes) {
     u64 now = time_ns();
 
@@ -132,6 +136,7 @@ void workload_wrong(u64 bad) {
 
 u32 workload_thread_count(void) { return (u32)MAX(cmdline_u64("threads", vcpu_count()), 1ull); }
 
+/* Runs n copies of fn as threads on all vCPUs but vCPU 0, and waits until all have ended. */
 void workload_threads(u32 n, void (*fn)(void *number)) {
     u32 vcpus = vcpu_count() - 1;
     struct thread **t;
@@ -171,6 +176,7 @@ u64 workload_check(const void *p, u64 version, u64 offset, u64 len) {
 
 /* ---- start and report ---- */
 
+/* Prints the counters of the page cache, of the collaboration, and of the disk's rings. */
 static void say_cache(void) {
     const struct pagecache_stats *c = &workload_disk.cache.stats;
     const struct collab_stats *g = collab_stats();
@@ -189,6 +195,7 @@ static void say_cache(void) {
     printf("\n");
 }
 
+/* Prints what was measured. */
 static void say(void) {
     u64 cpu = 0;
 
@@ -214,6 +221,8 @@ static void run(void *arg) {
     say();
 }
 
+/* Runs fn() as a thread, for a guest without a disk, and prints what was measured. Returns 1 if
+ * data was wrong, else 0. */
 int workload_run(const char *name, void (*fn)(void)) {
     struct thread *t;
 
@@ -226,6 +235,8 @@ int workload_run(const char *name, void (*fn)(void)) {
     return wrong != 0;
 }
 
+/* Opens the disk, takes part in the collaboration if the command line says so, and runs fn().
+ * Returns the guest's exit code. */
 int workload_main(const char *name, void (*fn)(void)) {
     int error;
 

@@ -156,8 +156,8 @@ static void bench_hlt(void) {
 static volatile u64 left; /* the time at which the other vCPU called yield */
 static volatile bool stop;
 
-/* The thread on the other vCPU: it notes when it calls yield, and the hypervisor then switches to
- * vCPU 0. */
+/* Notes the time when it calls yield, as a thread on the other vCPU; the hypervisor then switches
+ * to vCPU 0. */
 static void yielder(void *arg) {
     irq_disable();
     while (!stop) {
@@ -207,8 +207,8 @@ static void bench_touch(void) {
 
 /* ---- a device, and the guest that serves it ---- */
 
-/* The guest with `notify`: measures how long QueueNotify takes, by which a driver tells the back
- * end of new buffers. Then it yields, so that the other VM can tell it something. */
+/* Measures how long QueueNotify takes, by which a driver tells the back end of new buffers
+ * (`notify`). Then it yields, so that the other VM can tell it something. */
 static int bench_notify(void) {
     struct vring_front ring;
     struct virtio_dev dev;
@@ -231,8 +231,8 @@ static int bench_notify(void) {
     return 0;
 }
 
-/* The guest with `serve`: offers the network device of the other VM, waits until that VM's driver
- * is ready, and measures the hypercall by which a back end raises the driver's interrupt. */
+/* Measures the hypercall by which a back end raises the driver's interrupt (`serve`). It offers the
+ * network device of the other VM, and waits until that VM's driver is ready. */
 static int bench_irq(void) {
     static struct takt_back is;
     static struct takt_front front;
@@ -265,8 +265,8 @@ static int bench_irq(void) {
 
 static void on_event(u32 port, void *arg) {}
 
-/* The handler event_entry() above notes the time and does nothing else, so that only the way of the
- * interrupt is measured. */
+/* Measures the way of an interrupt of a device that was given to this VM. The handler event_entry()
+ * above notes the time and does nothing else, so that only the way of the interrupt is measured. */
 static int bench_msi(void) {
     static struct takt_pci pci;
     volatile u8 *regs;
@@ -291,7 +291,8 @@ static int bench_msi(void) {
     }
 }
 
-/* `empty` is what the two RDTSC of a measurement cost by themselves. */
+/* Runs what the command line names. Returns the guest's exit code. `empty` is what the two RDTSC of
+ * a measurement cost by themselves. */
 int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);

@@ -47,7 +47,7 @@ static bool intact(const struct virtio_blk_request *q) {
     return true;
 }
 
-/* Called when a request has ended. The last sector has the mark, and is not compared. */
+/* Takes the end of a request. The last sector has the mark, and is not compared. */
 static void blktest_done(struct virtio_blk_request *q, int error) {
     ended++;
     errors += error != 0;
@@ -120,7 +120,8 @@ static bool mark(bool write) {
     return *p == MARK;
 }
 
-/* The first run writes, marks the disk, and reads back; a later run on the same disk only reads. */
+/* Tests the disk. The first run writes, marks the disk, and reads back; a later run on the same
+ * disk only reads. */
 int main(void) {
     u32 n = cmdline_u64("requests", 200);
     u64 seed = cmdline_u64("seed", 1), wrote = 0, flushed = 0, read;

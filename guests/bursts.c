@@ -29,6 +29,8 @@ static u64 bursts, pages, stride; /* how many; pages of a burst; bytes from one 
 /* Returns where page `i` of a burst is on the disk, in bytes. Two places take turns. */
 static u64 place_of(u64 burst, u64 i) { return (burst % 2 * pages + i) * stride; }
 
+/* Writes page i of a burst. If the disk refuses it, tries again a few times, because its back end
+ * may be gone for a while. */
 static void write_page(u64 burst, u64 i) {
     u32 tries = 0;
 
@@ -68,7 +70,7 @@ static void check_burst(u64 burst) {
     }
 }
 
-/* How long to wait before the next burst, ns. */
+/* Returns how long to wait before the next burst, ns. */
 static u64 next_pause(u64 *rng) {
     u64 pause = cmdline_u64("pause_ms", 200) * NS_PER_MS;
 
@@ -76,7 +78,7 @@ static u64 next_pause(u64 *rng) {
     return pause / 2 + seed_below(seed_next(rng), pause);
 }
 
-/* The thread that writes. Prints how much of its time was not spent in pauses. */
+/* Writes all bursts, as a thread. Prints how much of its time was not spent in pauses. */
 static void writer(void *number) {
     u64 rng = takt_seed(), writing = 0;
 
@@ -91,6 +93,7 @@ static void writer(void *number) {
     printf("bursts: writing_us=%lu\n", writing / 1000);
 }
 
+/* Writes the bursts, and then checks the last one on the disk. */
 static void serve(void) {
     bursts = cmdline_u64("bursts", 6);
     pages = cmdline_u64("kib", 400) * 1024 / PAGE_SIZE;

@@ -10,7 +10,7 @@
 
 static struct duty asked;
 
-/* The time in ns for which the vCPU has worked. Outside of Takt nobody counts it, so the clock has
+/* Returns for how many ns the vCPU has worked. Outside of Takt nobody counts it, so the clock has
  * to do. */
 static u64 worked(u32 id) {
     if (on_takt()) return vcpu_times(id).run_ns;
@@ -37,6 +37,7 @@ static void busy(void *arg) {
     }
 }
 
+/* Runs busy() on every vCPU. */
 int main(void) {
     unsigned n = vcpu_start_all();
 

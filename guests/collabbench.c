@@ -58,7 +58,8 @@ static void flush_decisions(void) {
     if (chosen != DISKS - 1) guest_panic("collabbench: disk %u is to flush", chosen);
 }
 
-/* All disks wait for a crowded device, and the last one asks again. Then they are let go. */
+/* Measures decisions about congestion. All disks wait for a crowded device, and the last one asks
+ * again. Then they are let go. */
 static void congestion_decisions(void) {
     struct congest c = congest_begin(1);
     struct congest_limits limits = { .queue = 64 };
@@ -177,6 +178,8 @@ static void trip(const char *name, const char *ask, const char *answer) {
     report(name);
 }
 
+/* Measures what the command line names: the decisions alone, or with `trips` the way through the
+ * store. */
 int main(void) {
     times = (u32)MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     if (cmdline_has("trips")) {

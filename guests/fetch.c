@@ -90,8 +90,8 @@ static bool page(struct client *c, const char *request) {
     return right;
 }
 
-/* A client that keeps the rules: gets the page again and again over one connection, then asks for
- * its head only, and sees the server close. */
+/* Gets the page again and again over one connection, as a thread of a client that keeps the rules,
+ * then asks for its head only, and sees the server close. */
 static void get_pages(void *arg) {
     struct client *c = arg;
     char request[128];
@@ -169,8 +169,8 @@ static void goes_on(const char *who, const char *text, u64 pause) {
     sock_close(c.s);
 }
 
-/* Empty lines before a request are allowed, so a server that does not limit them could be kept busy
- * for ever. */
+/* Tells whether the server gives up when a client sends empty lines without end. Empty lines before
+ * a request are allowed, so a server that does not limit them could be kept busy for ever. */
 static void empty_lines(void) {
     static char many[2048 + 1];
 
@@ -179,6 +179,7 @@ static void empty_lines(void) {
     goes_on("a trickle", "\r\n", NS_PER_S / 10);
 }
 
+/* Runs the clients, and prints how long they took. Returns 1 if anything was wrong. */
 int main(void) {
     u32 clients = (u32)MIN(MAX(cmdline_u64("clients", 1), 1ull), (u64)MAX_CLIENTS), wrong = 0,
         pages = 0;

@@ -63,7 +63,8 @@ static void let_go(struct file *f) {
     mutex_unlock(&lock);
 }
 
-/* Where page `at` of the file is on the disk, and how many of its pages follow each other there. */
+/* Returns where page `at` of the file is on the disk, and how many of its pages follow each other
+ * there. */
 static struct extent place_of(const struct inode *n, u32 at) {
     const struct extent *x = n->extent;
 
@@ -95,6 +96,8 @@ static u64 transfer_extent(const struct inode *n, u32 at, struct extent x, u8 *b
     return bad;
 }
 
+/* Writes pages [at, to) of a file, or reads them and checks what was read. Returns how many words
+ * were wrong. */
 static u64 transfer(const struct inode *n, u32 at, u32 to, u8 *buffer, bool writes) {
     u64 bad = 0;
 
@@ -142,6 +145,7 @@ static u64 create(struct file *f, u32 pages, u8 *buffer) {
     return append(f, pages, buffer);
 }
 
+/* Deletes a file: its pages become free, and its inode becomes empty. */
 static void erase(struct file *f) {
     mutex_lock(&lock);
     for (u32 i = 0; i < EXTENTS && f->inode.extent[i].nr; i++)
@@ -153,6 +157,7 @@ static void erase(struct file *f) {
 
 enum what { CREATE, DELETE, APPEND, READ };
 
+/* Carries out a request: creates, deletes, extends or reads a file that no other thread uses. */
 static void answer(struct workload_request *r, u8 *buffer) {
     static const enum what deck[] = { CREATE, CREATE, DELETE, DELETE, APPEND,
                                       APPEND, APPEND, READ,   READ,   READ };
@@ -188,6 +193,8 @@ static void worker(void *number) {
     while (workload_next(&r)) answer(&r, buffers[(u64)number]);
 }
 
+/* Lays out the disk, inodes first and the pages of files behind them, and has the threads answer
+ * all requests. */
 static void serve(void) {
     u64 pages = workload_disk.cache.blocks, inodes;
     u32 threads = workload_thread_count();

@@ -5,6 +5,7 @@
 #include <guest/time.h>
 #include <guest/vcpu.h>
 
+/* Prints one line about the machine below. */
 int main(void) {
     const char *below = "a bare machine", *plural = "s";
 

@@ -203,14 +203,15 @@ static const struct {
     { "flood", flood },
 };
 
-/* The thread of each vCPU: does its worst again and again. */
+/* Does its worst again and again, as the thread of each vCPU. */
 static void run(void *arg) {
     void (*fn)(void) = arg;
 
     for (;;) fn();
 }
 
-/* If the mode is not known, ends with exit code 1, so that a misspelt test does not pass. */
+/* Starts the attack that `mode` names on all vCPUs. If the mode is not known, ends with exit code
+ * 1, so that a misspelt test does not pass. */
 int main(void) {
     char mode[16] = "cli";
     unsigned n = vcpu_start_all();

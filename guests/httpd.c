@@ -301,8 +301,8 @@ static void serve(struct worker *w) {
     end(w);
 }
 
-/* A worker thread: accepts a connection and serves it, and so on. It ends when nobody has connected
- * for `idle`. */
+/* Accepts a connection and serves it, again and again, as a worker thread. It ends when nobody has
+ * connected for `idle`. */
 static void work(void *arg) {
     struct worker *w = arg;
     u64 deadline;

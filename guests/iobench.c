@@ -41,7 +41,7 @@ static void receive(struct sock *s, void *to, u32 bytes) {
 
 /* ---- the guest that sends ---- */
 
-/* The guest that sends: for each request it sends as many segments as the request says. */
+/* Sends, for each request of the client, as many segments as the request says. */
 static int serve(void) {
     struct sock *listener, *s;
     u32 segments;
@@ -145,7 +145,8 @@ static void disk(void) {
     disk_single();
 }
 
-/* Also prints how much memory the network took. */
+/* Runs the server or the client, as the command line says. Also prints how much memory the network
+ * took. */
 int main(void) {
     u64 bufs = 4 * net_bufs_for(256 << 10), ring = 256, before = page_count_free(), taken;
     struct sock *s;

@@ -67,8 +67,9 @@ static void call_irq(u32 handle) { hypercall1(TAKT_HC_BACK_IRQ, handle); }
 
 static void call_broken(u32 handle) { hypercall1(TAKT_HC_BACK_BROKEN, handle); }
 
-/* The hypervisor raises our port before it takes anything of a front VM out of our windows, and
- * then knows the VM's devices no more. I/O cores come here as well, while vCPU 0 may have taken the
+/* Returns whether a device's VM is gone, so that its memory must not be trusted any more. The
+ * hypervisor raises our port before it takes anything of a front VM out of our windows, and then
+ * knows the VM's devices no more. I/O cores come here as well, while vCPU 0 may have taken the
  * event already; but it has not dealt with it before the core has given up the VM's requests. */
 static bool call_gone(u32 handle) {
     static struct takt_front ignored;
@@ -118,6 +119,7 @@ static void add_port(struct line *l, const struct port_counts *c) {
     add_count(l, "no_memory", c->no_memory);
 }
 
+/* Prints the counters of a device on the console. */
 static void report(struct served *s) {
     u64 irqs = s->net.dev.irqs;
     struct line l = { .len = 0 };
@@ -143,6 +145,7 @@ static void report(struct served *s) {
     printf("iodom: %s.%u:%s\n", s->info.name, s->info.number, l.len ? l.text : " nothing");
 }
 
+/* Prints the counters of a network card on the console. */
 static void report_card(struct card *c) {
     struct line l = { .len = 0 };
 
@@ -212,7 +215,8 @@ static const char *set_queue(void *arg, u64 frames) {
     return NULL;
 }
 
-/* The queue of the link to a front end. A port without a link has none. */
+/* Adds the length of the queue of the link to a front end to those that the store can change. A
+ * port without a link has none. */
 static void add_queue(struct served *s) {
     struct bridge_port *p = &s->net.port;
     struct tunable t = {
@@ -259,8 +263,8 @@ static void add(struct served **slot, const struct takt_back *info) {
            is_net(s) ? "network" : "disk", info->options);
 }
 
-/* The rings of the device are not used any more. Before this returns nothing touches the memory of
- * its VM. */
+/* Stops the service of a device, whose rings are not used any more. Before this returns nothing
+ * touches the memory of its VM. */
 static void stop(struct served *s) {
     if (is_net(s))
         back_net_stop(&s->net);
@@ -270,7 +274,8 @@ static void stop(struct served *s) {
     s->next = ~0ull;
 }
 
-/* The driver in the front VM is ready: maps that VM's memory, and begins to serve the rings. */
+/* Begins to serve a device whose driver is ready: maps the memory of the driver's VM, and looks at
+ * the rings. */
 static void start(struct served *s, const struct takt_front *f) {
     struct back_dev *d = dev_of(s);
     i64 error = hypercall2(TAKT_HC_BACK_MAP, s->info.handle, (u64)&d->window);
@@ -291,8 +296,8 @@ static void start(struct served *s, const struct takt_front *f) {
     served_disk_start(&s->disk, f);
 }
 
-/* The VM is gone. Nothing points into its window any more when the last of its devices is
- * forgotten. */
+/* Frees what belongs to a device whose VM is gone. Nothing points into its window any more when the
+ * last of its devices is forgotten. */
 static void forget(struct served **slot) {
     struct served *s = *slot;
     bool last = true;
@@ -353,8 +358,8 @@ static void look_for_new(void) {
     }
 }
 
-/* Our port was raised: devices have come, gone, or changed their state. `looking` tells the I/O
- * cores that this is going on (call_gone()). */
+/* Deals with an event of our port: devices have come, gone, or changed their state. `looking` tells
+ * the I/O cores that this is going on (call_gone()). */
 static void look_around(void) {
     __atomic_store_n(&looking, true, __ATOMIC_SEQ_CST);
     event_take(back_port);
@@ -368,6 +373,8 @@ static void look_around(void) {
 
 static u64 card_dma_addr(const void *p) { return (u64)p + dma_offset; }
 
+/* Sets up a network card that was given to this VM, as a port of the bridge, and says on the
+ * console what came of it. */
 static void add_card(const struct takt_pci *pci, u32 index) {
     struct card *c = nr_cards < MAX_CARDS ? calloc(1, sizeof(*c)) : NULL;
     int error = c ? 0 : -ENOMEM;
@@ -412,6 +419,8 @@ static u64 serve_card(struct card *c, u64 now) {
     return port_nic_serve(&c->port, now);
 }
 
+/* Takes what the NVMe controller has done, and has all disks on it looked at, because what has
+ * ended may belong to any of them, or make room for its next request. */
 static void serve_controller(u64 now) {
     if (!controller_run(now)) return;
     for (u32 i = 0; i < MAX_SERVED; i++) {
@@ -449,9 +458,10 @@ static bool waits_for_requests(u64 manager_due, u64 report) {
     return (managed && manager_due == ~0ull) || (report_ns && report == ~0ull);
 }
 
-/* While nothing moves, the manager wants to be called again after the next request, and so does the
- * report. With I/O cores this vCPU does not see that request, so the core has to tell. Returns when
- * this vCPU has to be awake again at the latest. `next` is when it has other things to do. */
+/* Arranges what wakes this vCPU while the I/O cores work. While nothing moves, the manager wants to
+ * be called again after the next request, and so does the report. With I/O cores this vCPU does not
+ * see that request, so the core has to tell. Returns when this vCPU has to be awake again at the
+ * latest. `next` is when it has other things to do. */
 static u64 watch_cores(u64 now, u64 next) {
     u64 report = report_due(now);
 
@@ -492,6 +502,8 @@ static u64 turn(u64 now) {
     return next;
 }
 
+/* Starts the I/O cores that the command line asks for. If that fails, says so, and goes on without
+ * them. */
 static void start_cores(void) {
     u32 n = (u32)cmdline_u64("cores", 0);
     int error;
@@ -507,6 +519,8 @@ static void start_cores(void) {
     coschedule_init(n, option_ns(cmdline(), "remote", 0));
 }
 
+/* Starts the manager of disk I/O with the periods and functions of the command line, if it has
+ * `collab`. */
 static void start_manager(void) {
     const struct manager_config c = { .period_ns = cmdline_u64("collab_ms", 100) * NS_PER_MS,
                                       .monitor_ns = cmdline_u64("monitor_ms", 1000) * NS_PER_MS,
@@ -525,6 +539,7 @@ static void start_manager(void) {
     if (!managed) printf("iodom: no store, so no manager\n");
 }
 
+/* Serves devices for ever. In between it sleeps until its port is raised or something is due. */
 int main(void) {
     i64 port = hypercall0(
         TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */

@@ -142,8 +142,8 @@ static void run(const char *name, bool writes, bool at_random, bool with_sync) {
     report(name, ns);
 }
 
-/* The thread that runs the tests, in the order of their letters, and then prints the counters of
- * the cache and of the disk. */
+/* Runs the tests in the order of their letters, as a thread, and then prints the counters of the
+ * cache and of the disk. */
 static void worker(void *arg) {
     const struct pagecache_stats *c = &disk.cache.stats;
     char tests[64];

@@ -54,7 +54,7 @@ static void print_counters(void) {
         n->tx_dropped, n->rx_unsummed, n->tx_unsummed);
 }
 
-/* The rate in hundredths of Mb/s. */
+/* Returns the rate in hundredths of Mb/s. */
 static u64 mbps100(u64 bytes, u64 ns) {
     if (!ns) return 0;
     return bytes * 8 * 100 * 1000 / ns;
@@ -173,7 +173,7 @@ static void count(const struct iperf_head *h, u64 n, u64 now) {
     flow.last = now;
 }
 
-/* The last datagram of a flow has come: computes and prints the result. */
+/* Computes and prints the result of a flow, whose last datagram has come. */
 static void end_flow(void) {
     u32 sent = flow.highest;
     struct iperf_report r = { .bytes = flow.bytes,

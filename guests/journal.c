@@ -38,7 +38,7 @@ static void journal_done(struct virtio_blk_request *q, int error) { errors += er
 
 static void on_used(u32 port, void *arg) { sem_up(&work); }
 
-/* The device may be gone: settle() looks. */
+/* Has settle() look whether the device is gone; the device calls it. */
 static void on_config(u32 port, void *arg) {
     changed = true;
     sem_up(&work);
@@ -130,7 +130,8 @@ static bool go_on(u64 at, u32 n, u64 pause) {
     return true;
 }
 
-/* When the device goes, everything begins again with what is found on the disk. */
+/* Writes the journal, record by record. When the device goes, everything begins again with what is
+ * found on the disk. */
 int main(void) {
     u32 n = (u32)MIN(MAX(cmdline_u64("flush", 8), 1ull), (u64)MOST);
     u64 pause = cmdline_u64("pause_ms", 0) * NS_PER_MS, found;

@@ -24,6 +24,8 @@
 static u32 *newest; /* for each key: the newest version that an answer has told of; atomic */
 static u32 keys;
 
+/* Receives exactly n bytes. Returns false if the connection ends or the server is silent for too
+ * long. */
 static bool receive(struct sock *s, void *p, u64 n) {
     for (u64 done = 0; done < n;) {
         i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
@@ -63,6 +65,7 @@ static bool exchange(struct sock *s, bool writes, u32 key) {
     return true;
 }
 
+/* Sends requests over a connection of its own, as a thread, and waits for each answer. */
 static void worker(void *number) {
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };
     u16 port = (u16)cmdline_u64("port", 7002);

@@ -71,7 +71,8 @@ static bool answer(struct sock *s) {
     return send(s, &head, sizeof(head)) && (!value || send(s, record.value, value));
 }
 
-/* A worker thread: accepts a connection, answers its requests, closes it, and so on. */
+/* Accepts a connection, answers its requests, and closes it, again and again, as a worker
+ * thread. */
 static void work(void *number) {
     for (;;) {
         struct sock *s;
@@ -90,6 +91,8 @@ static void work(void *number) {
 
 static u32 workers(void) { return (u32)MIN(MAX(cmdline_u64("workers", 4), 1ull), 16ull); }
 
+/* Opens the store and the port, starts the workers, and ends when as many connections have ended as
+ * the command line says. */
 static void serve(void) {
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };
     u64 most = cmdline_u64("connections", ~0ull);

@@ -9,6 +9,7 @@
 #include <guest/workload.h>
 #include <takt/seed.h>
 
+/* Reads or writes one key for each request, as a thread. */
 static void worker(void *number) {
     u64 read_pct = cmdline_u64("read_pct", 50);
     struct workload_request r;

@@ -38,7 +38,7 @@ static void answer(void) {
     put("nr", CLAIM); /* the manager looks at flush_now when it hears of this */
 }
 
-/* The thread of the guest: claims, and answers what the manager asks, for run_ms. */
+/* Claims what is not so, and answers what the manager asks, as the guest's thread, for run_ms. */
 static void lie(void *arg) {
     u64 end = time_ns() + cmdline_u64("run_ms", 1000) * NS_PER_MS;
 
@@ -66,6 +66,8 @@ static void on_release(void *ctx, const char *path) { sem_up(&told); }
 
 static u64 machine_ms(void) { return (u64)hypercall0(TAKT_HC_TIME) / NS_PER_MS; }
 
+/* Claims once to be congested, as the guest's thread, and prints how long it takes until the
+ * manager releases it. */
 static void wait_for_release(void *arg) {
     u64 released = 0, began;
 
@@ -86,6 +88,7 @@ static void wait_for_release(void *arg) {
     put("release_request", 0);
 }
 
+/* Runs the thread that lies, or, with `wait`, the one that waits for a release. */
 int main(void) {
     void (*work)(void *arg) = lie;
     struct thread *t;

@@ -33,7 +33,7 @@ static struct {
     struct semaphore over;
 } echo;
 
-/* The bottom half calls this for each echo answer. It counts only once for each request. */
+/* Counts an echo answer, only once for each request; the bottom half calls it. */
 static void on_reply(u32 ip, u16 id, u16 seq) {
     if (ip != to || seq >= echo.requests || !echo.sent[seq]) return;
     echo.rtt[echo.answers++] = time_ns() - echo.sent[seq];
@@ -83,6 +83,7 @@ static bool ping(u64 ns, u64 rate) {
     return true;
 }
 
+/* Makes the traffic that the command line asks for. Returns 1 if any of it failed. */
 int main(void) {
     bool ok;
 

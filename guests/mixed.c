@@ -36,7 +36,7 @@ static u64 now(void) { return time_ns() + offset; }
 
 static u64 ran(u32 id) { return vcpu_times(id).run_ns; }
 
-/* The time in ns for which a vCPU has computed, without what it did for events. */
+/* Returns for how many ns a vCPU has computed, without what it did for events. */
 static u64 worked(u32 id) {
     u64 before, ns;
 
@@ -118,7 +118,8 @@ static void compute(u32 id, struct duty d) {
 
 static void other(void *arg) { compute((u64)arg, asked); }
 
-/* On one vCPU the same vCPU computes and serves; the interrupt of an event comes in between. */
+/* Starts the thread that computes and the one that serves events. On one vCPU the same vCPU
+ * computes and serves; the interrupt of an event comes in between. */
 int main(void) {
     u64 n = vcpu_start_all();
     int port;

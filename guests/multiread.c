@@ -11,6 +11,7 @@
 #include <guest/mem.h>
 #include <guest/workload.h>
 
+/* Allocates a buffer for one record. */
 static u64 file, record; /* bytes */
 
 static void *buffer_new(void) {
@@ -20,6 +21,8 @@ static void *buffer_new(void) {
     return p;
 }
 
+/* Writes a file for each of n threads, makes them safe and empties the cache, so that reads go to
+ * the disk. */
 static void write_files(u32 n) {
     void *buffer = buffer_new();
 
@@ -32,6 +35,7 @@ static void write_files(u32 n) {
     pagecache_drop(&workload_disk.cache);
 }
 
+/* Reads the file of thread `number` a record at a time, again and again, and checks each record. */
 static void reader(void *number) {
     u64 base = (u64)number * file, offset = 0, compute = cmdline_u64("compute_us", 0) * 1000;
     struct pagecache_stream s = pagecache_stream(base, file);
@@ -51,6 +55,7 @@ static void reader(void *number) {
     }
 }
 
+/* Writes the files, and has one thread read each of them. */
 static void serve(void) {
     u32 n = workload_thread_count();
 

@@ -218,7 +218,7 @@ static void connect(void) {
            own_ip[3], net.mac[0], net.mac[1], net.mac[2], net.mac[3], net.mac[4], net.mac[5]);
 }
 
-/* Something happened to the device. If its back end is gone, waits for the next one. */
+/* Looks whether the device's back end is gone, and then waits for the next one. */
 static void reconnect(void) {
     changed = false;
     if (virtio_alive(&dev)) return;
@@ -298,7 +298,7 @@ static void put_ip(u8 *ip, u64 address) {
     put_be16(ip + 2, (u32)address & 0xffff);
 }
 
-/* Without `to` it only answers, for ever. */
+/* Pings the address `to`, or answers others. Without `to` it only answers, for ever. */
 int main(void) {
     for (; nr_free < BUFFERS; nr_free++)
         if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE)))

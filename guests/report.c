@@ -132,7 +132,8 @@ static void log(void) {
     }
 }
 
-/* Each report begins `period` after the one before, however long sending took. */
+/* Sends a report, again and again. Each report begins `period` after the one before, however long
+ * sending took. */
 int main(void) {
     u32 to = net_cmdline_ip("to", 0);
     u16 port = (u16)cmdline_u64("port", 6514);

@@ -74,8 +74,8 @@ static bool answer(struct sock *s, u8 *buffer) {
     return send(s, buffer, h.answer);
 }
 
-/* A worker thread of the server: accepts a connection, answers its requests, closes it, and so on.
- */
+/* Accepts a connection, answers its requests, and closes it, again and again, as a worker thread of
+ * the server. */
 static void work(void *buffer) {
     for (;;) {
         struct sock *s;
@@ -139,8 +139,9 @@ static void report(u64 ns, u32 wrong) {
     }
 }
 
-/* The client. With a rate, a request that goes out late because the one before took long counts
- * from when it was due: otherwise slow answers would hide how long requests have to wait. */
+/* Sends requests as a client, and measures how long the answers take. With a rate, a request that
+ * goes out late because the one before took long counts from when it was due: otherwise slow
+ * answers would hide how long requests have to wait. */
 static int ask(u32 to) {
     static u8 out[MOST], in[MOST];
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };

@@ -55,8 +55,8 @@ static u32 nr_threads, depth;
 static u64 bytes_each, part; /* bytes of a request; requests in a thread's part of the disk */
 static u64 end_at;
 
-/* Called when a request has ended, maybe on another vCPU than its thread's. It only notes that: the
- * thread looks at the data. */
+/* Notes that a request has ended, maybe on another vCPU than its thread's. The thread looks at the
+ * data later. */
 static void done(struct virtio_blk_request *q, int error) {
     struct slot *s = q->arg;
 
@@ -66,7 +66,8 @@ static void done(struct virtio_blk_request *q, int error) {
     sem_up(&s->of->ended);
 }
 
-/* What belongs at word `at` of request number `place` of a thread's part, in its n-th pass. */
+/* Returns what belongs at word `at` of request number `place` of a thread's part, in its n-th
+ * pass. */
 static u64 word_of(const struct worker *w, u64 pass, u64 place, u64 at) {
     return (u64)(w->number + 1) << 56 ^ (pass / 2) << 40 ^ place << 16 ^ at;
 }
@@ -122,7 +123,7 @@ static void begin_again(struct worker *w) {
     w->again = false;
 }
 
-/* A thread: keeps `depth` requests under way until the time is over. The next pass waits for all
+/* Keeps `depth` requests under way until the time is over, as a thread. The next pass waits for all
  * requests of the pass before, because it reads what they write. After each wait the thread goes to
  * the vCPU where sockets.c wants it. */
 static void work(void *arg) {
@@ -184,6 +185,8 @@ static void make_worker(u32 i) {
     if (!w->thread) guest_panic("spread: no memory");
 }
 
+/* Runs the threads, and prints what each socket and all together have done. Returns 1 if data was
+ * wrong or a request was refused. */
 int main(void) {
     u64 wrong = 0, refused = 0, lost = 0;
     static struct hist latency;

@@ -60,8 +60,8 @@ static void on_change(void *ctx, const char *path) {
     sem_up(&done);
 }
 
-/* The watcher: lets the writer's VM write to its node, and measures from the beginning of each
- * write to the callback. */
+/* Lets the writer's VM write to its node, and measures from the beginning of each write to the
+ * callback. */
 static void watch(u64 writer) {
     u64 began;
     char perms[32];
@@ -79,8 +79,8 @@ static void watch(u64 writer) {
     printf("BENCH store_watch %u\n", median());
 }
 
-/* The writer: writes the time to the watcher's node. A write that is refused, because the watcher
- * is not ready yet, is tried again. */
+/* Writes the time to the watcher's node. A write that is refused, because the watcher is not ready
+ * yet, is tried again. */
 static void write(u64 watcher) {
     char path[48];
 
@@ -91,6 +91,7 @@ static void write(u64 watcher) {
     }
 }
 
+/* Measures what the command line names. */
 int main(void) {
     int error = store_start();
 

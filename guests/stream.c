@@ -89,7 +89,7 @@ static void send_file(struct sender *me) {
     sock_close(me->s);
 }
 
-/* The thread of a sender: waits for a viewer and sends it the file. */
+/* Waits for a viewer and sends it the file, as a thread. */
 static void sender(void *arg) {
     struct sender *me = arg;
 
@@ -226,6 +226,8 @@ static void run_viewer(u32 to) {
     sleep_ns(NS_PER_S / 4); /* time for the last acknowledgement to go out */
 }
 
+/* Runs the server, or the viewer of the server at `to`. Returns 1 if what the viewer got was
+ * wrong. */
 int main(void) {
     u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST),
         to = net_cmdline_ip("to", 0);

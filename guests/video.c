@@ -70,7 +70,7 @@ static void writer(struct stream *s) {
     }
 }
 
-/* A thread. The last one writes, all others read. */
+/* Reads a stream, as a thread; the last thread writes one. */
 static void stream(void *number) {
     u64 i = (u64)number;
 

@@ -16,7 +16,8 @@ static void report(const char *what) {
            late.max / 1000);
 }
 
-/* If a wake comes so late that the next one is over, too, that one is left out. */
+/* Sleeps and wakes periodically, and measures how late each wake comes. If a wake comes so late
+ * that the next one is over, too, that one is left out. */
 int main(void) {
     u64 period = cmdline_u64("period_us", 10000) * NS_PER_US, count = cmdline_u64("count", 0);
     u64 every = cmdline_u64("report_s", 5) * NS_PER_S;

@@ -16,6 +16,7 @@
 
 static struct extents space;
 static struct extent *files, ring;
+/* Reads file i from its beginning to its end, and checks it. */
 static u32 nr_files, largest; /* largest: pages */
 static u32 logged;            /* pages; atomic */
 static u8 **buffers;          /* for each thread, as long as the largest file */
@@ -29,6 +30,7 @@ static void read_file(u32 i, u8 *buffer) {
     workload_wrong(workload_check(buffer, i, 0, len));
 }
 
+/* Writes so many pages to the end of the log, which is a ring of pages. */
 static void append(u32 pages, u8 *buffer) {
     while (pages--) {
         u32 page = ring.first + __atomic_fetch_add(&logged, 1, __ATOMIC_RELAXED) % ring.nr;
@@ -39,6 +41,8 @@ static void append(u32 pages, u8 *buffer) {
     }
 }
 
+/* Reads a file for each request, as a thread, or appends to the log instead, once after each
+ * LOG_EVERY requests. */
 static void worker(void *number) {
     u32 log_pages = (u32)(cmdline_u64("log_kib", 16) * 1024 / PAGE_SIZE);
     u8 *buffer = buffers[(u64)number];
@@ -59,6 +63,8 @@ static void worker(void *number) {
     }
 }
 
+/* Writes all files, of random lengths, makes them safe and empties the cache, so that reads go to
+ * the disk. */
 static void make_files(u8 *buffer) {
     u64 rng = takt_seed();
 
@@ -76,6 +82,7 @@ static void make_files(u8 *buffer) {
     pagecache_drop(&workload_disk.cache);
 }
 
+/* Lays out the disk, makes the files, and has the threads answer all requests. */
 static void serve(void) {
     u32 threads = workload_thread_count();
     u64 pages = workload_disk.cache.blocks;

@@ -23,7 +23,8 @@ static bool wild_find(void) {
     return false;
 }
 
-/* If the guest still runs a second later, nobody has stopped the device, and the exit code is 2. */
+/* Has the device reach for memory that is not the guest's. If the guest still runs a second later,
+ * nobody has stopped the device, and the exit code is 2. */
 int main(void) {
     static const struct device_env env = { dma_addr, time_ns, nap };
     static struct igbvf nic;

@@ -43,8 +43,10 @@ static void backlog_resync(struct backlog *b, const struct rcv_view *rcv) {
     b->online = !rcv->hole && !b->may_end;
 }
 
-/* `plain` means that only ACK of the flags is set. A segment is acknowledged early only if it is
- * the next one in order, TCP will surely accept it, and there was room for it. */
+/* Decides what becomes of a segment that arrives while a thread owns its socket: kept in the
+ * backlog, perhaps acknowledged early, or dropped. `plain` means that only ACK of the flags is set.
+ * A segment is acknowledged early only if it is the next one in order, TCP will surely accept it,
+ * and there was room for it. */
 enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, struct net_buf *nb,
                                  bool early, bool room) {
     bool in_order;

@@ -26,6 +26,8 @@ static u64 add_with_carry(u64 sum, u64 v) {
     return sum + (sum < v);
 }
 
+/* Returns the Internet checksum (RFC 1071) of `len` bytes, without the complement at the end. It
+ * adds 64 bits at a time, which is faster than lwIP's own. */
 unsigned short net_chksum(const void *data, int len) {
     const u8 *p = data;
     u64 n = (u64)len, v, sum = add_blocks(0, p, n / BLOCK);

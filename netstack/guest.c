@@ -33,8 +33,8 @@ void net_panic(const char *why) { guest_panic("net: %s", why); }
 /* netif_find() of lwIP needs this function to link; nothing here calls netif_find(). */
 long strtol(const char *s, char **end, int base) { return 0; }
 
-/* The handler of VECTOR_NET: does what other vCPUs want of this one. Wakes threads of this vCPU,
- * and runs the bottom half if this is its vCPU and a thread has asked for that. */
+/* Does in the interrupt handler of VECTOR_NET what other vCPUs want of this one. Wakes threads of
+ * this vCPU, and runs the bottom half if this is its vCPU and a thread has asked for that. */
 static void on_net_bell(void *arg) {
     struct bell *b = &bells[this_vcpu()->id];
 
@@ -69,9 +69,10 @@ static void host_kick(void *arg) {
     lapic_ipi(guest.vcpu, VECTOR_NET);
 }
 
-/* The bottom half tells a thread that its event has come. If the thread is on another vCPU, the
- * semaphore must be raised there: taking the lock of a thread here could mean waiting for a vCPU
- * that is off its pCPU. An interrupt that was sent and not taken yet is not sent again. */
+/* Wakes the thread that waits for `event`; the bottom half calls it. If the thread is
+ * on another vCPU, the semaphore must be raised there: taking the lock of a thread here could mean
+ * waiting for a vCPU that is off its pCPU. An interrupt that was sent and not taken yet is not sent
+ * again. */
 static void host_wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
     u64 bit = BIT(event % 64);
@@ -94,9 +95,9 @@ static bool host_wait(void *arg, unsigned event, u64 deadline_ns) {
 
 static void on_net_timer(struct timer *t) { net_guest_run(); }
 
-/* One turn of the bottom half: frames from the driver, then threads' requests and timers, then the
- * driver tells the card. It sets the timer for the next deadline, but for no time that is nearer
- * than 0.1 ms, so that it cannot interrupt without end. */
+/* Runs the bottom half (the work of the stack outside of threads) once: frames from the driver,
+ * then threads' requests and timers, then the driver tells the card. It sets the timer for the next
+ * deadline, but for no time that is nearer than 0.1 ms, so that it cannot interrupt without end. */
 void net_guest_run(void) {
     u64 next;
 

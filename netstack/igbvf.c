@@ -97,8 +97,8 @@ static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct ne
     return true;
 }
 
-/* Called at the end of a turn: tells the card once which buffers are free again and what has to be
- * sent, because each write to a register of the card costs time. */
+/* Tells the card which buffers are free again and what has to be sent. It is called once at the end
+ * of a run of the bottom half, because each write to a register of the card costs time. */
 static bool vf_done(void *arg) {
     if (!up) return false;
     nic_receive_refill(&nic.ring);
@@ -138,7 +138,7 @@ static int vf_open(u32 ring, struct net_nic_info *info) {
     return 0;
 }
 
-/* Everything is ready: the device may interrupt. */
+/* Lets the device interrupt, when everything is ready. */
 static void vf_go(void) {
     u64 flags = irq_save();
 
@@ -168,9 +168,9 @@ static bool vf_look(void) {
     return up;
 }
 
-/* The thread that looks once a second whether the link and the physical function are alive. After a
- * reset the device must have the same address, because the stack and its peers know the VM by it.
- */
+/* Looks once a second, as a thread, whether the link and the physical function are alive. After a
+ * reset the device must have the same address, because the stack and its peers know the VM by
+ * it. */
 static void vf_watch(void *arg) {
     bool link = true;
     u8 mac[6];

@@ -54,7 +54,8 @@ static void put_head(u8 *p, i64 number, u64 ns) {
     put_word(p, 4, FLAG_NUMBER64);
 }
 
-/* The places of the words are those of iperf 2's `server_hdr`. */
+/* Writes a report into a datagram, whose payload begins at `p`. The places of the words are those
+ * of iperf 2's `server_hdr`. */
 void iperf_put_report(u8 *p, const struct iperf_report *r) {
     memset(p, 0, IPERF_REPORT_SIZE);
     put_word(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);

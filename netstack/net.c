@@ -45,8 +45,9 @@ static struct net_buf *net_buf_of(struct pbuf *p) {
     return container_of(p, struct net_buf, pc.pbuf);
 }
 
-/* The buffer no longer counts to the account of its socket, unless that socket was closed meanwhile
- * and its slot has a new user, which the generation shows. */
+/* Gives a buffer back to the list of free ones. The buffer no longer counts to the account of its
+ * socket, unless that socket was closed meanwhile and its slot has a new user, which the generation
+ * shows. */
 void net_buf_put(struct net_buf *nb) {
     if (nb->sock && nb->sock->generation == nb->generation) nb->sock->held--;
     nb->sock = NULL;
@@ -57,8 +58,8 @@ void net_buf_put(struct net_buf *nb) {
 
 static void buf_freed(struct pbuf *p) { net_buf_put(net_buf_of(p)); }
 
-/* If no buffer is free, those that threads have read but the bottom half has not yet taken back are
- * taken back first. */
+/* Takes an empty buffer for the driver. Returns NULL if no buffer is free. If no buffer is free,
+ * those that threads have read but the bottom half has not yet taken back are taken back first. */
 struct net_buf *net_buf_get(void) {
     struct net_buf *nb;
 
@@ -136,8 +137,8 @@ static struct net_open_sum open_sum(struct pbuf *p) {
     return open;
 }
 
-/* lwIP calls this to send a whole frame. lwIP keeps a frame in several pieces, which the driver
- * puts together. */
+/* Sends a whole frame by the driver; lwIP calls it. lwIP keeps a frame in several pieces, which the
+ * driver puts together. */
 static err_t link_output(struct netif *netif, struct pbuf *p) {
     struct net_open_sum open = open_sum(p);
     struct net_frag piece[8];
@@ -169,7 +170,7 @@ static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to
     return err;
 }
 
-/* lwIP calls this when the interface is added: it tells lwIP what the network card is like. */
+/* Tells lwIP what the network card is like; lwIP calls it when the interface is added. */
 static err_t netif_up(struct netif *netif) {
     netif->name[0] = 'e';
     netif->name[1] = 'n';
@@ -197,8 +198,9 @@ const char *net_set_sndbuf(void *arg, u64 bytes) {
     return NULL;
 }
 
-/* The memory is taken here, in one piece each for lwIP's heap and for the buffers, because the
- * bottom half must not call the guest's malloc(), whose lock a thread may hold. */
+/* Starts the stack: allocates its memory and adds its one interface. Returns 0 or an error. The
+ * memory is taken here, in one piece each for lwIP's heap and for the buffers, because the bottom
+ * half must not call the guest's malloc(), whose lock a thread may hold. */
 int net_init(const struct net_config *config, const struct net_host *host) {
     size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * NET_BUF_HEAP;
     ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
@@ -239,15 +241,17 @@ int net_init(const struct net_config *config, const struct net_host *host) {
 
 /* ---- what threads ask for ---- */
 
-/* A thread sets its socket's bit first and calls the bottom half afterwards; net_poll() clears
- * `kicked` first and reads the bits afterwards. So no bit is overlooked. */
+/* Has the bottom half look at the socket soon. A thread sets its socket's bit first and calls the
+ * bottom half afterwards; net_poll() clears `kicked` first and reads the bits afterwards. So no bit
+ * is overlooked. */
 void sock_notify(struct sock *s) {
     __atomic_fetch_or(&net.pending, BIT(sock_index(s)), __ATOMIC_SEQ_CST);
     if (!__atomic_exchange_n(&net.kicked, 1, __ATOMIC_SEQ_CST)) net.host.kick(net.host.arg);
 }
 
-/* The fence makes what the caller has written visible before `waiting` is read. wait_for() in
- * socket.c sets `waiting` first and then looks. So at least one of them sees the other. */
+/* Wakes the thread that waits for `event` at the socket, if there is one. The fence makes what the
+ * caller has written visible before `waiting` is read. wait_for() in socket.c sets `waiting` first
+ * and then looks. So at least one of them sees the other. */
 void sock_wake(struct sock *s, enum sock_event event) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&s->waiting[event], __ATOMIC_RELAXED))
@@ -260,9 +264,9 @@ void sock_charge(struct sock *s, struct net_buf *nb) {
     s->held++;
 }
 
-/* The thread has moved `head` of the receive queue past what it has read; those buffers are free
- * now. The thread cannot free them itself, because only the bottom half may change the list of free
- * buffers. */
+/* Frees the buffers of the receive queue that the thread has read. The thread has moved `head` of
+ * the receive queue past what it has read; those buffers are free now. The thread cannot free them
+ * itself, because only the bottom half may change the list of free buffers. */
 void sock_reclaim(struct sock *s) {
     u32 head = __atomic_load_n(&s->rx.head, __ATOMIC_ACQUIRE);
 
@@ -282,7 +286,8 @@ void sock_done(struct sock *s, int result) {
     sock_wake(s, EVENT_READ);
 }
 
-/* Whatever the last user of the slot has left must not reach the next one. */
+/* Resets the fields of a socket whose slot gets a new user. Whatever the last user of the slot has
+ * left must not reach the next one. */
 void sock_clear(struct sock *s) {
     s->rx.head = s->rx.tail = s->freed = 0;
     s->tx.head = s->tx.tail = s->given = 0;

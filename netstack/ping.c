@@ -32,8 +32,9 @@ bool net_ping(u32 ip, u16 id, u16 seq) {
     return err == ERR_OK;
 }
 
-/* Each length is checked before the field behind it is read, because the packet comes from outside.
- */
+/* Takes the answer to an echo request, and tells the program of it. Returns false if the packet is
+ * another one. Each length is checked before the field behind it is read, because the packet comes
+ * from outside. */
 bool net_ping_input(struct pbuf *p) {
     const struct ip_hdr *ip = p->payload;
     const struct icmp_echo_hdr *h = (const void *)((const u8 *)p->payload + IP_HLEN);

@@ -102,7 +102,7 @@ static bool socket_wait_for(struct sock *s, enum sock_event event, u64 deadline,
     return true;
 }
 
-/* A command has a result. */
+/* Returns whether the socket's command has a result. */
 static bool is_done(const struct sock *s) {
     return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1;
 }
@@ -173,7 +173,8 @@ void sock_abort(struct sock *s) {
     sock_close(s);
 }
 
-/* No result is waited for: the bottom half frees the socket when it can. */
+/* Closes the socket, which the caller must not use any more. No result is waited for: the bottom
+ * half frees the socket when it can. */
 void sock_close(struct sock *s) {
     __atomic_store_n(&s->cmd, CMD_CLOSE, __ATOMIC_RELEASE);
     sock_notify(s);
@@ -181,13 +182,14 @@ void sock_close(struct sock *s) {
 
 /* ---- receiving ---- */
 
-/* TCP has taken all segments of the backlog. */
+/* Returns whether TCP has taken all segments of the backlog. */
 static bool backlog_empty(const struct sock *s) {
     return __atomic_load_n(&s->backlog.count, __ATOMIC_SEQ_CST) == 0;
 }
 
-/* The order matters: the backlog must be empty before the thread owns the socket, because otherwise
- * the thread would read data that comes after what is still in the backlog. */
+/* Makes the calling thread the owner of the socket, so that TCP leaves its receive queue alone
+ * meanwhile. The order matters: the backlog must be empty before the thread owns the socket,
+ * because otherwise the thread would read data that comes after what is still in the backlog. */
 void sock_own(struct sock *s) {
     if (!s->ownable) return;
     socket_wait_for(s, EVENT_READ, NET_FOREVER, backlog_empty);
@@ -211,7 +213,7 @@ void sock_release(struct sock *s) {
     sock_notify(s);
 }
 
-/* There is data, or the end of the stream. */
+/* Returns whether there is data to read, or the end of the stream. */
 static bool readable(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) || spsc_peek(&s->rx);
 }
@@ -247,7 +249,8 @@ static size_t take_out(struct sock *s, size_t size, sock_take_fn take, void *arg
     return done;
 }
 
-/* The socket is owned only while take() runs, and not while this waits for data. */
+/* Receives as sock_recv(), but without a copy: take() gets the data piece by piece where it lies.
+ * The socket is owned only while take() runs, and not while this waits for data. */
 i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg, u64 deadline) {
     bool eof;
     size_t n;
@@ -270,7 +273,7 @@ i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg
     }
 }
 
-/* A sock_take_fn that copies the data, and moves the pointer in `arg` on. */
+/* Copies the data for sock_recv() (a sock_take_fn), and moves the pointer in `arg` on. */
 static void copy_on(void *arg, const u8 *data, size_t n) {
     u8 **to = arg;
 
@@ -285,8 +288,9 @@ i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
     return sock_recv_in_place(s, size, copy_on, &at, deadline);
 }
 
-/* The datagram is copied and its buffer given back; bytes for which the caller has no room are
- * lost, as in every socket interface. */
+/* Receives one datagram. Returns how many bytes were stored, or a negative error. The datagram is
+ * copied and its buffer given back; bytes for which the caller has no room are lost, as in every
+ * socket interface. */
 i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u64 deadline) {
     struct pbuf *p;
     struct net_buf *nb;
@@ -310,12 +314,12 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
 
 /* ---- sending ---- */
 
-/* The connection has ended with an error. */
+/* Returns whether the connection has ended with an error. */
 static bool lost(const struct sock *s) {
     return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error;
 }
 
-/* How many bytes the send buffer has room for, as far as it may be used. */
+/* Returns how many bytes the send buffer has room for, as far as it may be used. */
 static u32 send_room(const struct sock *s) {
     u32 most = MIN(s->tx.size, __atomic_load_n(&net.sndbuf, __ATOMIC_RELAXED));
 
@@ -335,8 +339,9 @@ int sock_flush(struct sock *s, u64 deadline) {
     return s->error;
 }
 
-/* If the send buffer is full, the bottom half is called, because it may have bytes to take that it
- * was not told of. */
+/* Waits until there is room in the send buffer. Returns how many bytes may be written at *at, or a
+ * negative error. If the send buffer is full, the bottom half is called, because it may have bytes
+ * to take that it was not told of. */
 i64 sock_room(struct sock *s, void **at, u64 deadline) {
     u32 n;
 
@@ -389,7 +394,8 @@ static bool sendable(const struct sock *s) {
     return send_room(s) >= sizeof(struct udp_head) + 1472;
 }
 
-/* A datagram lies in the send buffer behind a head with its address and its length. */
+/* Sends one datagram. Returns 0 or a negative error. A datagram lies in the send buffer behind a
+ * head with its address and its length. */
 int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port, u64 deadline) {
     struct udp_head head = { ip, port, size };
     const u8 *part[2] = { (const u8 *)&head, from };

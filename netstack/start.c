@@ -20,7 +20,8 @@ const struct net_device_stats *net_device_stats(void) { return &net_nic_stats; }
 
 u32 net_thread_vcpu(void) { return vcpu_count() - 1; }
 
-/* The server's VM may start later than this one, so it tries until the server answers. */
+/* Opens a TCP connection. The server's VM may start later than this one, so it tries until the
+ * server answers. */
 struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
     struct sock *s;
 
@@ -56,8 +57,9 @@ static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
     return true;
 }
 
-/* Like net_cmdline_ip(), and sets *bits if the address ends in /N. An address that cannot be read
- * ends the guest with a sentence; without that it would run under another address. */
+/* Returns the address that the command line gives for `key`, or `otherwise`, as net_cmdline_ip()
+ * does, and sets *bits if the address ends in /N. An address that cannot be read ends the guest
+ * with a sentence; without that it would run under another address. */
 static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
     char text[32];
     u32 ip;
@@ -81,8 +83,9 @@ static void start_tunables(void) {
                                    net_set_sndbuf, NULL });
 }
 
-/* The card is opened first, because the stack has to know its address and how many buffers it
- * holds; interrupts come only at the end. */
+/* Starts all vCPUs, waits for the network device and starts the stack with `bufs` buffers for
+ * sockets. The card is opened first, because the stack has to know its address and how many buffers
+ * it holds; interrupts come only at the end. */
 int net_start(unsigned bufs) {
     const struct net_nic *nic = &net_virtio;
     const char *acknowledges = "the backlog waits";

@@ -295,9 +295,10 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
     return true;
 }
 
-/* lwIP calls this for each received IP packet, before it looks at the packet. Returns 1 if the
- * packet was taken (into a backlog, or dropped), and 0 if lwIP shall go on with it. A segment also
- * goes to the backlog while earlier ones wait there, because it must not overtake them. */
+/* Takes a received TCP segment into a backlog, if its socket needs that; lwIP calls this for each
+ * IP packet before it looks at the packet. Returns 1 if the packet was taken (into a backlog, or
+ * dropped), and 0 if lwIP shall go on with it. A segment also goes to the backlog while earlier
+ * ones wait there, because it must not overtake them. */
 int net_ip4_input(struct pbuf *p, struct netif *inp) {
     struct segment g;
     struct sock *s;
@@ -351,8 +352,9 @@ static void tcp_settle(struct sock *s) {
     if (s->closing) sock_free(s);
 }
 
-/* lwIP has data for the socket, in order, or has seen the end of the stream (`p` is NULL). The
- * receive queue has room for all buffers of the socket's account, so it cannot be full. */
+/* Puts received data into the socket's queue, or notes the end of the stream (`p` is NULL); lwIP
+ * calls it, in the order of the stream. The receive queue has room for all buffers of the socket's
+ * account, so it cannot be full. */
 static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) {
     struct sock *s = arg;
 
@@ -368,7 +370,7 @@ static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) 
     return ERR_OK;
 }
 
-/* The peer has acknowledged `len` bytes, so their place in the send buffer is free. */
+/* Frees the place of `len` bytes in the send buffer, because the peer has acknowledged them. */
 static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
     struct sock *s = arg;
 
@@ -381,13 +383,13 @@ static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
 
 static void send_more(struct sock *s);
 
-/* lwIP calls this now and then: what could not be sent for lack of memory is tried again. */
+/* Tries again to send what could not be sent for lack of memory; lwIP calls it now and then. */
 static err_t on_poll(void *arg, struct tcp_pcb *pcb) {
     if (!sock_put_off(arg)) send_more(arg);
     return ERR_OK;
 }
 
-/* The connection has ended, and lwIP has freed it already. */
+/* Notes that the connection has ended, and wakes its thread. lwIP has freed its part already. */
 static void on_error(void *arg, err_t err) {
     struct sock *s = arg;
 
@@ -402,7 +404,7 @@ static void on_error(void *arg, err_t err) {
     if (s->closing) sock_free(s);
 }
 
-/* The peer has accepted our connection. */
+/* Notes that the peer has accepted our connection, and wakes the thread that waits for that. */
 static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err) {
     struct sock *s = arg;
 
@@ -411,8 +413,8 @@ static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err) {
     return ERR_OK;
 }
 
-/* A peer has connected to a listener. The connection gets one of the sockets that were reserved for
- * it; if none is left, lwIP refuses the peer. */
+/* Gives the connection of a peer that has connected to a listener one of the sockets that were
+ * reserved for it; if none is left, lwIP refuses the peer. */
 static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
     struct sock *s = arg, *c;
 
@@ -517,9 +519,9 @@ static void close_children(struct sock *s) {
     }
 }
 
-/* The thread has closed the socket. If data is left that it has not read, or it wants that, the
- * connection is reset, as in Linux; otherwise what is in the send buffer is sent first, and the
- * socket is freed later by tcp_settle() or on_error(). */
+/* Ends the connection of a socket that its thread has closed. If data is left that the thread has
+ * not read, or if it asked for that, the connection is reset, as in Linux; otherwise what is in the
+ * send buffer is sent first, and the socket is freed later by tcp_settle() or on_error(). */
 static void close_sock(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
@@ -556,8 +558,8 @@ static struct tcp_pcb *tcp_pcb_of(struct sock *s) {
     return s->pcb.tcp;
 }
 
-/* The option lets a server bind its port again while old connections of that port are still ending.
- */
+/* Binds the socket to the port that its thread has asked for. Returns 0 or an error. The option
+ * lets a server bind its port again while old connections of that port are still ending. */
 static int bind_sock(struct sock *s) {
     struct tcp_pcb *t = tcp_pcb_of(s);
 
@@ -612,8 +614,9 @@ void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
     }
 }
 
-/* Does all that waits for this socket. If a thread owns it, it is done after the release. The order
- * matters: the backlog has to go through TCP before anything else looks at the connection. */
+/* Does all that waits for this TCP socket. If a thread owns the socket, that is done after the
+ * release. The order matters: the backlog has to go through TCP before anything else looks at the
+ * connection. */
 void tcp_sock_service(struct sock *s) {
     u32 cmd;
 

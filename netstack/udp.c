@@ -6,8 +6,8 @@
 #include <string.h>
 #include "lwip/udp.h"
 
-/* lwIP has a datagram for the socket. It is dropped if the socket has used up its buffers, or if
- * its receive buffer would be fuller than the thread has asked for. */
+/* Puts a received datagram into the socket's queue; lwIP calls it. It is dropped if the socket has
+ * used up its buffers, or if its receive buffer would be fuller than the thread has asked for. */
 static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from,
                         u16_t port) {
     struct sock *s = arg;
@@ -81,7 +81,8 @@ static int bind_to(struct sock *s, u16 port) {
     return 0;
 }
 
-/* Connecting only notes the peer's address, because UDP has no connections. */
+/* Carries out a command of a UDP socket's thread. Connecting only notes the peer's address, because
+ * UDP has no connections. */
 void udp_sock_command(struct sock *s, enum sock_cmd cmd) {
     switch (cmd) {
     case CMD_NONE: break;

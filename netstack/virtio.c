@@ -33,9 +33,8 @@ static u32 nr_free_tx;
 /* The device is done with a frame that we have sent: its buffer is free. */
 static void virtio_nic_sent(void *token) { free_tx[nr_free_tx++] = token; }
 
-/* Received frames lie in buffers of the stack and are passed on in them, without a copy. For each
- * buffer that leaves, the device gets another one. This returns the buffer whose data begins at
- * `p`. */
+/* Returns the buffer whose data begins at `p`. Received frames lie in buffers of the stack and are
+ * passed on in them, without a copy. For each buffer that leaves, the device gets another one. */
 static struct net_buf *net_buf_of(void *p) {
     return (struct net_buf *)((u8 *)p - offsetof(struct net_buf, data));
 }
@@ -170,8 +169,8 @@ static int virtio_nic_open(u32 frames, struct net_nic_info *info) {
     return error;
 }
 
-/* Everything is ready: the device gets buffers, and may interrupt. Frames may have come before
- * there was a handler, so the bottom half runs once. */
+/* Gives the device buffers and lets it interrupt, when everything is ready. Frames may have come
+ * before there was a handler, so the bottom half runs once. */
 static void virtio_nic_go(void) {
     u64 flags = irq_save();
 
@@ -182,7 +181,7 @@ static void virtio_nic_go(void) {
     irq_restore(flags);
 }
 
-/* The thread that waits for the device to go (when the driver domain ends) and to come again. */
+/* Waits, as a thread, for the device to go (when the driver domain ends) and to come again. */
 static void virtio_nic_watch(void *arg) {
     for (;;) {
         u64 flags;

@@ -53,6 +53,7 @@ static int usable_port(unsigned port) {
     return (port < UART || port >= UART_END) && (port < POWER || port >= POWER_END);
 }
 
+/* Reads or writes one random I/O port, except those of the console and of the power switch. */
 static void one_port(void) {
     unsigned port = any() % (PORTS - sizeof(uint32_t)); /* all of the access is below the limit */
 
@@ -101,6 +102,7 @@ static int fail(const char *what) {
     return 1;
 }
 
+/* Attacks as the arguments say, until the time is over. */
 int main(int argc, char **argv) {
     const char *what = argc == 3 ? argv[1] : "";
     time_t end = time(NULL) + (argc == 3 ? atoi(argv[2]) : 0);

@@ -20,8 +20,9 @@ i64 __real_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
 int __wrap_event_close(u32 port);
 int __real_event_close(u32 port);
 
-/* A chain with 1,000 bytes or more to read, or with bytes both to read and to write (a disk
- * request), counts as a frame or request that is measured. The time is that before the call. */
+/* Takes a chain as vring_back_take() does, and stamps it. A chain with 1,000 bytes or more to read,
+ * or with bytes both to read and to write (a disk request), counts as a frame or request that is
+ * measured. The time is that before the call. */
 int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c) {
     u64 t = rdtsc();
     int taken = __real_vring_back_take(r, c);

@@ -47,6 +47,7 @@ void __wrap_tcp_input(struct pbuf *p, struct netif *in) {
     stamp('p');
 }
 
+/* Runs net_poll() with a stamp before and a stamp behind it. */
 u64 __wrap_net_poll(void) {
     u64 next;
 
@@ -62,6 +63,7 @@ void __wrap_net_guest_run(void) {
     stamp('n');
 }
 
+/* Runs virtio_kick() with a stamp before and a stamp behind it. */
 bool __wrap_virtio_kick(struct virtio_dev *d, u32 queue, struct vring_front *r) {
     bool told;
 

@@ -25,7 +25,7 @@ void *__wrap_memcpy(void *to, const void *from, size_t n) {
     return to;
 }
 
-/* Two stamps around nothing, for pair_cost(). */
+/* Makes two stamps around nothing, for pair_cost(). */
 static void nothing(void) {
     stamp('<');
     __asm__ volatile("" : : : "memory");
@@ -46,8 +46,8 @@ static u32 pair_cost(void) {
     return (u32)(t - empty);
 }
 
-/* Times are printed as differences, in hexadecimal, to save characters. The lines come slowly
- * enough for the log to take them all. */
+/* Prints all stamps on the console. Times are printed as differences, in hexadecimal, to save
+ * characters. The lines come slowly enough for the log to take them all. */
 void stamps_print(void) {
     u32 n = MIN(nr_stamps, STAMPS), cost;
     u64 now = rdtsc(), last = 0;

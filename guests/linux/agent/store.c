@@ -38,6 +38,7 @@ static const struct {
 
 /* ---- bytes ---- */
 
+/* Sends all bytes of a packet. Returns 0, or a negative error. */
 static int send_all(struct store *s, const void *bytes, size_t len) {
     for (size_t at = 0; at < len;) {
         ssize_t n = write(s->fd, (const char *)bytes + at, len - at);
@@ -49,6 +50,7 @@ static int send_all(struct store *s, const void *bytes, size_t len) {
     return 0;
 }
 
+/* Receives exactly `len` bytes. Returns 0, or a negative error. */
 static int receive_all(struct store *s, void *bytes, size_t len) {
     for (size_t at = 0; at < len;) {
         ssize_t n = read(s->fd, (char *)bytes + at, len - at);
@@ -118,6 +120,7 @@ static int ask(struct store *s, uint32_t type, const char *path, const void *mor
     return (int)reply->head.len;
 }
 
+/* Reads the value of a node, which is not terminated. Returns its length, or a negative error. */
 int store_read(struct store *s, const char *path, char *value, size_t size) {
     struct packet reply;
     int len = ask(s, READ, path, "", 0, &reply);
@@ -148,7 +151,8 @@ int store_list(struct store *s, const char *path, char *names) {
     return len;
 }
 
-/* The path is also the token by which an event names its watch. */
+/* Watches a path. Returns 0, or a negative error. The path is also the token by which an event
+ * names its watch. */
 int store_watch(struct store *s, const char *path) {
     struct packet reply;
 
@@ -166,6 +170,8 @@ static void take_kept(struct store *s, char *path) {
     memmove(s->waiting, s->waiting + len, s->waiting_len);
 }
 
+/* Waits for the event of a watch for at most `ms` milliseconds, and writes its path. Returns 1, 0
+ * if there was none, or a negative error. */
 int store_wait(struct store *s, int ms, char *path) {
     struct pollfd p = { .fd = s->fd, .events = POLLIN };
     struct packet event;
@@ -191,6 +197,7 @@ int store_wait(struct store *s, int ms, char *path) {
 
 /* ---- the connection ---- */
 
+/* Connects to the store's socket at `path`. Returns the file, or a negative error. */
 static int open_socket(const char *path) {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int fd, error;
@@ -222,8 +229,9 @@ static int take_port(int fd) {
     return 0;
 }
 
-/* A port that is open already may be opened once more: that does not disturb the program that has
- * it, but the lock is not to be had then. */
+/* Opens the store's port of the VM, and locks it. Returns the file, or a negative error. A port
+ * that is open already may be opened once more: that does not disturb the program that has it, but
+ * the lock is not to be had then. */
 static int open_port(void) {
     int fd = open(PORT, O_RDWR | O_NOCTTY | O_CLOEXEC), error;
 
@@ -234,6 +242,8 @@ static int open_port(void) {
     return error;
 }
 
+/* Opens the connection, to the socket XENSTORED_PATH if that is set, else to the VM's port. Returns
+ * 0, or a negative error. */
 int store_open(struct store *s) {
     const char *path = getenv("XENSTORED_PATH");
 

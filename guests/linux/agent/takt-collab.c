@@ -154,6 +154,7 @@ static unsigned wait_for_news(void) {
     return fired;
 }
 
+/* Follows the keys of the manager for ever, and publishes Linux's number of dirty pages. */
 int main(int argc, char **argv) {
     int option;
 

@@ -40,6 +40,8 @@ static int do_ls(struct store *s, char **words) {
     return r;
 }
 
+/* Prints the path of each change until it is stopped. Returns a negative error if the store has
+ * gone. */
 static int do_watch(struct store *s, char **words) {
     char path[STORE_MAX];
     int r = store_watch(s, words[0]);
@@ -67,6 +69,7 @@ static const struct verb *find(const char *name) {
     return NULL;
 }
 
+/* Carries out the one command that the arguments name. Returns the exit status. */
 int main(int argc, char **argv) {
     const struct verb *verb = NULL;
     struct store s;
