@@ -36,6 +36,7 @@ static void compute_part(void *arg) {
     }
 }
 
+/* Starts the threads that compute on the last vCPUs, if the command line has `busy`. */
 void background_start(u32 last) {
     void (*fn)(void *) = compute;
     u64 nr = cmdline_u64("busy_vcpus", 1);

@@ -97,6 +97,8 @@ static void work(void *arg) {
     }
 }
 
+/* Opens the connections, and prints how many were answered and how long that took. Returns 1 if a
+ * page was wrong or none came. */
 int main(void) {
     struct thread *t[MAX_THREADS];
     u32 most = (u32)MIN(MAX(cmdline_u64("most", 64), 1ull), (u64)MAX_THREADS);

@@ -32,6 +32,8 @@ struct head {
 static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 static u64 rate, duration;
 
+/* Receives exactly n bytes. Returns false if the connection ends or the peer is silent for too
+ * long. */
 static bool receive(struct sock *s, void *p, u64 n) {
     for (u64 done = 0; done < n;) {
         i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
@@ -61,6 +63,8 @@ static void take_answers(void *arg) {
     }
 }
 
+/* Sends one packet of sound or pictures, with its number and the time at which it was due. Returns
+ * false if the connection has ended. */
 static bool send_packet(struct sock *s, u32 size, u32 number, u64 due) {
     u8 packet[PICTURE] = { 0 };
     struct head head = { size, number, due };
@@ -95,6 +99,7 @@ static bool serve(struct sock *s) {
     return true;
 }
 
+/* Serves one client after the other, for ever. */
 static void server(u16 port) {
     struct sock *listener, *s;
 
@@ -116,6 +121,7 @@ static struct kind {
     u64 sum;
 } sound, picture;
 
+/* Adds a packet that has come at `now` to the jitter of its kind (RFC 3550, 6.4.1, in integers). */
 static void count(struct kind *k, const struct head *head, u64 now) {
     i64 transit = (i64)(now - head->ns), d = transit - k->transit;
 
@@ -144,6 +150,7 @@ static bool play(struct sock *s) {
     return sound.n && sound.n == picture.n;
 }
 
+/* Sends one request and waits for its answer. Returns how long that took, in us. */
 static u64 request(struct sock *s) {
     u8 out[64] = { 0 }, in[ANSWER];
     u64 start = time_ns();
@@ -153,6 +160,8 @@ static u64 request(struct sock *s) {
     return (time_ns() - start) / NS_PER_US;
 }
 
+/* Plays once from the server, and prints what was measured. Returns 1 if the connection broke
+ * off. */
 static int client(u32 to, u16 port) {
     struct sock *s;
     u64 us[3];
@@ -172,6 +181,7 @@ static int client(u32 to, u16 port) {
     return !ok;
 }
 
+/* Runs the server, or the client if there is `to`. */
 int main(void) {
     u32 to = net_cmdline_ip("to", 0);
     u16 port = (u16)cmdline_u64("port", 554);

@@ -11,9 +11,9 @@
 #include <guest/mem.h>
 #include <guest/workload.h>
 
-/* Allocates a buffer for one record. */
 static u64 file, record; /* bytes */
 
+/* Allocates a buffer for one record. */
 static void *buffer_new(void) {
     void *p = guest_env.pages((record + PAGE_SIZE - 1) / PAGE_SIZE);
 

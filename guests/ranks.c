@@ -88,6 +88,8 @@ static void begin_send(struct peer *p, u64 size, u32 turn) {
     sem_up(&p->go);
 }
 
+/* Exchanges one message with each other rank, and waits until all of them were sent and
+ * received. */
 static void all_to_all(u64 size, u32 turn) {
     for (u32 i = 0; i < nr; i++)
         if (i != self) begin_send(&peers[i], size, turn);
@@ -136,6 +138,7 @@ static void connect_all(u32 first) {
     }
 }
 
+/* Runs the test that the command line names, as a thread, and prints how long it took. */
 static void run(void *arg) {
     u64 size = MAX(cmdline_u64("size", 1024), sizeof(struct head)), start;
     u32 count = (u32)cmdline_u64("count", 100), turn = 0;
@@ -158,6 +161,7 @@ static void run(void *arg) {
     sleep_ns(NS_PER_S / 4);                /* for the last acknowledgement */
 }
 
+/* Runs this VM's rank. Returns 1 if a message was wrong. */
 int main(void) {
     struct thread *t;
 

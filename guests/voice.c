@@ -123,6 +123,7 @@ static void listen(bool answers) {
     }
 }
 
+/* Prints what all lines together have heard, lost and got too late. */
 static void report(const char *who) {
     u64 heard = 0, late = 0, sent = 0, sum = 0;
 
@@ -139,6 +140,7 @@ static void report(const char *who) {
 static void hear_answers(void *arg) { listen(false); }
 static void answer(void *arg) { speak(true); }
 
+/* Begins all lines to the server, speaks, and waits for the thread that hears. */
 static void call(u32 to, u16 port) {
     u32 total = (u32)(cmdline_u64("run_ms", 10000) * NS_PER_MS / PERIOD);
     u64 start = time_ns() + cmdline_u64("start_ms", 0) * NS_PER_MS + 1;
@@ -155,6 +157,7 @@ static void call(u32 to, u16 port) {
     thread_join(t);
 }
 
+/* Runs the server, or the client if there is `to`. */
 int main(void) {
     struct sock_options options = { 256 << 10, 65536 };
     u32 to = net_cmdline_ip("to", 0);

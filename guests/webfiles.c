@@ -16,11 +16,11 @@
 
 static struct extents space;
 static struct extent *files, ring;
-/* Reads file i from its beginning to its end, and checks it. */
 static u32 nr_files, largest; /* largest: pages */
 static u32 logged;            /* pages; atomic */
 static u8 **buffers;          /* for each thread, as long as the largest file */
 
+/* Reads file i from its beginning to its end, and checks it. */
 static void read_file(u32 i, u8 *buffer) {
     u64 at = (u64)files[i].first * PAGE_SIZE, len = (u64)files[i].nr * PAGE_SIZE;
     struct pagecache_stream s = pagecache_stream(at, len);

@@ -124,9 +124,10 @@ int sock_bind(struct sock *s, u16 port) {
     return socket_command(s, CMD_BIND, NET_FOREVER);
 }
 
-/* A socket is made for each connection that a peer may make, before any peer connects. */
 void sock_no_delay(struct sock *s) { s->no_delay = true; }
 
+/* Lets up to `most` peers connect to the socket at the same time. Returns 0 or an error. A socket
+ * is made for each connection that a peer may make, before any peer connects. */
 int sock_listen(struct sock *s, unsigned most) {
     struct sock_options options = { s->rcvbuf, s->tx.size };
 

@@ -146,6 +146,8 @@ void sim_check(void) {
     }
 }
 
+/* Ends the test if a vCPU waits while a pCPU where it may run is idle. That holds only when no kick
+ * is under way. */
 void sim_check_work_conserving(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
         list_for_each(d, &p->vms, struct sched_vm, in_pool) {

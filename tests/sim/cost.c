@@ -108,7 +108,7 @@ __attribute__((noinline)) void measured_pass(void) {
 
 __attribute__((noinline)) void measured_exchange(void) { vturbo_exchange(&sched_pools[0]); }
 
-/* The vCPU that runs falls asleep, and the pCPU decides. */
+/* Blocks the vCPU that runs, and has its pCPU decide what runs next. */
 static void block_current(void) {
     sched_block(sched_current(0));
     run();
@@ -190,7 +190,8 @@ static void warm_up(u32 n) {
     }
 }
 
-/* Each round prepares what is needed, and then calls one measured function. */
+/* Measures what each function of the scheduler costs. Each round prepares what is needed, and then
+ * calls one measured function. */
 int main(int argc, char **argv) {
     u32 n = 0, policy = 0;
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "sim.h"
 
+/* Prints the words that a parameter may have, as a list of JSON. */
 static void list_words(const char *const *words) {
     const char *comma = "";
 
@@ -15,6 +16,7 @@ static void list_words(const char *const *words) {
     printf("]");
 }
 
+/* Prints a parameter as an object of JSON. */
 static void list_param(const struct param *e) {
     const char *scope = "vm";
 
@@ -27,6 +29,7 @@ static void list_param(const struct param *e) {
     printf("}");
 }
 
+/* Prints a policy with its presets and parameters as an object of JSON. */
 static void list_policy(const struct sched_policy *policy) {
     const char *comma = "";
 
@@ -45,6 +48,7 @@ static void list_policy(const struct sched_policy *policy) {
     printf("]}");
 }
 
+/* Prints all policies and images as one object of JSON. */
 void list_choices(void) {
     const char *comma = "", *image;
 

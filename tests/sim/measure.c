@@ -5,7 +5,7 @@
 #include "sched/credit.h"
 #include "sim.h"
 
-/* All that is counted in a half begins again: the sums so far become the marks from which the next
+/* Begins a new half of the measurement for a vCPU: the sums so far become the marks from which that
  * half counts. */
 static void begin_part(struct sim_vcpu *v) {
     sched_times(&v->s, &v->mark);
@@ -16,7 +16,7 @@ static void begin_part(struct sim_vcpu *v) {
     v->credit_samples = 0;
 }
 
-/* A wait that began before counts from now on. */
+/* Begins the measurement of a VM. A wait that began before counts from now on. */
 void sim_mark(struct sim_vm *d) {
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         struct sim_vcpu *v = d->vcpu[i];
@@ -57,8 +57,8 @@ static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
     out->credit_samples = v->credit_samples;
 }
 
-/* The mean of the samples shows whether credit drifts, which means that the system has not settled.
- */
+/* Takes a sample of the credit of each vCPU of the VM. The mean of the samples shows whether credit
+ * drifts, which means that the system has not settled. */
 void sim_sample_credit(struct sim_vm *d) {
     if (d->d.pool->policy != &credit_policy) return;
     for (u32 i = 0; i < d->nr_vcpus; i++) {
@@ -100,7 +100,8 @@ static void add(struct sim_span *to, const struct sim_span *more) {
     to->credit_samples += more->credit_samples;
 }
 
-/* Everything but the first half is computed at the moment of the call. */
+/* Writes into *out what the vCPU did in the first half (0), in the second one up to now (1), or in
+ * both together (2). Everything but the first half is computed at the moment of the call. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out) {
     struct sim_span second;
 

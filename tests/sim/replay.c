@@ -24,8 +24,8 @@ static u32 pool_of(const struct trace_record *r) { return r->arg[0] >> 8 & 0xff;
 static u32 small_of(const struct trace_record *r) { return r->arg[0] >> 16; }
 static u64 arg_of(const struct trace_record *r) { return r->arg[2] | (u64)r->arg[3] << 32; }
 
-/* Whether x has to stay before y: by sequence, and an input before its decisions. The records of
- * one input came from one CPU, in order, so the order of equal ones is kept. */
+/* Returns whether x has to stay before y: by sequence, and an input before its decisions. The
+ * records of one input came from one CPU, in order, so the order of equal ones is kept. */
 static bool in_order(const struct trace_record *x, const struct trace_record *y) {
     if (sequence(x) != sequence(y)) return sequence(x) < sequence(y);
     return x->ns == 0 || x->event <= y->event;
@@ -197,9 +197,9 @@ static void apply(const struct trace_record *r) {
     }
 }
 
-/* What is wrong with a record, which has to be number `expected` of the sequence; NULL if nothing
- * is. The scheduler trusts its callers, so a pool or pCPU that is not there would crash the
- * simulation. */
+/* Returns what is wrong with a record, which has to be number `expected` of the sequence, or NULL
+ * if nothing is. The scheduler trusts its callers, so a pool or pCPU that is not there would crash
+ * the simulation. */
 static const char *senseless(const struct trace_record *r, size_t i, u32 expected) {
     u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
     bool has_pool = kind != IN_CPU_ONLINE,

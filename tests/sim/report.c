@@ -9,14 +9,14 @@ struct lateness {
     double mean, p50, p99, max; /* us */
 };
 
-/* For qsort(): the smaller number first. */
+/* Compares two numbers for qsort(): the smaller one comes first. */
 static int by_size(const void *a, const void *b) {
     u64 x = *(const u64 *)a, y = *(const u64 *)b;
 
     return (x > y) - (x < y);
 }
 
-/* The smallest sample that is not below `percent` of the `n` sorted ones, in us. */
+/* Returns the smallest sample that is not below `percent` of the `n` sorted ones, in us. */
 static double percentile(const u64 *sorted, u32 n, u32 percent) {
     return (double)sorted[((u64)n * percent + 99) / 100 - 1] / 1e3;
 }
@@ -80,6 +80,7 @@ static void table_end(const struct scenario *sc) {
 
 /* ---- JSON ---- */
 
+/* Prints a text as a string of JSON. */
 void json_string(const char *text) {
     putchar('"');
     for (; *text; text++) {
@@ -92,8 +93,8 @@ void json_string(const char *text) {
     putchar('"');
 }
 
-/* All parameters of one scope as they are now, including those that a preset has set and those that
- * still have their defaults. */
+/* Prints all parameters of one scope as they are now, including those that a preset has set and
+ * those that still have their defaults. */
 static void json_params(struct sched_pool *p, enum param_scope scope, const void *object) {
     const char *comma = "";
     const struct param *e;
@@ -268,7 +269,8 @@ static void one_vcpu(const struct scenario *sc, const char *vm, u32 number, stru
     json_vcpu(sc, vm, number, v);
 }
 
-/* The turbo vCPU of a VM is its vCPU 0, as in the guest, though the scheduler keeps it apart. */
+/* Prints what the VMs of a scenario have done. The turbo vCPU of a VM is its vCPU 0, as in the
+ * guest, though the scheduler keeps it apart. */
 void report(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms) {
     bool first = true;
 

@@ -60,8 +60,9 @@ PRINTF(2, 3) void last_breach(const struct sched_vcpu *v, const char *fmt, ...) 
 
 /* ---- checks when a vCPU changes its state ---- */
 
-/* sched_state_hook; calls that of sim.c. v->state and the sums of times are new already,
- * rules.state is the state before. */
+/* Checks the change of a vCPU's state, and then calls the hook of sim.c. It is the scheduler's
+ * sched_state_hook: v->state and the sums of times are new already, rules.state is the state
+ * before. */
 static void on_state(struct sched_vcpu *v, u64 now) {
     struct sim_vcpu *s = of(v);
     enum run_state before = s->rules.state;
@@ -110,7 +111,8 @@ static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
                     cpu);
 }
 
-/* The pCPU idles, or halts in the place of a vCPU that is blocked (null's `sleepless`). */
+/* Returns whether the pCPU idles, or halts in the place of a vCPU that is blocked (`sleepless` of
+ * the policy null). */
 static bool has_nothing_to_do(u32 cpu) {
     const struct sched_vcpu *current = sched_cpus[cpu].current;
 
@@ -163,7 +165,7 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     check_waiting(p, v);
 }
 
-/* The function that the simulation calls after each event. */
+/* Checks all rules; the simulation calls it after each event. */
 static void check_all(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
         list_for_each(d, &p->vms, struct sched_vm, in_pool)
@@ -173,7 +175,8 @@ static void check_all(void) {
 
 /* ---- for scenario.c ---- */
 
-/* The hook of sim.c is called by that of this file, so that both get their turn. */
+/* Begins to check the rules. The hook of sim.c is called by that of this file, so that both get
+ * their turn. */
 void rules_start(void) {
     breaches = 0;
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) ran[cpu] = 0;
@@ -198,7 +201,8 @@ static void note_starved(const struct sched_vcpu *v) {
             (double)elapsed / 1e9);
 }
 
-/* One more check at the end, because something may be wrong since the last event. */
+/* Says how often rules were broken, and returns the exit status. Checks once more before that,
+ * because something may be wrong since the last event. */
 int rules_end(void) {
     check_all();
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))

@@ -87,8 +87,8 @@ static struct sched_pool *start(u32 cores, u32 extra) {
     return sim_pool("Pool-0", "credit", sim_cpus(0, cores - 1));
 }
 
-/* Built with TAKT_MAX_CPUS above 64, the program measures a machine of 512 cores, otherwise small
- * ones. */
+/* Measures how the cost of decisions grows with the machine. Built with TAKT_MAX_CPUS above 64, the
+ * program measures a machine of 512 cores, otherwise small ones. */
 int main(int argc, char **argv) {
     struct sched_pool *p;
     u64 seconds = 100;

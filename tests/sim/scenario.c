@@ -40,7 +40,7 @@ static const char *find(const char *cmdline, const char *key) {
     return NULL;
 }
 
-/* The number behind `key=`, or `otherwise`: as cmdline_u64() of the guest library. */
+/* Returns the number behind `key=`, or `otherwise`, as cmdline_u64() of the guest library does. */
 static u64 number(const char *cmdline, const char *key, u64 otherwise) {
     const char *value = find(cmdline, key);
 
@@ -48,19 +48,19 @@ static u64 number(const char *cmdline, const char *key, u64 otherwise) {
     return strtoull(value, NULL, 0);
 }
 
-/* The same for a number of microseconds, in ns. */
+/* Returns, in ns, the number of microseconds behind `key=`, or `otherwise` microseconds. */
 static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
     return number(cmdline, key, otherwise) * NS_PER_US;
 }
 
-/* When the vCPUs of a workload begin, as cmdline_phase() of the guest library. */
+/* Sets when the vCPUs of a workload begin, as cmdline_phase() of the guest library does. */
 static void set_start(struct sim_work *w, const struct config_vm *v, u64 span) {
     w->start_ns = micro(v->cmdline, "phase_us", 0);
     if (!find(v->cmdline, "phase_us")) w->start_span = span;
     w->start_seed = seed_of_vm(cfg.seed, v->head.name);
 }
 
-/* Whether the word at `text`, which ends at a blank, is `word`. */
+/* Returns whether the word at `text`, which ends at a blank, is `word`. */
 static bool is_word(const char *text, const char *word) {
     size_t n = strcspn(text, " ");
 
@@ -82,14 +82,14 @@ static void set_duty(struct sim_work *w, const struct config_vm *v, u64 percent)
         fail("loop must be closed or open in the command line of VM", v->head.name, NULL);
 }
 
-/* When the events of VM number `server` are raised. The VM and its client both ask, with their own
- * command lines, so these have to say the same. */
+/* Returns when the events of VM number `server` are raised. The VM and its client both ask, with
+ * their own command lines, so these have to say the same. */
 static struct arrivals due(const char *c, u64 server) {
     return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)),
                           number(c, "rate", 300), number(c, "start_ms", 1000) * NS_PER_MS);
 }
 
-/* The model of guests/busy.c. */
+/* Returns the model of guests/busy.c. */
 static struct sim_work busy(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_DUTY };
 
@@ -98,7 +98,7 @@ static struct sim_work busy(const struct config_vm *v, u32 id) {
     return w;
 }
 
-/* The model of guests/waker.c. */
+/* Returns the model of guests/waker.c. */
 static struct sim_work waker(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_WAKER,
                           .period_ns = micro(v->cmdline, "period_us", 10000),
@@ -108,8 +108,9 @@ static struct sim_work waker(const struct config_vm *v, u32 id) {
     return w;
 }
 
-/* The model of guests/evader.c, which runs for nothing because it never runs when the scheduler's
- * tick charges the vCPU that is running. It goes to sleep `lead` before each tick, for `nap`. */
+/* Returns the model of guests/evader.c, which runs for nothing because it never runs when the
+ * scheduler's tick charges the vCPU that is running. It goes to sleep `lead` before each tick, for
+ * `nap`. */
 static struct sim_work evader(const struct config_vm *v, u32 id) {
     u64 lead = micro(v->cmdline, "lead_us", 200), nap = micro(v->cmdline, "nap_us", 600);
     struct sim_work w = { .kind = WORK_EVADER,
@@ -121,8 +122,8 @@ static struct sim_work evader(const struct config_vm *v, u32 id) {
     return w;
 }
 
-/* The model of guests/hostile.c in the two modes that concern the scheduler. In all others the
- * guest keeps its CPU. */
+/* Returns the model of guests/hostile.c in the two modes that concern the scheduler. In all others
+ * the guest keeps its CPU. */
 static struct sim_work hostile(const struct config_vm *v, u32 id) {
     const char *mode = find(v->cmdline, "mode");
 
@@ -136,7 +137,7 @@ static struct sim_work hostile(const struct config_vm *v, u32 id) {
     return (struct sim_work){ .kind = WORK_HOG };
 }
 
-/* The model of guests/mixed.c. */
+/* Returns the model of guests/mixed.c. */
 static struct sim_work mixed(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_MIXED,
                           .work_ns = micro(v->cmdline, "work_us", 50),
@@ -147,7 +148,7 @@ static struct sim_work mixed(const struct config_vm *v, u32 id) {
     return w;
 }
 
-/* The model of guests/client.c. */
+/* Returns the model of guests/client.c. */
 static struct sim_work client(const struct config_vm *v, u32 id) {
     u64 to = number(v->cmdline, "server", 1);
 
@@ -157,7 +158,7 @@ static struct sim_work client(const struct config_vm *v, u32 id) {
     };
 }
 
-/* The model of guests/spin.c. */
+/* Returns the model of guests/spin.c. */
 static struct sim_work spin(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_HOG };
 
@@ -165,7 +166,7 @@ static struct sim_work spin(const struct config_vm *v, u32 id) {
     return w;
 }
 
-/* The model of guests/hello.c, which prints a line and is done. */
+/* Returns the model of guests/hello.c, which prints a line and is done. */
 static struct sim_work hello(const struct config_vm *v, u32 id) {
     return (struct sim_work){ .kind = WORK_IDLE };
 }
@@ -183,7 +184,7 @@ const char *scenario_image(u32 i) {
     return models[i].image;
 }
 
-/* What a VM does. `id` is its number in the file, from 1. */
+/* Returns what a VM does. `id` is its number in the file, from 1. */
 static struct sim_work work_of(const struct config_vm *v, u32 id) {
     for (u32 i = 0; i < ARRAY_SIZE(models); i++)
         if (strcmp(models[i].image, v->image) == 0) return models[i].work(v, id);
@@ -206,7 +207,7 @@ static void set_params(const struct config_head *h, struct sched_pool *p, void *
 static bool complained;
 static bool an_error; /* one of the complaints was not just a warning */
 
-/* For complaints of which only errors end the run. */
+/* Prints a complaint about the file; only errors end the run. */
 static void hear_errors(void *ctx, bool fatal, const char *text) {
     fprintf(stderr, "%s", text);
     if (!fatal) fprintf(stderr, " (warning)");
@@ -215,7 +216,7 @@ static void hear_errors(void *ctx, bool fatal, const char *text) {
     an_error |= fatal;
 }
 
-/* For complaints of which warnings end the run, too. */
+/* Prints a complaint about the file; warnings end the run, too. */
 static void hear(void *ctx, bool fatal, const char *text) {
     hear_errors(ctx, fatal, text);
     complained = true;
@@ -274,8 +275,8 @@ static void make_vm(u32 i) {
         server[i + 1] = d->vcpu[0];
 }
 
-/* param_hook: the scheduler calls this when a parameter changes. Counts how often the I/O monitor
- * has changed the label of a VM. */
+/* Counts how often the I/O monitor has changed the label of a VM. It is the scheduler's param_hook,
+ * which is called when a parameter changes. */
 static void hear_labels(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (!d || !name || strcmp(name, "class") != 0) return;
     for (u32 i = 0; i < cfg.nr_vms; i++) {
@@ -301,8 +302,8 @@ static void run_sampled(u64 end) {
     }
 }
 
-/* The warm-up is over. This is a function of its own, so that callgrind can begin to count here
- * (docs/scheduler.md). */
+/* Does nothing but mark the end of the warm-up. This is a function of its own, so that callgrind
+ * can begin to count here (docs/scheduler.md). */
 __attribute__((noinline)) void sim_measurement_begins(void) {
     sim.marked_decisions = sim.decisions;
     sim.marked_inputs = sim.inputs;
@@ -364,8 +365,8 @@ static void write_records(const char *file) {
     }
 }
 
-/* Everything in the file is set before anything runs, so that a mistake in its last line is found
- * at once. */
+/* Runs the VMs of a file and prints what they have done. Returns the exit status. Everything in the
+ * file is set before anything runs, so that a mistake in its last line is found at once. */
 int scenario_run(const struct scenario *sc) {
     struct cpumask here = sim_cpus(0, sc->cpus - 1);
     int status = 0;

@@ -30,7 +30,7 @@ static struct pcpu pcpus[TAKT_MAX_CPUS];
 static struct sim_vm *vms[4096];
 static u32 nr_vms;
 
-/* xorshift64*: fast, and the same on every computer. */
+/* Returns the next random number (xorshift64*: fast, and the same on every computer). */
 u64 sim_random(u64 *s) {
     *s ^= *s >> 12;
     *s ^= *s << 25;
@@ -61,8 +61,8 @@ static void queue_at(struct timer *t, u32 cpu, u64 when) {
     timerq_insert(&queue, t, MAX(when, sim.now));
 }
 
-/* A kick that is under way already is not repeated. One that comes in the middle of a switch takes
- * effect when the switch is over. */
+/* Has a pCPU ask the scheduler anew. A kick that is under way already is not repeated. One that
+ * comes in the middle of a switch takes effect when the switch is over. */
 void machine_kick(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
@@ -75,14 +75,14 @@ void machine_kick(u32 cpu) {
         queue_at(&c->kick, cpu, sim.now + sim.opt.kick_ns);
 }
 
-/* In a replay the recording says when timers fire. */
+/* Sets a timer of a pCPU. In a replay the recording says when timers fire. */
 void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
     if (!sim.replaying) queue_at(t, cpu, when);
 }
 
 void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
 
-/* The hash of all records goes on with the first `bytes` of this one. */
+/* Adds the first `bytes` of this record to the hash of all records. */
 static void hash_words(const struct trace_record *r, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof(u64); i++) {
         sim.hash = (sim.hash ^ ((const u64 *)r)[i]) * 0x9e3779b97f4a7c15ull;
@@ -90,8 +90,8 @@ static void hash_words(const struct trace_record *r, size_t bytes) {
     }
 }
 
-/* The scheduler calls this for each record. The record goes into the hash, which tells whether two
- * runs were the same, and is kept if the options say so. */
+/* Takes a record of the scheduler. The record goes into the hash, which tells whether two runs were
+ * the same, and is kept if the options say so. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
     u32 input = 0;
@@ -113,9 +113,9 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     sim.kept[sim.nr_kept++] = r;
 }
 
-/* With the option `rules` the fault is in a policy that somebody is writing, and a sentence is
- * enough; otherwise it is a fault of the scheduler or of the simulation, and abort() keeps what a
- * debugger needs. */
+/* Ends the program with a sentence, because something is wrong that must never be. With the option
+ * `rules` the fault is in a policy that somebody is writing, and a sentence is enough; otherwise it
+ * is a fault of the scheduler or of the simulation, and abort() keeps what a debugger needs. */
 void panic(const char *fmt, ...) {
     char text[512];
     va_list ap;
@@ -144,7 +144,7 @@ void log_at(enum log_level level, const char *fmt, ...) {
 
 static struct sim_vcpu *of(struct sched_vcpu *s) { return container_of(s, struct sim_vcpu, s); }
 
-/* The vCPU is no longer on its pCPU. What it computed is taken off its burst. */
+/* Takes off the vCPU's burst what it has computed of it, because it is no longer on its pCPU. */
 static void stop_computing(struct sched_vcpu *s) {
     struct sim_vcpu *v = of(s);
 
@@ -158,7 +158,7 @@ static void stop_computing(struct sched_vcpu *s) {
     timerq_remove(&queue, &v->done);
 }
 
-/* The vCPU goes on with its burst on this pCPU, and `done` will fire at the burst's end. */
+/* Lets the vCPU go on with its burst on this pCPU; `done` will fire at the burst's end. */
 static void start_computing(struct sched_vcpu *s, u32 cpu) {
     struct sim_vcpu *v = of(s);
     u64 end;
@@ -175,7 +175,7 @@ static void burst_over(struct timer *t, u64 now);
 static void alarm_rings(struct timer *t, u64 now);
 static void govern(struct timer *t, u64 now);
 
-/* The switch is over, and the new vCPU computes. */
+/* Ends a switch, so that the new vCPU computes. */
 static void arrive(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
@@ -184,9 +184,9 @@ static void arrive(u32 cpu) {
     if (c->kicked) queue_at(&c->kick, cpu, sim.now);
 }
 
-/* The timer of a switch has fired. Half-way through the switch the old vCPU's state is saved, and
- * the timer is set once more; at the end the new vCPU computes. An image takes time for both as
- * well, and other pCPUs see the state in between. */
+/* Goes on with a switch whose timer has fired. Half-way through the switch the old vCPU's state is
+ * saved, and the timer is set once more; at the end the new vCPU computes. An image takes time for
+ * both as well, and other pCPUs see the state in between. */
 static void switched(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, switched);
     u32 cpu = (u32)(c - pcpus);
@@ -204,7 +204,7 @@ static void switched(struct timer *t, u64 now) {
     arrive(cpu);
 }
 
-/* The pCPU asks the scheduler what to run, and begins to switch if that is another vCPU. */
+/* Asks the scheduler what the pCPU shall run, and begins to switch if that is another vCPU. */
 static void resched(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
@@ -234,14 +234,15 @@ static void resched(u32 cpu) {
     queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns / 2);
 }
 
-/* A kick has arrived at its pCPU, which asks the scheduler anew. */
+/* Has the pCPU at which a kick has arrived ask the scheduler anew. */
 static void kicked(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, kick);
 
     if (c->kicked && !c->switching) resched((u32)(c - pcpus));
 }
 
-/* Only here virtual time passes: it jumps to the time of the next event. */
+/* Lets virtual time pass until `end`. Only here virtual time passes: it jumps to the time of the
+ * next event. */
 void sim_run_until(u64 end) {
     struct timer *t;
 
@@ -262,8 +263,8 @@ void sim_run_until(u64 end) {
 /* Sets the time at which the vCPU has to be woken. */
 static void alarm_at(struct sim_vcpu *v, u64 when) { queue_at(&v->alarm, v->s.cpu, when); }
 
-/* When the next tick of the vCPU's pCPU is, after the time `after`. The credit policy shifts the
- * ticks of each pCPU a little, so that not all of them come at once. */
+/* Returns when the next tick of the vCPU's pCPU is, after the time `after`. The credit policy
+ * shifts the ticks of each pCPU a little, so that not all of them come at once. */
 static u64 next_tick(const struct sim_vcpu *v, u64 after) {
     u64 tick = v->work.tick_ns, shift = tick / TAKT_MAX_CPUS * v->s.cpu;
 
@@ -271,9 +272,9 @@ static u64 next_tick(const struct sim_vcpu *v, u64 after) {
     return shift + ((after - shift) / tick + 1) * tick;
 }
 
-/* A random time whose distribution is about exponential: it counts trials until the first one
- * succeeds, with probability 1/64 each. That is good enough, and needs integers only, so it is the
- * same on each machine. */
+/* Returns a random time whose distribution is about exponential: the function counts trials until
+ * the first one succeeds, with probability 1/64 each. That is good enough, and needs integers only,
+ * so it is the same on each machine. */
 static u64 exponential(u64 *rng, u64 mean) {
     u64 x = 0;
 
@@ -281,7 +282,7 @@ static u64 exponential(u64 *rng, u64 mean) {
     return x * mean / 63 + 1;
 }
 
-/* A burst is over, and the vCPU sleeps until `when`, or for ever if that is ~0. */
+/* Puts a vCPU whose burst is over to sleep until `when`, or for ever if that is ~0. */
 static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     u32 cpu = v->s.cpu;
 
@@ -291,7 +292,8 @@ static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     resched(cpu);
 }
 
-/* How much the vCPU has to compute now by its duty, and when it has to look at that again. */
+/* Computes how much the vCPU has to compute now by its duty, and when it has to look at that
+ * again. */
 static void duty_burst(struct sim_vcpu *v, u64 *remaining, u64 *until) {
     u64 worked = v->computed - v->served;
 
@@ -320,7 +322,7 @@ static void next_burst(struct sim_vcpu *v) {
     }
 }
 
-/* A burst is over, and the next one begins at `when`, or at once if that has passed. */
+/* Begins the next burst at `when`, or at once if that has passed, because the last one is over. */
 static void burst_at(struct sim_vcpu *v, u64 when) {
     if (when > sim.now) {
         go_to_sleep(v, when);
@@ -330,7 +332,8 @@ static void burst_at(struct sim_vcpu *v, u64 when) {
     start_computing(&v->s, v->s.cpu);
 }
 
-/* The vCPU's burst has changed, because its alarm rang or an event came: it wakes if it sleeps. */
+/* Wakes the vCPU if it sleeps, and lets it go on with its burst, which has changed because its
+ * alarm rang or an event came. */
 static void go_on(struct sim_vcpu *v) {
     bool here = pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching;
 
@@ -346,7 +349,7 @@ static void go_on(struct sim_vcpu *v) {
 
 /* ---- events: a client raises them, and they interrupt a vCPU of a mixed workload ---- */
 
-/* The I/O monitor counts an event for the VM, even if the VM's turbo vCPU gets it. */
+/* Counts an event for the VM, for the I/O monitor, even if the VM's turbo vCPU gets it. */
 static void count_event(struct sim_vcpu *v) {
     struct sched_vm *d = v->s.vm;
 
@@ -354,15 +357,15 @@ static void count_event(struct sim_vcpu *v) {
     sched_io_events(d, 1);
 }
 
-/* Whether the vCPU's port is pending. The handler takes the port when it begins, as soon as the
- * vCPU runs. As in the image, an event that comes before that does not count for the monitor
+/* Returns whether the vCPU's port is pending. The handler takes the port when it begins, as soon as
+ * the vCPU runs. As in the image, an event that comes before that does not count for the monitor
  * again. */
 static bool pending(const struct sim_vcpu *v) {
     return v->serving && (pcpus[v->s.cpu].current != &v->s || pcpus[v->s.cpu].switching);
 }
 
-/* An event interrupts the vCPU's burst, or ends its sleep. While it serves events, it only notes
- * the next one (v->due). */
+/* Raises an event, which interrupts the vCPU's burst or ends its sleep. While it serves events, it
+ * only notes the next one (v->due). */
 static void raise_event(struct sim_vcpu *v) {
     if (!pending(v)) count_event(v);
     if (v->serving || v->due.next > sim.now) return;
@@ -385,8 +388,8 @@ static void remember(struct sim_late *l, u64 ns) {
     l->ns[l->nr++] = ns;
 }
 
-/* The work for an event is done. The vCPU goes on with the next event that is due, or with the
- * burst that was interrupted, or sleeps. */
+/* Ends the work for an event. The vCPU goes on with the next event that is due, or with the burst
+ * that was interrupted, or sleeps. */
 static void event_done(struct sim_vcpu *v) {
     if (v->due.next >= v->marked) remember(&v->late, sim.now - v->due.next);
     arrivals_advance(&v->due);
@@ -402,8 +405,8 @@ static void event_done(struct sim_vcpu *v) {
         go_to_sleep(v, ~0ull); /* its alarm stays set */
 }
 
-/* A client sends its event, and sleeps until the next one is due. One that is late sends the next
- * one at once. */
+/* Sends a client's event, and lets the client sleep until the next one is due. One that is late
+ * sends the next one at once. */
 static void client_sends(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
@@ -416,7 +419,8 @@ static void client_sends(struct sim_vcpu *v) {
         go_to_sleep(v, v->due.next);
 }
 
-/* Called when a vCPU has computed its burst: what it does then depends on the kind of its work. */
+/* Decides what a vCPU that has computed its burst does next, which depends on the kind of its
+ * work. */
 static void burst_over(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, done);
     struct sim_work *w = &v->work;
@@ -465,8 +469,8 @@ static void burst_over(struct timer *t, u64 now) {
     }
 }
 
-/* Called when the time has come for which a vCPU set its alarm: a request arrives, or a new period
- * begins. The vCPU wakes if it sleeps. */
+/* Handles the alarm of a vCPU: a request arrives, or a new period begins. The vCPU wakes if it
+ * sleeps. */
 static void alarm_rings(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, alarm);
 
@@ -485,8 +489,8 @@ static void alarm_rings(struct timer *t, u64 now) {
 
 /* ---- putting a machine together ---- */
 
-/* sched_state_hook: the scheduler calls this whenever the state of a vCPU changes. It measures how
- * long vCPUs wait. */
+/* Measures how long vCPUs wait. It is the scheduler's sched_state_hook, which is called whenever
+ * the state of a vCPU changes. */
 static void on_state(struct sched_vcpu *s, u64 now) {
     if (sched_is_idle(s)) return;
     struct sim_vcpu *v = of(s);
@@ -498,14 +502,15 @@ static void on_state(struct sched_vcpu *s, u64 now) {
 
 static struct timer governor;
 
-/* The governor looks at the pools, and says when it wants to do that again. */
+/* Has the governor look at the pools, and sets its timer for when it wants to do that again. */
 static void govern(struct timer *t, u64 now) {
     sim.cpu = 0;
     timerq_insert(&queue, t, MAX(governor_step(now), now + NS_PER_US));
 }
 
-/* Everything that an earlier simulation has left is cleared, so that a process can run several, one
- * after the other, and each gives the result that it would give alone. */
+/* Starts a simulation without pools and VMs. Everything that an earlier simulation has left is
+ * cleared, so that a process can run several, one after the other, and each gives the result that
+ * it would give alone. */
 void sim_start(const struct sim_options *o) {
     memset(&sim, 0, sizeof(sim));
     memset(pcpus, 0, sizeof(pcpus));
@@ -546,7 +551,7 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
     return p;
 }
 
-/* How many ns after it was made the VM's vCPU number i begins. */
+/* Returns how many ns after it was made the VM's vCPU number i begins. */
 static u64 start_of(const struct sim_work *w, u32 i) {
     return w->start_ns + phase_of(w->start_seed, w->start_first + i, w->start_span);
 }
@@ -627,8 +632,8 @@ void sim_vm_stop(struct sim_vm *d) {
         sim_run_until(sim.now + MAX(sim.opt.kick_ns + 2 * sim.opt.switch_ns, 1000));
 }
 
-/* In the order in which the hypervisor does it: first nothing runs any more, then the timers are
- * removed, and at last the scheduler forgets the VM. */
+/* Stops the VM and frees it, in the order in which the hypervisor does it: first nothing runs any
+ * more, then the timers are removed, and at last the scheduler forgets the VM. */
 void sim_vm_destroy(struct sim_vm *d) {
     sim_vm_stop(d);
     for (u32 i = 0; i < d->nr_vcpus; i++) {
@@ -665,7 +670,8 @@ void sim_stop(void) {
     nr_vms = 0;
 }
 
-/* A test that names a wrong parameter is a wrong test, so it ends with a sentence. */
+/* Sets a parameter of a pool or of a VM. A test that names a wrong parameter is a wrong test, so it
+ * ends with a sentence. */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value) {
     const struct param *e = param_find(p, name);
     const char *why = "there is no such parameter";
@@ -683,7 +689,8 @@ int sim_remove_cpu(struct sched_pool *p, u32 cpu) {
     return error;
 }
 
-/* Only a VM that does not run can move, as in the hypervisor. */
+/* Stops the VM, moves it to another pool and starts it again. Returns 0, or an error. Only a VM
+ * that does not run can move, as in the hypervisor. */
 int sim_move_vm(struct sched_pool *p, struct sim_vm *d) {
     int error;
 

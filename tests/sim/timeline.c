@@ -26,7 +26,7 @@ static __attribute__((noreturn)) void give_up(void) {
     exit(2);
 }
 
-/* What is to be told of a vCPU now. */
+/* Returns what is to be told of a vCPU now. */
 static struct timeline_record look_at(u32 i) {
     const struct sched_vcpu *s = &watched[i].vcpu->s;
     struct timeline_record r = { .ns = sim.now,
@@ -63,6 +63,8 @@ static void watch(struct sim_vm *d) {
     for (u32 i = 0; i < d->nr_vcpus; i++) watched[nr_watched++].vcpu = d->vcpu[i];
 }
 
+/* Opens the file `to`, writes the first records, and has each later change written after its
+ * event. */
 void timeline_start(const char *to, const struct report_vm *vm, u32 nr_vms) {
     name = to;
     file = fopen(name, "wb");
