@@ -20,7 +20,12 @@ static void wake_sleeper(const struct lane *l) {
     if (__atomic_exchange_n(&sleeper, 0, __ATOMIC_SEQ_CST)) event_send((u32)wake_port);
 }
 
-static void let_interrupts_in(void) { __asm__ volatile("sti; nop; cli" : : : "memory"); }
+/* STI lets interrupts in only after the next instruction, which must not be CLI. */
+static void let_interrupts_in(void) {
+    irq_enable();
+    __asm__ volatile("nop" : : : "memory");
+    irq_disable();
+}
 
 /* Serves the disks of an I/O core in an endless loop, as its thread. It never waits: another round
  * begins at once, and interrupts, by which vCPU 0 changes what the core serves, come only between

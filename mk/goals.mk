@@ -178,10 +178,10 @@ net-experiments: ## measures UDP and TCP goodput of a VM among others, on Bochs 
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
-collab-demo: ## lets guests and driver domain tune disk I/O together (or PLATFORM=bochs SEEDS=3)
-	@tools/deps.sh build $(EMULATOR)
+collab-demo: ## lets guests and driver domain tune disk I/O together (PLATFORM=bochs|whole SEEDS=3)
+	@tools/deps.sh build $(if $(filter whole,$(PLATFORM)),,$(EMULATOR))
 	@$(MAKE) lwip
-	@$(MAKE) $(J) all
+	@$(MAKE) $(J) $(if $(filter whole,$(PLATFORM)),sim-whole-build,all)
 	@$(PYTHON) tools/collabdemo.py --platform $(PLATFORM) $(if $(SEEDS),--seeds $(SEEDS))
 
 store-bench: $(B)/store-bench ## compares the store's operations a second with xenstored's

@@ -23,7 +23,8 @@ second device. Prints a table, and writes build/results/collab-demo-PLATFORM.jso
 
 Exits 0 only if the functions did what they are for: every VM completed and read back what it had
 written; guests were asked to flush, their queues released, and threads moved to another socket, in
-the set-ups that say so and in no other one. On Bochs, where time is virtual, also
+the set-ups that say so and in no other one. On Bochs and in the simulation of the whole machine
+(`whole`), where time is virtual, also
 
   - flush does not lower the write throughput of any run by more than 2 %, and raises it on average;
     nor does `all`, compared with cosched
@@ -32,7 +33,7 @@ the set-ups that say so and in no other one. On Bochs, where time is virtual, al
 
 By the host's clock (QEMU) such differences mean nothing, so they are only printed.
 
-  tools/collabdemo.py [--platform auto|qemu|kvm|bochs] [--seeds N] [--setup NAME]...
+  tools/collabdemo.py [--platform auto|qemu|kvm|bochs|whole] [--seeds N] [--setup NAME]...
 """
 import argparse
 import json
@@ -54,6 +55,8 @@ SHARES = {"wide": 2, "near": 1, "far": 1}
 VMS = (*WRITERS, "video", *SHARES)
 PCPUS, SEEDS = 3, 3
 RUN_MS = 800  # How long each of the VMs on the second device runs, as BASE says.
+WHOLE = os.path.join(machine.BUILD, "sim-whole")
+VIRTUAL = ("bochs", "whole")  # platforms on which time is virtual
 LOSS = 0.02  # No function may cost more than this part of the throughput.
 POINTS = 5.0  # With co-scheduling nobody's part of the device is further from its share than this.
 # The device has hardly any latency, so by slow_pct it would always be crowded, and release nobody.
@@ -166,6 +169,27 @@ def read(said):
             "vms": vms}
 
 
+def simulate(paths, cpus):
+    """Runs a VM file and a script in build/sim-whole. Returns what was printed."""
+    done = subprocess.run([WHOLE, "-p", str(cpus), "--script", paths[1], paths[0]],
+                          cwd=machine.ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise sentence.Problem(f"{experiment.inside(paths[0])}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def boot(paths, cpus, platform, directory):
+    """Boots an image with a VM file and a script. Returns what was printed, and how it ended."""
+    iso = os.path.join(directory, "takt.iso")
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, paths[0], "--module",
+                    f"collab-demo.script={paths[1]}"], cwd=machine.ROOT, check=True)
+    with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
+        how, _ = m.wait(timeout=600 if platform == "bochs" else 90)
+        said = netdemo.plain(m.serial())
+    os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
+    return said, how
+
+
 def run(setup, seed, platform):
     directory = os.path.join(machine.BUILD, "run", f"collab-demo-{platform}", f"{setup}-{seed}")
     os.makedirs(directory, exist_ok=True)
@@ -173,16 +197,13 @@ def run(setup, seed, platform):
     for path, text in zip(paths, (vm_file(setup, seed), SCRIPT)):
         with open(path, "w", encoding="ascii") as f:
             f.write(text)
-    iso = os.path.join(directory, "takt.iso")
     cpus = PCPUS
     if setup in WITH_CORES:
         cpus += IO_CORES
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, paths[0], "--module",
-                    f"collab-demo.script={paths[1]}"], cwd=machine.ROOT, check=True)
-    with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
-        how, _ = m.wait(timeout=600 if platform == "bochs" else 90)
-        said = netdemo.plain(m.serial())
-    os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
+    if platform == "whole":
+        said, how = simulate(paths, cpus), "the simulation has ended"
+    else:
+        said, how = boot(paths, cpus, platform, directory)
     try:
         found = read(said)
     except LookupError as what:
@@ -209,7 +230,7 @@ def judge(runs, platform):
         for counter, setups in DONE.items():
             if (sums(one, counter) > 0) != (setup in setups):
                 wrong.append(f"{name}: {counter} is {sums(one, counter)}")
-    if platform == "bochs":
+    if platform in VIRTUAL:
         wrong += judge_flush(rate) + judge_shares(runs)
     return wrong
 
@@ -276,12 +297,16 @@ def main():
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--setup", action="append", choices=SETUPS)
     args = parser.parse_args()
-    platform = machine.choose(args.platform)
+    platform = args.platform
+    if platform != "whole":
+        platform = machine.choose(platform)
     chosen = args.setup or list(SETUPS)
     runs = [run(setup, seed, platform) for seed in range(1, args.seeds + 1) for setup in chosen]
     rows, wrong = summary(runs), judge(runs, platform)
-    elf = os.path.join(machine.BUILD, "takt.elf")
-    guests = [os.path.join(machine.BUILD, "guests", f"{g}.elf")
+    elf, images = os.path.join(machine.BUILD, "takt.elf"), "guests"
+    if platform == "whole":
+        elf, images = WHOLE, "whole"
+    guests = [os.path.join(machine.BUILD, images, f"{g}.elf")
               for g in ("iodom", "bursts", "video", "spread")]
     result = experiment.provenance(platform, elf, [BASE, *guests], seeds=args.seeds) | {
         "summary": rows, "wrong": wrong, "runs": runs}

@@ -51,7 +51,7 @@ def commit():
 def image_commit(path):
     """Returns the commit that an image was built from, as the image itself says (hv/lib/version.h):
     its first digits, with a "+" if files had been changed. Returns None for a program that does not
-    say its commit."""
+    say its commit, such as build/sim-whole."""
     symbol = re.search(r"(?m)^ *\d+: ([0-9a-f]+) +(\d+) OBJECT .* (\d+) version_commit$",
                        said("readelf", "-W", "--syms", path))
     if not symbol:
@@ -60,7 +60,10 @@ def image_commit(path):
                         said("readelf", "-W", "--sections", path))
     with open(path, "rb") as f:
         f.seek(int(symbol[1], 16) - int(section[1], 16) + int(section[2], 16))
-        return f.read(int(symbol[2])).rstrip(b"\0").decode("ascii")
+        commit_of = f.read(int(symbol[2])).rstrip(b"\0").decode("ascii")
+    if commit_of == "simulation":
+        return None
+    return commit_of
 
 
 def warn_of_another_image(tree, image):
@@ -91,6 +94,8 @@ def emulator(platform):
     """Returns the name and the version of the program that the machine runs on."""
     if platform == "sim":
         return "build/sim, of this tree"
+    if platform == "whole":
+        return "build/sim-whole, of this tree"
     if platform == "bochs":
         package = said("dpkg-query", "-W", "-f", "${Version}", "bochs")
         return "Bochs " + (package or ".".join(map(str, machine.bochs_version())))

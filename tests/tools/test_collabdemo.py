@@ -85,6 +85,13 @@ def test_vm_files():
     assert "vary=20%,seed=7 " in plain
 
 
+def test_a_run_in_the_simulation():
+    """Each function does something where it is on, and nothing elsewhere: one seed of each set-up
+    in the simulation of the whole machine, which takes a second for all."""
+    runs = [collabdemo.run(setup, 1, "whole") for setup in ("plain", "dif", "flush", "congestion")]
+    assert not collabdemo.judge(runs, "whole"), runs
+
+
 def test_set_ups_with_io_cores():
     """These have I/O cores and sockets, and the others do not. Two of them differ in one word."""
     sdc, cosched, whole = (collabdemo.vm_file(setup, 7) for setup in ("sdc", "cosched", "all"))

@@ -188,8 +188,9 @@ void cpu_kick(unsigned cpu) {
 
 void cpu_interrupt_self(void) { me()->interrupted = true; }
 
-/* Interrupts have no handlers here but the timer's, which cpu_halt() calls. */
-void irq_window(void) {}
+/* Interrupts have no handlers here but the timer's, which cpu_halt() calls. Time goes on here: work
+ * that is repeated until another pCPU has done something would otherwise be repeated for ever. */
+void irq_window(void) { engine_pay(); }
 
 void cpu_halt(void) {
     struct pcpu *c = me();
