@@ -143,7 +143,7 @@ fidelity: ## compares the simulation of the whole machine with Bochs, within bou
 	@$(PYTHON) tools/fidelity.py $(if $(SEEDS),--seeds $(SEEDS))
 
 PAPERS = $(PYTHON) tools/papers.py
-experiments: ## repeats all results of the papers that can be (QUICK=1: three seeds of each)
+experiments: ## repeats all results of the papers that can be (QUICK=1: three seeds, and fewer)
 	@tools/deps.sh build net experiments
 	@$(MAKE) $(J) $(B)/sim sim-whole-build
 	@$(PAPERS) run $(if $(QUICK),--quick)

@@ -16,6 +16,7 @@ import fnmatch
 import functools
 import glob
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -33,6 +34,9 @@ import paperreport
 import paperstats
 import progress
 import sentence
+import tracestream
+
+event_times = importlib.import_module("event-times")  # its name is none that `import` takes
 
 SOURCES = os.path.join(machine.ROOT, "experiments")
 RESULTS = os.path.join(machine.BUILD, "results", "experiments")
@@ -295,10 +299,14 @@ def whole(task, directory, seed):
     with open(os.path.join(directory, "vms.cfg"), encoding="utf-8") as f:
         write_if_new(vm_file, f.read().replace("{start_ms}", str(500 + 37 * seed % 120)))
     answer = os.path.join(directory, f"seed-{seed}.json")
+    trace = os.path.join(directory, f"seed-{seed}.trace")
+    traced = any("waits" in rule for rule in task["measure"].values())
     command = [experiment.inside(PROGRAMS["whole"]), "-p", str(task["pcpus"]),
                "-f", str(task["mhz"]), "-m", str(task["memory"]),
                "-w", f"{task['warm_up'][0]}s", "-t", f"{task['seconds']}s", "-c", f"seed={seed}",
-               "--json", experiment.inside(answer), experiment.inside(vm_file)]
+               "--json", experiment.inside(answer),
+               *(["--trace", experiment.inside(trace)] if traced else []),
+               experiment.inside(vm_file)]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(f"{shlex.join(command)}: {done.stderr.strip()}")
@@ -308,8 +316,23 @@ def whole(task, directory, seed):
     vcpus = []
     if found["top"]:
         vcpus = found["top"]["result"]["vcpus"]
+    if traced:
+        found["waits"] = event_waits(trace, found["said"])
+        os.remove(trace)  # of some hundred MB
     return shlex.join(command), {**found, "vcpus": vcpus,
                                  "trace": hashlib.sha256(facts).hexdigest()[:16]}
+
+
+def event_waits(trace, said):
+    """Returns how many ms the events wait that carry a megabyte: {"to": ms, "from": ms}, towards
+    the driver domain and from it (tools/event-times.py)."""
+    log = "".join(f"[] {line['vm']}: {line['text']}\n" for line in said if line["vm"])
+    rows = event_times.directions(tracestream.load(trace), log)
+    found = {}
+    for way in ("to", "from"):
+        waited = sum(row["waited_us"] for row in rows if row["direction"] == way)
+        found[way] = waited / 1000 / sum(row["mb"] for row in rows if row["direction"] == way)
+    return found
 
 
 def measure_whole(task, directory):
@@ -332,6 +355,8 @@ def look(task, found):
 def value_of(rule, found):
     if "said" in rule:
         return heard(rule, found)
+    if "waits" in rule:
+        return scaled(rule, found["waits"][rule["waits"]])
     return measured(rule, found["vcpus"])
 
 
@@ -535,6 +560,8 @@ def finish(e, quick, policy):
 
 def run(args):
     chosen = [read(name) for name in args.names or names()]
+    if args.quick and not args.names:
+        chosen = [e for e in chosen if e.get("quick", True)]
     policy = None
     if args.policy:
         for e in chosen:

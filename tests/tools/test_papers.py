@@ -130,6 +130,22 @@ def test_what_several_guests_said_is_one_value():
                         {"said": [{"vm": "s-2", "text": "1 in 0"}]})
 
 
+def test_what_events_wait_is_a_value():
+    rule = {"waits": "to", "scale": 2}
+    assert papers.value_of(rule, {"waits": {"to": 1.5, "from": 9}}) == 3
+
+
+def test_quick_leaves_out_what_takes_long(monkeypatch, capsys):
+    """But not if somebody names it."""
+    planned = []
+    monkeypatch.setattr(papers, "plan", lambda e, quick: planned.append(e["id"]) or [])
+    monkeypatch.setattr(papers, "snakemake", lambda *_: True)
+    monkeypatch.setattr(papers, "finish", lambda *_: "no claim")
+    slow = "together/sensitive-slice"
+    assert run("run", "--quick") == 0 and "together/mixes" in planned and slow not in planned
+    assert run("run", "--quick", slow) == 0 and slow in planned
+
+
 def test_a_scale_may_be_a_word():
     e = {"id": "p/x", "measure": {"m": {"scale": "part"}}}
     assert papers.measures_of(e, {"part": 0.5, "name": "s"})["m"]["scale"] == 0.5
