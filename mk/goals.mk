@@ -217,11 +217,11 @@ machines: ## prints what Takt says of real machines (MACHINES=directory or file)
 	@$(MAKE) $(J) $(B)/machine-check
 	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)
 
-kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests)
-	@tools/deps.sh build qemu
+kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests PLATFORM=qemu|bochs)
+	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(MAKE) $(J) all
-	@$(PYTHON) tools/kut.py --platform qemu
+	@$(PYTHON) tools/kut.py --platform $(EMULATOR)
 
 .PHONY: fidelity sim
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \

@@ -8,7 +8,7 @@ clone of it.
 
 tests/kut.txt has a line for each test that does not pass on each platform, with the reason. Prints
 a table, writes build/results/kut-PLATFORM.json, and exits 0 only if all results are as that file
-says.
+says. Bochs is slow, so the tests that only measure are left out there.
 """
 import argparse
 import json
@@ -46,6 +46,14 @@ NOT_RUN = {
     "hyperv_synic": "it tests an interface of Hyper-V",
     "intel-iommu": "guests have no IOMMU",
     "vmware_backdoors": "it tests an interface of VMware",
+}
+# The same on one platform.
+NOT_RUN_ON = {
+    "bochs": {
+        "vmexit": "it measures, in more rounds than Bochs does in 20 s",
+        "asyncpf": "it needs a machine of more than 2 GiB, which Bochs is not",
+    },
+    "qemu": {},
 }
 
 
@@ -171,15 +179,16 @@ def verdict(name, log):
 
 
 def known():
-    """Returns {(name, platform): (verdict, why)} of tests/kut.txt. A line is `name platform
-    verdict: why`, where the platform may be `all`."""
+    """Returns {(name, platform): (verdicts, why)} of tests/kut.txt. A line is `name platform
+    verdict: why`, where the platform may be `all`. Verdicts that depend on how fast this host is
+    are written `hang/pass`."""
     found = {}
     with open(KNOWN, encoding="ascii") as f:
         for n, line in enumerate(f, 1):
             if not line.strip() or line.startswith("#"):
                 continue
             m = re.fullmatch(r"(\S+) +(\S+) +(\S+): (.+)", line.strip())
-            if not m or m[3] not in VERDICTS or m[2] not in ("all", "qemu", "bochs"):
+            if not m or m[2] not in ("all", *SECONDS) or set(m[3].split("/")) - set(VERDICTS):
                 raise sentence.Problem(f"{KNOWN}:{n}: expected a name, a platform, a verdict (one "
                                        f"of {', '.join(VERDICTS)}), a colon and a reason")
             for platform in ("qemu", "bochs") if m[2] == "all" else (m[2],):
@@ -194,10 +203,9 @@ def report(platform, results):
     print(f"{'test':32} {'result':6} {'known':6} why, or what the test says")
     for name, (what, detail) in results.items():
         want, why = expected.get((name, platform), ("pass", ""))
-        if what != want:
-            odd += 1
-        print(f"{name:32} {what:6} {want if what != want else '':6} "
-              f"{why if what == want else detail}")
+        right = what in want.split("/")
+        odd += not right
+        print(f"{name:32} {what:6} {'' if right else want:6} {why if right else detail}")
         rows.append({"test": name, "result": what, "known": want, "why": why, "detail": detail})
     path = os.path.join(machine.BUILD, "results", f"kut-{platform}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -222,7 +230,8 @@ def main():
     args = p.parse_args()
     path = source()
     flats = build(path)
-    tests = [t for t in listed(path) if t["file"].partition(".")[0] not in NOT_RUN
+    left_out = NOT_RUN | NOT_RUN_ON[args.platform]
+    tests = [t for t in listed(path) if t["file"].partition(".")[0] not in left_out
              and os.path.exists(os.path.join(flats, "x86", t["file"]))
              and (not args.only or t["name"] in args.only)]
     if not tests:

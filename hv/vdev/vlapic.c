@@ -250,6 +250,7 @@ static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now)
         timer_stop(l);
     else
         timer_start(l, count, n == R_INITIAL, now);
+    timer_take(l, now); /* a deadline may be over already */
     timer_arm(l);
 }
 

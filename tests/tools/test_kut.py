@@ -52,11 +52,14 @@ def test_verdict(lines, verdict):
 
 def test_known(tmp_path, monkeypatch, capsys):
     path = tmp_path / "kut.txt"
-    path.write_text("# a comment\n\none all fail: it needs a device\n")
+    path.write_text("# a comment\n\none all fail: it needs a device\nsow all hang/pass: slow\n")
     monkeypatch.setattr(kut, "KNOWN", str(path))
     monkeypatch.setattr(kut.machine, "BUILD", str(tmp_path))
     assert kut.known()["one", "bochs"] == ("fail", "it needs a device")
-    assert kut.report("qemu", {"one": ("fail", "1 of 2: a"), "two": ("pass", "")}) == 0
+    assert kut.report("qemu", {"one": ("fail", "1 of 2: a"), "two": ("pass", ""),
+                               "sow": ("pass", "")}) == 0
+    assert kut.report("qemu", {"sow": ("hang", "")}) == 0
+    assert kut.report("qemu", {"sow": ("fail", "")}) == 1
     assert kut.report("qemu", {"one": ("pass", ""), "two": ("hang", "b")}) == 2
     assert "2 tests on qemu: 1 pass, 0 skip, 0 fail, 0 crash, 1 hang; 2 not as known" in \
         capsys.readouterr().out
