@@ -136,11 +136,10 @@ static void take_and_halt(struct virt_vcpu *x, struct vm_exit *e) {
 static void let_the_other_run(void) { syscall(SYS_sched_yield); }
 
 static void *raise_and_wait(void *arg) {
-    time_t end = time(NULL) + PATIENCE;
-
     fake_cpu(here);
     for (u32 i = 0; i < WAKES; i++) {
         u32 before = __atomic_load_n(&entries, __ATOMIC_SEQ_CST);
+        time_t end = time(NULL) + PATIENCE;
 
         for (u32 n = i % 200; n; n--) __builtin_ia32_pause(); /* at all stages of falling asleep */
         vlapic_raise(&v->lapic, 0x41);
