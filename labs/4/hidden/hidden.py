@@ -1,0 +1,7 @@
+"""Steps of lab 4 that students do not have. tools/grade-all.py adds them."""
+
+
+def add(lab):
+    @lab.step(10, "all vectors", hint="classes, and what is in service below")
+    def every(t):
+        t.check("all", program="hidden_check")
