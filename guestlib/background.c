@@ -43,7 +43,7 @@ void background_start(u32 last) {
 
     if (!cmdline_has("busy")) return;
     if (cmdline_u64("busy", 0)) fn = compute_part;
-    if (nr > last + 1) guest_panic("busy_vcpus=%lu is more than there are", nr);
+    if (nr > last + 1) guest_panic("busy_vcpus=%lu: only %u vCPUs can compute", nr, last + 1);
     for (u64 i = 0; i < nr; i++)
         if (!thread_start((u32)(last - i), "background", fn, (void *)(last - i)))
             guest_panic("there is no memory for a thread that computes");

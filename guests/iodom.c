@@ -383,7 +383,7 @@ static void add_card(const struct takt_pci *pci, u32 index) {
         error = port_nic_init(&c->port, &bridge, pci->id, (volatile void *)pci->bar[0].addr,
                               pci->bar[0].size, card_dma_addr);
     if (error) {
-        printf("iodom: network card " BDF ": does not work: error %d\n", BDF_OF(pci), error);
+        printf("iodom: network card " BDF ": it cannot be used (error %d)\n", BDF_OF(pci), error);
         free(c);
         return;
     }
@@ -511,7 +511,9 @@ static void start_cores(void) {
     if (!n) return;
     error = cores_start(n);
     if (error) {
-        printf("iodom: cores=%u: error %d; %u I/O cores need %u vCPUs\n", n, error, n, n + 1);
+        printf("iodom: cores=%u: the I/O cores cannot be started (error %d): %u of them need %u "
+               "vCPUs\n",
+               n, error, n, n + 1);
         return;
     }
     nr_cores = n;
@@ -536,7 +538,7 @@ static void start_manager(void) {
 
     if (!cmdline_has("collab")) return;
     managed = manager_start(&c) == 0;
-    if (!managed) printf("iodom: no store, so no manager\n");
+    if (!managed) printf("iodom: there is no store, so there is no manager of disk I/O\n");
 }
 
 /* Serves devices for ever. In between it sleeps until its port is raised or something is due. */
@@ -545,7 +547,7 @@ int main(void) {
         TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */
 
     if (port < 0) {
-        printf("iodom: only on Takt\n");
+        printf("iodom: this guest serves other VMs of Takt, and no Takt is below it\n");
         return 1;
     }
     back_port = (u32)port;

@@ -98,7 +98,7 @@ int main(void) {
     removes = cmdline_has("rm");
     if (cmdline_has("wait")) work = wait_for_release;
     t = thread_start(0, "liar", work, NULL);
-    if (!t) guest_panic("liar: no memory");
+    if (!t) guest_panic("liar: there is no memory");
     thread_join(t);
     return 0;
 }

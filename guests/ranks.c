@@ -168,7 +168,8 @@ int main(void) {
     nr = (u32)cmdline_u64("ranks", 4);
     self = (u32)cmdline_u64("rank", 0);
     if (nr < 2 || nr > MAX_RANKS || self >= nr)
-        guest_panic("ranks must be 2 to %u, and rank one of them", MAX_RANKS);
+        guest_panic("ranks=%u rank=%u: ranks has to be 2 to %u, and rank less than ranks", nr, self,
+                    MAX_RANKS);
     if (net_start(3 * MAX_RANKS * net_bufs_for(options.rcvbuf)))
         guest_panic("ranks: there is no network");
     t = thread_start(net_thread_vcpu(), "rank", run, NULL);

@@ -173,16 +173,16 @@ static void make_worker(u32 i) {
     w->life = direct_lives(&disk);
     sem_init(&w->ended, 0);
     w->slot = calloc(depth, sizeof(*w->slot));
-    if (!w->slot) guest_panic("spread: no memory");
+    if (!w->slot) guest_panic("spread: there is no memory");
     for (u32 k = 0; k < depth; k++) {
         w->slot[k].of = w;
         w->slot[k].q.done = done;
         w->slot[k].q.nr = 1;
         w->slot[k].q.part[0].p = page_alloc((bytes_each + PAGE_SIZE - 1) / PAGE_SIZE);
-        if (!w->slot[k].q.part[0].p) guest_panic("spread: no memory");
+        if (!w->slot[k].q.part[0].p) guest_panic("spread: there is no memory");
     }
     w->thread = thread_start(i % vcpu_count(), "worker", work, w);
-    if (!w->thread) guest_panic("spread: no memory");
+    if (!w->thread) guest_panic("spread: there is no memory");
 }
 
 /* Runs the threads, and prints what each socket and all together have done. Returns 1 if data was
@@ -195,14 +195,14 @@ int main(void) {
     nr_threads = (u32)MIN(cmdline_u64("threads", vcpu_count()), MOST_THREADS);
     depth = (u32)MIN(cmdline_u64("depth", 4), MOST_DEPTH);
     bytes_each = cmdline_u64("kib", 4) * 1024;
-    if (direct_open(&disk, 0)) guest_panic("spread: no disk");
+    if (direct_open(&disk, 0)) guest_panic("spread: there is no disk");
     part = disk.capacity * VIRTIO_BLK_SECTOR / bytes_each / nr_threads;
     if (!part) guest_panic("spread: the disk is too small");
     for (u32 i = 0; i < nr_threads; i++)
         if (sockets_add(weight_of(i), i % vcpu_count()) < 0)
-            guest_panic("spread: too many threads");
+            guest_panic("spread: threads=%u is more than can be moved between sockets", nr_threads);
     if (cmdline_has("collab") && sockets_start(0, disk.nr_rings, true))
-        guest_panic("spread: no store");
+        guest_panic("spread: there is no store");
     end_at = time_ns() + cmdline_u64("run_ms", 500) * NS_PER_MS;
     for (u32 i = 0; i < nr_threads; i++) make_worker(i);
     for (u32 i = 0; i < nr_threads; i++) thread_join(workers[i].thread);

@@ -663,7 +663,7 @@ def main():
         check(platform)
         return 0
     if not args.iso:
-        parser.error("which ISO?")
+        parser.error("the image to boot is missing: `make iso` writes build/takt.iso")
     if not os.path.isfile(args.iso):
         raise sentence.Problem(f"{args.iso}: there is no such image: `make iso` makes one")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir,

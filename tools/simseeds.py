@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="writes the results there, too")
     args, options = parser.parse_known_args()
     if not options:
-        parser.error("which VM file?")
+        parser.error("the VM file to simulate is missing")
     seeds = list(range(1, args.seeds + 1))
     with tempfile.TemporaryDirectory() as directory:
         path = options[-1]

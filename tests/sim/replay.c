@@ -219,7 +219,8 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
         u32 policies = 0;
 
         while (sched_policies[policies]) policies++;
-        if (small >= policies || exists) return "a pool that cannot be";
+        if (small >= policies || exists)
+            return "a pool that exists already, or whose policy is not known";
         return NULL;
     }
     if (has_pool && !exists) return "a pool that is not there";
@@ -250,7 +251,8 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
     *d = (struct sim_difference){ 0 };
     n = select_records(r, n, &lost);
     if (lost) {
-        snprintf(d->what, sizeof(d->what), "records were lost: it cannot be replayed");
+        snprintf(d->what, sizeof(d->what),
+                 "records were lost, so the recording cannot be replayed");
         return -1;
     }
     if (n == 0) {
