@@ -227,16 +227,16 @@ u64 disk_ram_bytes(const char *options) {
 }
 
 /* Returns how many pages so many bytes take. The sum of `bytes` and a page could overflow. */
-static u64 pages_of(u64 bytes) { return bytes / PAGE_SIZE + (bytes % PAGE_SIZE != 0); }
+static u64 ram_pages_of(u64 bytes) { return bytes / PAGE_SIZE + (bytes % PAGE_SIZE != 0); }
 
 u64 disk_ram_pages(const char *options) {
-    u64 n = pages_of(disk_ram_bytes(options));
+    u64 n = ram_pages_of(disk_ram_bytes(options));
 
-    return n + 1 + pages_of(n * sizeof(u8 *));
+    return n + 1 + ram_pages_of(n * sizeof(u8 *));
 }
 
 void disk_ram_data_init(struct disk_ram_data *data, const char *options, u8 *memory) {
-    u64 n = pages_of(disk_ram_bytes(options));
+    u64 n = ram_pages_of(disk_ram_bytes(options));
 
     data->spare = memory + n * PAGE_SIZE;
     data->page = (u8 **)(void *)(data->spare + PAGE_SIZE);

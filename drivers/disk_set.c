@@ -82,7 +82,7 @@ static u64 part_begin(struct disk_member *d, u64 now, u64 bytes, enum monitor_ki
 
 /* ---- requests ---- */
 
-static enum monitor_kind kind_of(const struct disk_request *q) {
+static enum monitor_kind part_kind_of(const struct disk_request *q) {
     if (q->type == VIRTIO_BLK_IN) return MONITOR_READ;
     if (q->type == VIRTIO_BLK_OUT) return MONITOR_WRITE;
     return MONITOR_OTHER;
@@ -98,7 +98,7 @@ static u64 set_begin(struct disk_set *s, u64 now, const struct disk_request *q) 
 
         if (size) bytes = disk_set_bytes(s, k, at, size);
         if (size && !bytes) continue;
-        ends = part_begin(&s->member[k], now, bytes, kind_of(q));
+        ends = part_begin(&s->member[k], now, bytes, part_kind_of(q));
         due = MAX(due, ends);
     }
     return due;

@@ -108,13 +108,13 @@ static const struct port_nic_kind kinds[] = {
       igb_missed, igb_run, igb_may_send, igb_is_echo },
 };
 
-static const struct port_nic_kind *kind_of(u32 id) {
+static const struct port_nic_kind *card_kind_of(u32 id) {
     for (u32 i = 0; i < ARRAY_SIZE(kinds); i++)
         if (kinds[i].id == id) return &kinds[i];
     return NULL;
 }
 
-bool port_nic_known(u32 id) { return kind_of(id); }
+bool port_nic_known(u32 id) { return card_kind_of(id); }
 
 /* Sets the card up and adds it to the bridge. Returns 0, -ENODEV if there is no driver for it or it
  * does not answer, or another error. The card is started last, when its port is in the bridge.
@@ -128,7 +128,7 @@ int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *r
 
     *p = (struct port_nic){ .port = { .deliver = card_deliver },
                             .bridge = b,
-                            .kind = kind_of(id),
+                            .kind = card_kind_of(id),
                             .again = true,
                             .due = ~0ull };
     if (!p->kind || size < p->kind->size) return -ENODEV;

@@ -13,7 +13,7 @@
 #define SIZE_MIN 64
 
 /* Returns how many pages hold so many bytes. */
-static u32 pages_of(u64 bytes) { return (u32)((bytes + PAGE_SIZE - 1) / PAGE_SIZE); }
+static u32 net_pages_of(u64 bytes) { return (u32)((bytes + PAGE_SIZE - 1) / PAGE_SIZE); }
 
 /* Returns the smallest power of two that is at least `at_least`; the size of a ring has to be one.
  */
@@ -41,7 +41,7 @@ static void release_memory(struct virtio_net *n) {
 
     vring_front_fini(&n->rx);
     vring_front_fini(&n->tx);
-    if (n->buffers) env->pages_free(n->buffers, pages_of((u64)n->nr_buffers * n->buffer_size));
+    if (n->buffers) env->pages_free(n->buffers, net_pages_of((u64)n->nr_buffers * n->buffer_size));
     if (n->slots) env->pages_free(n->slots, n->slot_pages);
     n->buffers = NULL;
     n->slots = NULL;
@@ -56,8 +56,8 @@ static int net_make_queues(struct virtio_net *n) {
     if (!error) error = virtio_queue(n->dev, VIRTIO_NET_TX, &n->tx, TX_SIZE);
     if (error) return error;
     n->nr_buffers = MIN(n->nr_buffers, n->rx.size);
-    n->slot_pages = pages_of(n->tx.size * sizeof(*n->slots));
-    if (!n->put) n->buffers = env->pages(pages_of((u64)n->nr_buffers * n->buffer_size));
+    n->slot_pages = net_pages_of(n->tx.size * sizeof(*n->slots));
+    if (!n->put) n->buffers = env->pages(net_pages_of((u64)n->nr_buffers * n->buffer_size));
     n->slots = env->pages(n->slot_pages);
     if (!n->put && !n->buffers) return -ENOMEM;
     if (!n->slots) return -ENOMEM;

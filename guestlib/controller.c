@@ -17,7 +17,7 @@ static bool told;           /* that it is broken */
 bool controller_present(void) { return pci.id; }
 
 /* Reads what the command line says of the controller, such as nvme=bw=200M,queue=32. */
-static void read_words(void) {
+static void controller_read_words(void) {
     static const struct option_kind known[] = {
         { "bw", OPTION_NUMBER },
         { "queue", OPTION_NUMBER },
@@ -57,7 +57,7 @@ void controller_add(const struct takt_pci *p, u32 i) {
                error == -ENOMEM ? "no memory for it" : store.nvme.why);
         return;
     }
-    read_words();
+    controller_read_words();
     pci = *p;
     index = i;
     printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(p), store.nvme.blocks / 2);

@@ -30,7 +30,7 @@ static void let_interrupts_in(void) {
 /* Serves the disks of an I/O core in an endless loop, as its thread. It never waits: another round
  * begins at once, and interrupts, by which vCPU 0 changes what the core serves, come only between
  * two rounds. */
-static void poll(void *arg) {
+static void core_poll(void *arg) {
     struct lane **mine = arg;
 
     irq_disable();
@@ -53,7 +53,7 @@ int cores_start(u32 n) {
     wake_port = event_bind(takt_vm_id(), (u32)port_of_0);
     if (wake_port < 0) return -ENOMEM;
     for (u32 i = 0; i < n; i++)
-        if (!thread_start(i + 1, "I/O core", poll, &lanes[i])) return -ENOMEM;
+        if (!thread_start(i + 1, "I/O core", core_poll, &lanes[i])) return -ENOMEM;
     return 0;
 }
 
@@ -93,7 +93,7 @@ static void end(void *arg) {
 /* Runs fn(l) on an I/O core, between two rounds of its loop, and waits for the end. A thread of
  * this vCPU must not be switched away while it waits for the core: another one that wants to call a
  * core would wait for it in vain. */
-static void call(u32 core, void (*fn)(void *), struct lane *l) {
+static void core_call(u32 core, void (*fn)(void *), struct lane *l) {
     preempt_disable();
     vcpu_call(core + 1, fn, l);
     preempt_enable();
@@ -105,10 +105,10 @@ void cores_wake_me(void) { __atomic_store_n(&sleeper, 1, __ATOMIC_SEQ_CST); }
 
 void core_begin(struct lane *l, const struct takt_front *f) {
     l->front = f;
-    call(l->core, begin, l);
+    core_call(l->core, begin, l);
 }
 
-void core_end(struct lane *l) { call(l->core, end, l); }
+void core_end(struct lane *l) { core_call(l->core, end, l); }
 
 /* Has another I/O core serve the lane (the ring of one socket of one disk). The old core lets go of
  * the lane before the new one begins, so that never two serve it. Requests that come between wait
@@ -117,11 +117,11 @@ void core_move(struct lane *l, u32 core, struct disk_core *place, u64 remote_ns)
     bool served = l->blk.dev.live;
     u64 f;
 
-    if (served) call(l->core, unlink, l);
+    if (served) core_call(l->core, unlink, l);
     f = irq_save();
     if (disk_ram_set_core(&l->ram, place, remote_ns)) l->core = core;
     irq_restore(f);
-    if (served) call(l->core, link, l);
+    if (served) core_call(l->core, link, l);
 }
 
 void lane_fini(struct lane *l) {

@@ -183,7 +183,7 @@ void coschedule_switch(bool now) {
     preempt_enable();
 }
 
-static struct coschedule_disk *find(u32 vm, u32 number) {
+static struct coschedule_disk *coschedule_find(u32 vm, u32 number) {
     for (u32 i = 0; i < COSCHEDULE_DISKS; i++)
         if (disks[i] && disks[i]->vm == vm && disks[i]->number == number) return disks[i];
     return NULL;
@@ -213,7 +213,7 @@ static void share_path(u32 vm, u32 number, char *path) {
 /* Watches the weights that the VM of a disk writes into the store. Only a VM with several sockets
  * has weights to watch. With one socket all of its I/O goes to that one anyway. */
 void coschedule_watch(u32 vm, u32 number, struct semaphore *raised) {
-    const struct coschedule_disk *d = find(vm, number);
+    const struct coschedule_disk *d = coschedule_find(vm, number);
     char path[KEY_MAX];
 
     wanted = raised;
@@ -251,7 +251,7 @@ static bool read_weights(u32 vm, u32 number) {
         printf("manager: %s is no list of numbers up to %u: equal weights are used\n", path,
                COSCHEDULE_WEIGHT);
     preempt_disable();
-    d = find(vm, number);
+    d = coschedule_find(vm, number);
     if (d) changed = memcmp(&d->weights, &new, sizeof(new)) != 0;
     if (d) d->weights = new;
     preempt_enable();
@@ -272,7 +272,7 @@ static bool read_share(u32 vm, u32 number) {
         return false;
     }
     preempt_disable();
-    d = find(vm, number);
+    d = coschedule_find(vm, number);
     changed = d && d->share != share;
     if (d) d->share = (u32)share;
     preempt_enable();

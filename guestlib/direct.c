@@ -35,7 +35,7 @@ static void on_config(u32 port, void *arg) { sem_up(&((struct direct *)arg)->cha
 
 /* Allows or forbids the use of all rings. From when this returns no ring is used, or all may be.
  * Another vCPU that holds a lock has its interrupts off, so it is done soon. */
-static void set_up(struct direct *d, bool up) {
+static void direct_set_up(struct direct *d, bool up) {
     for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) {
         u64 f = spin_lock_irqsave(&d->lock[i]);
 
@@ -45,7 +45,7 @@ static void set_up(struct direct *d, bool up) {
 }
 
 /* Waits for the device, practically for ever, and starts it with as many rings as it offers. */
-static int start(struct direct *d) {
+static int direct_start(struct direct *d) {
     int error = device_open(&d->dev, VIRTIO_ID_BLOCK, d->index, FOREVER / 2);
 
     if (error) return error;
@@ -56,19 +56,19 @@ static int start(struct direct *d) {
 }
 
 /* Lets requests go to the device from now on. */
-static int go(struct direct *d, u32 lives) {
+static int direct_go(struct direct *d, u32 lives) {
     int error = device_on_used(&d->dev, 0, on_used, d);
 
     if (!error) error = device_on_config(&d->dev, 0, on_config, d);
     if (error) return error;
     __atomic_store_n(&d->lives, lives, __ATOMIC_RELEASE);
-    set_up(d, true);
+    direct_set_up(d, true);
     return 0;
 }
 
 /* Waits, as a thread, for the back end to go, and then for another one to come. Interrupts are off
  * while requests end, as done() expects it. */
-static void watch(void *arg) {
+static void direct_watch(void *arg) {
     struct direct *d = arg;
 
     for (u32 lives = 1;;) {
@@ -78,14 +78,14 @@ static void watch(void *arg) {
         if (virtio_alive(&d->dev)) continue;
         printf("disk: the device is gone\n");
         __atomic_store_n(&d->lives, 0, __ATOMIC_RELEASE);
-        set_up(d, false);
+        direct_set_up(d, false);
         f = irq_save();
         if (virtio_blk_stop_queues(d->ring, d->nr_rings))
             guest_panic("disk: the device does not let go");
         irq_restore(f);
-        if (start(d) || d->ring[0].capacity < d->capacity)
+        if (direct_start(d) || d->ring[0].capacity < d->capacity)
             guest_panic("disk: the device does not come back as it was");
-        if (go(d, ++lives)) guest_panic("disk: the device's interrupts cannot be used");
+        if (direct_go(d, ++lives)) guest_panic("disk: the device's interrupts cannot be used");
         printf("disk: the device is back\n");
     }
 }
@@ -97,11 +97,11 @@ int direct_open(struct direct *d, u32 index) {
 
     *d = (struct direct){ .index = index };
     sem_init(&d->changed, 0);
-    error = start(d);
+    error = direct_start(d);
     if (error) return error;
     d->capacity = d->ring[0].capacity;
-    if (!thread_start(0, "disk", watch, d)) return -ENOMEM;
-    return go(d, 1);
+    if (!thread_start(0, "disk", direct_watch, d)) return -ENOMEM;
+    return direct_go(d, 1);
 }
 
 u32 direct_lives(const struct direct *d) { return __atomic_load_n(&d->lives, __ATOMIC_ACQUIRE); }

@@ -175,7 +175,7 @@ static void disk_wait(void *arg, enum pagecache_event event, pagecache_ready rea
 
 /* Writes changed pages, as a thread: it sleeps until the time that the cache names, or until it is
  * asked. */
-static void flusher(void *arg) {
+static void disk_flusher(void *arg) {
     struct disk *d = arg;
 
     for (;;) sem_down_until(&d->flush, pagecache_flusher(&d->cache));
@@ -314,7 +314,8 @@ int disk_open(struct disk *d, u32 index) {
     d->next = disks;
     disks = d;
     irq_restore(f);
-    if (!thread_start(VCPU, "flusher", flusher, d) || !thread_start(VCPU, "disk", disk_watch, d))
+    if (!thread_start(VCPU, "flusher", disk_flusher, d) ||
+        !thread_start(VCPU, "disk", disk_watch, d))
         return -ENOMEM;
     disk_go(d);
     disk_tunables(d);

@@ -95,7 +95,7 @@ static int take_along(struct kv *s, struct output *o, u32 key, u32 where) {
 }
 
 /* Frees the pages of a table on the disk, whose records are all in a newer one. */
-static void free_table(struct kv *s, u32 table) {
+static void kv_free_table(struct kv *s, u32 table) {
     mutex_lock(&s->lock);
     for (u32 page = 0; page < s->space.pages; page++) {
         if (s->owner[page] != table) continue;
@@ -106,7 +106,7 @@ static void free_table(struct kv *s, u32 table) {
 }
 
 /* Writes the table in memory that is full to the disk. Returns 0 or an error. */
-static int flush(struct kv *s, struct output *o, u32 full) {
+static int kv_flush(struct kv *s, struct output *o, u32 full) {
     u32 oldest = 0;
     int error = 0;
 
@@ -130,14 +130,14 @@ static int flush(struct kv *s, struct output *o, u32 full) {
     /* The log's copy of these records is overwritten from now on. */
     if (!error) error = pagecache_sync(s->cache);
     if (error || !oldest) return error;
-    free_table(s, oldest);
+    kv_free_table(s, oldest);
     s->oldest = next_table(oldest);
     return 0;
 }
 
 /* Writes each table in memory that is full to the disk, as a thread, and wakes the threads that
  * wait for an empty one. */
-static void flusher(void *arg) {
+static void kv_flusher(void *arg) {
     static struct output o; /* there is one store in a guest; too large for a stack */
     struct kv *s = arg;
 
@@ -146,7 +146,7 @@ static void flusher(void *arg) {
 
         sem_down(&s->full);
         full = 1 - s->active;
-        if (flush(s, &o, full)) guest_panic("kv: a table cannot be written to the disk");
+        if (kv_flush(s, &o, full)) guest_panic("kv: a table cannot be written to the disk");
         mutex_lock(&s->lock);
         s->used[full] = 0;
         s->stats.flushes++;
@@ -175,7 +175,7 @@ static void make_room(struct kv *s) {
 
 /* Writes the record to the log. A whole page is written each time, so that the cache need not read
  * it first. Writers take turns here, as the log has one end. */
-static int append(struct kv *s, const struct kv_record *r) {
+static int kv_append(struct kv *s, const struct kv_record *r) {
     u32 page, in_page;
     int error;
 
@@ -199,7 +199,7 @@ int kv_put(struct kv *s, struct kv_record *r) {
     s->memory[s->active][slot] = *r;
     s->where[r->key] = IN_MEMORY + s->active * s->table_records + slot;
     mutex_unlock(&s->lock);
-    return append(s, r);
+    return kv_append(s, r);
 }
 
 /* Returns where the record of `key` is. If that is in memory, *r becomes the record. */
@@ -258,6 +258,6 @@ int kv_open(struct kv *s, struct pagecache *cache, u32 keys, u32 table_records, 
     if (log.nr < log_pages(s) ||
         s->space.free < (2 * keys + (KV_TABLES + 2) * table_records) / PER_PAGE)
         return -ENOSPC;
-    if (!thread_start(vcpu, "kv", flusher, s)) return -ENOMEM;
+    if (!thread_start(vcpu, "kv", kv_flusher, s)) return -ENOMEM;
     return 0;
 }

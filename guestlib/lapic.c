@@ -64,7 +64,7 @@ void lapic_self_ipi(u8 vector) { lapic_icr(0, ICR_SELF | ICR_ASSERT | vector); }
 
 /* Gives the registers their values after the LAPIC was switched on: interrupts of any priority are
  * accepted, and the two pins for old interrupt controllers are off. */
-static void set_up(void) {
+static void lapic_set_up(void) {
     lapic_write(LAPIC_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
     lapic_write(LAPIC_TPR, 0);
     lapic_write(LAPIC_LVT_LINT0, LVT_MASKED);
@@ -82,7 +82,7 @@ void lapic_set_mode(bool want_x2) {
     wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
     if (want_x2) wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
     this_vcpu()->x2apic = want_x2;
-    set_up();
+    lapic_set_up();
 }
 
 /* Sets up the LAPIC of this vCPU. x2APIC mode is used where the CPU has it, unless the command line
@@ -102,7 +102,7 @@ void lapic_init_cpu(void) {
         wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
     else if (!(base & BASE_ENABLE))
         wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
-    set_up();
+    lapic_set_up();
 }
 
 u64 lapic_timer_khz(void) { return timer_khz; }

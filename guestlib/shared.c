@@ -12,7 +12,7 @@
 static struct shared_device devices[SHARED_MOST];
 static u32 nr_sets; /* that were made; they stay */
 
-static struct shared_device *find(const char *name) {
+static struct shared_device *shared_find(const char *name) {
     for (struct shared_device *d = devices; d < devices + SHARED_MOST; d++)
         if (d->name[0] && !strcmp(d->name, name)) return d;
     return NULL;
@@ -35,7 +35,7 @@ static struct shared_device *new_entry(const char *name) {
 }
 
 /* Reads what the command line says of the device. Returns false, and says so, if it is nothing. */
-static bool read_words(const char *name, char *words) {
+static bool shared_read_words(const char *name, char *words) {
     if (!cmdline_str(name, words, WORDS_MAX)) {
         printf("iodom: on=%s: the command line has no device %s=bw=...\n", name, name);
         return false;
@@ -71,10 +71,10 @@ static struct shared_device *make_single(const char *name, const char *words) {
 /* Returns the device of that name, which is to be a member of the set *whole. NULL, told why: it
  * cannot be one. */
 static struct shared_device *member_for(const struct shared_device *whole, const char *name) {
-    struct shared_device *d = find(name);
+    struct shared_device *d = shared_find(name);
     char words[WORDS_MAX];
 
-    if (!d && !read_words(name, words)) return NULL;
+    if (!d && !shared_read_words(name, words)) return NULL;
     if (!d) d = make_single(name, words);
     if (d && !d->used && !d->part_of && d != whole) return d;
     if (d) printf("iodom: device %s: %s is used already\n", whole->name, name);
@@ -146,11 +146,11 @@ static struct shared_device *make_set(const char *name, const char *words) {
 
 /* Makes the device `name` as the command line describes it. Returns NULL if it does not, or not
  * correctly. */
-static struct shared_device *make(const char *name) {
+static struct shared_device *shared_make(const char *name) {
     struct shared_device *d;
     char words[WORDS_MAX];
 
-    if (!read_words(name, words)) return NULL;
+    if (!shared_read_words(name, words)) return NULL;
     if (option_has(words, "of"))
         d = make_set(name, words);
     else
@@ -174,8 +174,8 @@ struct shared_device *shared_device(const char *options, u32 nr_cores) {
     struct shared_device *d;
 
     option_word(options, "on", name, sizeof(name));
-    d = find(name);
-    if (!d) d = make(name);
+    d = shared_find(name);
+    if (!d) d = shared_make(name);
     if (!d) return NULL;
     if (d->part_of) {
         printf("iodom: on=%s: it is a part of %s\n", name, d->part_of->name);

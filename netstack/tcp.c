@@ -453,7 +453,7 @@ static void attach(struct sock *s, struct tcp_pcb *t) {
 /* Returns how many more pbufs the connection may queue in lwIP: what is left of the share of all
  * connections, or of its own, whichever is more. Without a share of its own, a connection could be
  * starved by others. */
-static u32 send_room(const struct tcp_pcb *t) {
+static u32 tcp_send_room(const struct tcp_pcb *t) {
     u32 all = 0, shared = 0, own = 0;
 
     for (const struct tcp_pcb *other = tcp_active_pcbs; other; other = other->next)
@@ -473,7 +473,7 @@ static void send_more(struct sock *s) {
     if (!t || !s->connected || s->fin_sent) return;
     s->held_back = false;
     while ((n = byte_ring_piece(&s->tx, s->given, &at))) {
-        u32 room = send_room(t) / 2 * tcp_mss(t);
+        u32 room = tcp_send_room(t) / 2 * tcp_mss(t);
 
         s->held_back = room < n;
         n = MIN(MIN(n, room), MIN(tcp_sndbuf(t), 0xffff));
