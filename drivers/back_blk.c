@@ -125,7 +125,8 @@ static void request_give_back(struct back_blk *b, struct disk_request *q) {
     b->unused = q;
 }
 
-/* A request was taken from the ring. */
+/* Notes a request that was taken from the ring behind the older ones, if requests are given back in
+ * their order. */
 static void request_note(struct back_blk *b, struct disk_request *q) {
     if (!b->ordered) return;
     q->over = false;
@@ -137,7 +138,8 @@ static void request_note(struct back_blk *b, struct disk_request *q) {
     b->youngest = q;
 }
 
-/* A request has ended. If requests are given back in their order, it waits for older ones. */
+/* Takes the end of a request, and gives it back to the front end. If requests are given back in
+ * their order, it waits for older ones. */
 static void request_end(struct back_blk *b, struct disk_request *q) {
     request_count(b, q);
     b->nr--;

@@ -49,7 +49,8 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
     return 0;
 }
 
-/* The front end can write the index, as all else here. available() finds out if it is wrong. */
+/* Goes on with a ring that another back end has served, behind the last chain that was put into it.
+ * The front end can write the index, as all else here. available() finds out if it is wrong. */
 void vring_back_resume(struct vring_back *r) {
     u16 at;
 

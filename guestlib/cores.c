@@ -20,7 +20,8 @@ static void wake_sleeper(const struct lane *l) {
     if (__atomic_exchange_n(&sleeper, 0, __ATOMIC_SEQ_CST)) event_send((u32)wake_port);
 }
 
-/* STI lets interrupts in only after the next instruction, which must not be CLI. */
+/* Takes the interrupts that wait. STI lets interrupts in only after the next instruction, which
+ * must not be CLI. */
 static void let_interrupts_in(void) {
     irq_enable();
     __asm__ volatile("nop" : : : "memory");

@@ -228,7 +228,8 @@ struct back_dev *served_disk_dev(struct served_disk *s) {
     return &s->blk.dev;
 }
 
-/* With I/O cores the lanes' disks are in memory, too. */
+/* Begins to serve the disk, whose driver is ready. With I/O cores the lanes' disks are in memory,
+ * too. */
 void served_disk_start(struct served_disk *s, const struct takt_front *f) {
     if (f->flags & TAKT_FRONT_RESUMED && !s->on_nvme)
         printf("iodom: %s.%u: what was on this disk is lost, so all its requests fail\n",

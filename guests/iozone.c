@@ -175,7 +175,8 @@ static void worker(void *arg) {
         disk.interrupts);
 }
 
-/* The tests run in a thread of the last vCPU, because vCPU 0 takes the interrupts of the disk. */
+/* Opens the disk and runs the tests. The tests run in a thread of the last vCPU, because vCPU 0
+ * takes the interrupts of the disk. */
 int main(void) {
     struct thread *t;
     int error;

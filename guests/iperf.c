@@ -224,7 +224,8 @@ static void udp_server(void *arg) {
         if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
 
-/* As a client it runs the tests of netstack/iperf.h; as a server it ends with the TCP server. */
+/* Runs the tests of netstack/iperf.h as a client, or serves; as a server it ends with the TCP
+ * server. */
 int main(void) {
     struct thread *t;
 

@@ -195,6 +195,8 @@ def part(vcpus, event_us, events):
 
 
 def in_simulation(path, args, warm_up):
+    """Simulates a VM file. Returns what was measured, in all and in both halves, and all
+    parameters."""
     said = json.loads(simulate(path, "-j", "-w", f"{warm_up}s", "-t", f"{args.seconds}s").stdout)
     vcpus, served = said["vcpus"], next(v for v in said["vcpus"] if "events" in v)
     parts = [part(vcpus, served["event_us"], served["events"])]
@@ -271,6 +273,7 @@ def relabelled(before, after):
 
 
 def in_image(path, args, warm_up):
+    """Boots a VM file. Returns what was measured, as in_simulation() does, and all parameters."""
     pools, vms, said = boot(path, args, warm_up)
     events = {m[0]: (int(m[1]), dict(zip(("mean", "p99", "max"), (int(ns) / 1e3 for ns in m[2:]))))
               for m in MEASURED.findall(said)}
@@ -299,6 +302,7 @@ def place(policy, seed, args, warm_up):
 
 
 def write_file(policy, seed, args, warm_up):
+    """Writes the VM file of a run with this policy and this seed, and returns its path."""
     path = place(policy, seed, args, warm_up)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(BASE, encoding="ascii") as f:

@@ -80,6 +80,7 @@ class Link:
         return True
 
     def receive(self):
+        """Returns gdb's next packet, without its frame, and acknowledges it."""
         while True:
             start = self.data.find(b"$")
             end = self.data.find(b"#", start)
@@ -203,6 +204,7 @@ class Stub:
                 asked = True
 
     def stopped(self, said, asked):
+        """Returns the reply that tells gdb why the VM stands still, and at which vCPU it looks."""
         if said["vcpu"] < 0:
             return f"T{SIGINT if asked else SIGTRAP:02x}thread:{self.vcpu + 1:x};"
         self.vcpu = said["vcpu"]
@@ -218,6 +220,7 @@ class Stub:
     # ---- packets ----
 
     def registers_text(self, regs):
+        """Returns all registers in the order of the description, as hexadecimal text."""
         text = ""
         for _, name, bits in REGISTERS:
             if name is None:
@@ -233,6 +236,7 @@ class Stub:
         return (self.regs(self.vcpu)[name] % (1 << bits)).to_bytes(bits // 8, "little").hex()
 
     def query(self, packet):
+        """Answers gdb's questions about this stub and about the vCPUs; an unknown one gets ""."""
         if packet.startswith("qSupported"):
             return (f"PacketSize={MOST:x};qXfer:features:read+;swbreak+;hwbreak+;"
                     "QStartNoAckMode+;vContSupported+")
@@ -253,6 +257,7 @@ class Stub:
                 "vMustReplyEmpty": "", "vCont?": "vCont;c;C;s;S"}.get(packet, "")
 
     def monitor(self, command):
+        """Runs a command of the shell for gdb's `monitor`, and returns its output."""
         verb, *words = command.split()
         try:
             said = f"{self.run(verb, *words) if words else self.run(verb)}\n"
@@ -262,6 +267,7 @@ class Stub:
         return said.encode().hex()
 
     def memory(self, packet):
+        """Reads (m) or writes (M) the VM's memory, and returns what was read, or OK."""
         verb, rest = packet[0], packet[1:]
         where, _, data = rest.partition(":")
         address, length = (int(n, 16) for n in where.split(","))
@@ -271,6 +277,8 @@ class Stub:
         return "OK"
 
     def breakpoint(self, packet):
+        """Inserts (Z) or removes (z) a breakpoint or a watchpoint. Returns OK, or E22 if no
+        debug register can do it."""
         kind, address, size = packet[1:].split(",")[:3]
         address, size = int(address, 16), int(size.partition(";")[0], 16)
         if kind == "0":

@@ -340,6 +340,7 @@ class Machine:
     # ---- start and end ----
 
     def start(self):
+        """Starts the emulator, and removes first what an earlier run has left."""
         os.makedirs(self.dir, exist_ok=True)
         stale = [os.path.join(self.dir, name) for name in ("qmp.sock", "qemu.log")]
         for path in [self.serial_path, self.socket_path] + stale:
@@ -461,6 +462,8 @@ class Machine:
             return self.wait_shown(until, timeout, None)
 
     def wait_shown(self, until, timeout, echo):
+        """Waits for the pattern `until` on the serial port, and copies what comes to `echo`.
+        Returns ("matched", match), ("ended", exit status) or ("timeout", None)."""
         end = time.monotonic() + timeout
         pattern = re.compile(until) if until else None
         echoed = self.seen
