@@ -6,15 +6,19 @@
 #include "drivers/disk_set.h"
 
 const struct option_kind disk_ram_options[] = {
-    { "dev", OPTION_WORD }, { "size", OPTION_BYTES },   { "bw", OPTION_NUMBER },
-    { "lat", OPTION_NS },   { "depth", OPTION_NUMBER }, { NULL, 0 },
+    { "dev", OPTION_WORD },
+    { "size", OPTION_BYTES },
+    { "bw", OPTION_NUMBER },
+    { "lat", OPTION_NS },
+    { "depth", OPTION_NUMBER },
+    { "keep", OPTION_NUMBER },
+    { NULL, 0 },
 };
 
 const struct option_kind disk_ram_shared_options[] = {
-    { "dev", OPTION_WORD },       { "on", OPTION_WORD },
-    { "size", OPTION_BYTES },     { "depth", OPTION_NUMBER },
-    { "share", OPTION_NUMBER },   { "socket", OPTION_NUMBER },
-    { "sockets", OPTION_NUMBER }, { NULL, 0 },
+    { "dev", OPTION_WORD },       { "on", OPTION_WORD },      { "size", OPTION_BYTES },
+    { "depth", OPTION_NUMBER },   { "share", OPTION_NUMBER }, { "socket", OPTION_NUMBER },
+    { "sockets", OPTION_NUMBER }, { "keep", OPTION_NUMBER },  { NULL, 0 },
 };
 
 static struct disk_ram *ram_of(struct disk *d) { return container_of(d, struct disk_ram, disk); }

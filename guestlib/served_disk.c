@@ -11,13 +11,14 @@
 #include <guest/trap.h>
 #include <takt/errno.h>
 
-#define MAX_DISKS 16
+#define MAX_DISKS 32
 
 /* A disk in memory belongs to a device of a VM of that name, whoever that is. */
 struct ram_disk {
     char name[32];
     u32 number;
     u64 bytes;
+    u8 *memory;
     struct disk_ram_data data; /* without pages: this place is free */
     struct disk_ram ram;
 };
@@ -47,9 +48,20 @@ static struct ram_disk *ram_disk_for(const struct takt_back *info) {
     if (!memory) return NULL;
     disk_ram_data_init(&unused->data, info->options, memory);
     unused->bytes = bytes;
+    unused->memory = memory;
     unused->number = info->number;
     memcpy(unused->name, info->name, sizeof(info->name));
     return unused;
+}
+
+/* With keep=0 a disk in memory goes with its device. */
+static void ram_disk_forget(const struct takt_back *info) {
+    if (option_number(info->options, "keep", 1)) return;
+    for (struct ram_disk *d = ram_disks; d < ram_disks + MAX_DISKS; d++) {
+        if (!d->data.page || strcmp(d->name, info->name) || d->number != info->number) continue;
+        guest_env.pages_free(d->memory, disk_ram_pages(info->options));
+        d->data.page = NULL;
+    }
 }
 
 /* Returns the disk in memory for this device, which may be on a shared device. NULL: there is none,
@@ -198,10 +210,11 @@ void served_disk_fini(struct served_disk *s) {
     if (s->nr_lanes) {
         coschedule_remove(&s->coschedule);
         lanes_fini(s);
-        return;
+    } else {
+        back_blk_fini(&s->blk);
+        if (s->on_nvme) nvme_store_close(s->blk.disk);
     }
-    back_blk_fini(&s->blk);
-    if (s->on_nvme) nvme_store_close(s->blk.disk);
+    if (!is_nvme(&s->info)) ram_disk_forget(&s->info);
 }
 
 /* Tells the manager of a disk on a shared device or on the controller, and has the disk's back ends

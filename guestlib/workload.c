@@ -195,24 +195,35 @@ static void say_cache(void) {
     printf("\n");
 }
 
+/* Says how many requests there were, and their latency, of one kind or of all. */
+static void say_latency(const char *number, const char *name, const struct hist *h, u64 bytes,
+                        u64 took) {
+    printf("%s: %s=%lu %s_kib=%lu %s_mean_us=%lu %s_p99_us=%lu %s_p999_us=%lu %s_max_us=%lu "
+           "%s_kib_per_s=%lu\n",
+           title, number, h->count, name, bytes / 1024, name, h->sum / MAX(h->count, 1ul) / 1000,
+           name, hist_percentile(h, 990) / 1000, name, hist_percentile(h, 999) / 1000, name,
+           h->max / 1000, name, bytes / 1024 * 1000000 / took);
+}
+
 /* Prints what was measured. */
 static void say(void) {
-    u64 cpu = 0;
+    static struct hist all; /* too big for the stack */
+    u64 cpu = 0, took = MAX((last - began) / 1000, 1ul);
 
     for (u32 i = 0; i < vcpu_count(); i++) cpu += vcpu_times(i).run_ns;
-    printf("%s: took_us=%lu requests=%lu wrong=%lu cpu_us=%lu\n", title, (last - began) / 1000, nr,
-           wrong, cpu / 1000);
+    printf("%s: took_us=%lu requests=%lu wrong=%lu cpu_us=%lu\n", title, took, nr, wrong,
+           cpu / 1000);
     if (bursts.burst && on_takt())
         printf("%s: first_burst_us=%lu burst_requests=%lu\n", title,
                (hypercall0(TAKT_HC_TIME) - time_ns() + began) / 1000, bursts.requests);
     for (struct answered *a = answered; a < answered + WORKLOAD_KINDS; a++) {
-        const struct hist *h = &a->latency;
+        char name[16];
 
-        printf("%s: %ss=%lu %s_kib=%lu %s_mean_us=%lu %s_p99_us=%lu %s_p999_us=%lu %s_max_us=%lu\n",
-               title, a->name, h->count, a->name, a->bytes / 1024, a->name,
-               h->sum / MAX(h->count, 1ul) / 1000, a->name, hist_percentile(h, 990) / 1000, a->name,
-               hist_percentile(h, 999) / 1000, a->name, h->max / 1000);
+        snprintf(name, sizeof(name), "%ss", a->name);
+        say_latency(name, a->name, &a->latency, a->bytes, took);
+        hist_merge(&all, &a->latency);
     }
+    say_latency("all", "all", &all, moved(), took);
     if (workload_disk.cache.blocks) say_cache();
 }
 

@@ -184,6 +184,12 @@ collab-demo: ## lets guests and driver domain tune disk I/O together (PLATFORM=b
 	@$(MAKE) $(J) $(if $(filter whole,$(PLATFORM)),sim-whole-build,all)
 	@$(PYTHON) tools/collabdemo.py --platform $(PLATFORM) $(if $(SEEDS),--seeds $(SEEDS))
 
+collab-arrivals: ## VMs with a disk in common that arrive at random, in virtual time (RATES="4 20")
+	@tools/deps.sh build
+	@$(MAKE) lwip
+	@$(MAKE) $(J) sim-whole-build
+	@$(PYTHON) tools/arrivals.py $(if $(RATES),--rates $(RATES)) $(if $(SEEDS),--seeds $(SEEDS))
+
 store-bench: $(B)/store-bench ## compares the store's operations a second with xenstored's
 	@tools/store-bench.sh
 
@@ -226,5 +232,5 @@ kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests PLATFORM=
 .PHONY: fidelity sim
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \
 	mutants bench trace compare experiments experiments-quick experiment report book \
-	net-demo net-experiments collab-demo store-bench store-demo sriov-demo \
-	linux-demo run-gdb machines kut
+	net-demo net-experiments collab-demo collab-arrivals store-bench store-demo \
+	sriov-demo linux-demo run-gdb machines kut

@@ -28,6 +28,7 @@ import sys
 import time
 import tomllib
 
+import arrivals
 import experiment
 import machine
 import paperreport
@@ -217,6 +218,9 @@ def plan(e, quick):
                 "warm_up": e["warm_up"], "seconds": e["seconds"], "seeds": seeds,
                 "measure": measures_of(e, words), "switch_us": words.get("switch_us"),
                 "mhz": e.get("mhz", BOCHS_MHZ), "memory": e.get("memory", 256)}
+        if "arrivals" in e:
+            task["arrivals"] = {key: filled({**e, "vms": text}, series, point)
+                                for key, text in e["arrivals"].items()}
         write_if_new(os.path.join(directory, "vms.cfg"), filled(e, series, point))
         write_if_new(os.path.join(directory, "task.json"), json.dumps(task, indent=1) + "\n")
         found.append(directory)
@@ -225,7 +229,7 @@ def plan(e, quick):
 
 # ---- one set-up ----
 
-REDUCE = {"sum": sum, "mean": paperstats.mean, "max": max, "min": min}
+REDUCE = {"sum": sum, "mean": paperstats.mean, "max": max, "min": min, "count": len}
 
 
 def field(record, path):
@@ -294,10 +298,19 @@ def heard(rule, found):
 
 def whole(task, directory, seed):
     """Runs one seed with real guests. Returns the command, and what it found, as simulate() does.
-    A seed moves the beginning of the traffic within the 120 ms in which four VMs have a slice."""
-    vm_file = os.path.join(directory, f"seed-{seed}.cfg")
+    A seed moves the beginning of the traffic within the 120 ms in which four VMs have a slice. With
+    [arrivals] the VM file and a script of the shell follow from rate and seed (tools/arrivals.py).
+    """
+    vm_file, more = os.path.join(directory, f"seed-{seed}.cfg"), []
     with open(os.path.join(directory, "vms.cfg"), encoding="utf-8") as f:
-        write_if_new(vm_file, f.read().replace("{start_ms}", str(500 + 37 * seed % 120)))
+        text = f.read().replace("{start_ms}", str(500 + 37 * seed % 120))
+    if "arrivals" in task:
+        a, script = task["arrivals"], os.path.join(directory, f"seed-{seed}.script")
+        text, commands, _ = arrivals.files(float(a["rate"]), task["seconds"], seed, a["driver"],
+                                           a["guest"])
+        write_if_new(script, commands)
+        more = ["--script", experiment.inside(script)]
+    write_if_new(vm_file, text)
     answer = os.path.join(directory, f"seed-{seed}.json")
     trace = os.path.join(directory, f"seed-{seed}.trace")
     traced = any("waits" in rule for rule in task["measure"].values())
@@ -305,7 +318,7 @@ def whole(task, directory, seed):
                "-f", str(task["mhz"]), "-m", str(task["memory"]),
                "-w", f"{task['warm_up'][0]}s", "-t", f"{task['seconds']}s", "-c", f"seed={seed}",
                "--json", experiment.inside(answer),
-               *(["--trace", experiment.inside(trace)] if traced else []),
+               *(["--trace", experiment.inside(trace)] if traced else []), *more,
                experiment.inside(vm_file)]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

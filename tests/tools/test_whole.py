@@ -266,3 +266,19 @@ def test_io_cores_serve_a_vm_until_its_end(tmp_path):
     for socket in (0, 1):
         assert int(re.search(rf"wide: spread: socket {socket}: kib=(\d+)", said)[1]) > 100, said
     assert "wide: spread: rings=2 wrong=0 refused=0" in said and "wide: destroyed" in said
+
+
+def test_more_vms_in_turn_than_at_a_time(tmp_path):
+    """VMs come and go beside one that stays. Each VM has an address range that no other one has at
+    the time, however many there were before. A disk with keep=0 makes room for others when its VM
+    is gone; without that, the driver domain's room is full after 32."""
+    names = [f"v{n}" for n in range(140)]
+    path = tmp_path / "vms.script"
+    path.write_text("".join(
+        f'+0ms create {name} image=blktest memory=4M disk="iodom size=256K keep=0"\n'
+        f"+0ms wait {name} 5s\n" for name in names) + "+0ms poweroff\n")
+    said = whole("-t", "60s", "--script", str(path), vms(
+        tmp_path, "[hypervisor]\nguest_console = log\n[vm iodom]\nimage = iodom\nmemory = 12M\n"
+        "cmdline = frames=16\n[vm never]\nimage = blktest\nstart = no\n")).stdout
+    ended = set(re.findall(r"\] (v\d+): ends with code 0", said))
+    assert ended == set(names), said[-2000:]

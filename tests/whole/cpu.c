@@ -58,8 +58,27 @@ void memory_fault(u64 gpa, bool write, u64 rip) {
 
 /* ---- making vCPUs ---- */
 
+/* The address range of each VM, as long as it has vCPUs. */
+static struct range { u32 vm, vcpus; } ranges[PORT_VMS];
+
+/* Returns the range of the VM, or a free one if it has none yet. */
+static struct range *range_of_vm(u32 id) {
+    struct range *free = NULL;
+
+    for (struct range *r = ranges; r < ranges + PORT_VMS; r++) {
+        if (r->vcpus && r->vm == id) return r;
+        if (!r->vcpus) free = r;
+    }
+    if (!free) panic("more than %u VMs at a time", PORT_VMS);
+    free->vm = id;
+    return free;
+}
+
 static u64 base_of_vm(const struct virt_vm *vm) {
-    return PORT_BASE + container_of(vm, struct vm, virt)->id % PORT_VMS * PORT_SPAN;
+    struct range *r = range_of_vm(container_of(vm, struct vm, virt)->id);
+
+    r->vcpus++;
+    return PORT_BASE + (u64)(r - ranges) * PORT_SPAN;
 }
 
 static int vcpu_init_op(struct virt_vcpu *v) {
@@ -77,6 +96,7 @@ static int vcpu_init_op(struct virt_vcpu *v) {
 
 static void vcpu_fini_op(struct virt_vcpu *v) {
     memory_forget(v);
+    ranges[(priv(v)->port.base - PORT_BASE) / PORT_SPAN].vcpus--;
     free(v->priv);
     v->priv = NULL;
 }

@@ -7,8 +7,9 @@
 
 #include <takt/types.h>
 
-/* The guest-physical addresses of a VM with number n begin at PORT_BASE + n % PORT_VMS * PORT_SPAN.
- * TAKT_FOREIGN_GPA, where a back end sees the RAM of others, is in the middle of them. */
+/* There are at most PORT_VMS VMs at a time. The guest-physical addresses of the n-th of them begin
+ * at PORT_BASE + n * PORT_SPAN. TAKT_FOREIGN_GPA, where a back end sees the RAM of others, is in
+ * the middle of them. */
 #define PORT_BASE 0x100000000000ull
 #define PORT_SPAN (1ull << 39)
 #define PORT_VMS  128u

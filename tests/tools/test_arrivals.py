@@ -1,0 +1,61 @@
+"""tools/arrivals.py: VMs that arrive at random, and what may not happen to them."""
+import arrivals
+import pytest
+
+
+def test_vms_arrive_as_a_poisson_process():
+    """The number in a minute has the rate as its mean and as its variance."""
+    counts = [len(arrivals.arrivals(20, 60, seed)) for seed in range(400)]
+    mean = sum(counts) / len(counts)
+    assert mean == pytest.approx(20, abs=0.8)
+    assert sum((n - mean) ** 2 for n in counts) / len(counts) == pytest.approx(20, rel=0.25)
+
+
+def test_a_seed_gives_the_same_vms():
+    of = arrivals.arrivals(12, 600, 1)
+    assert of == arrivals.arrivals(12, 600, 1) != arrivals.arrivals(12, 600, 2)
+    assert [ms for ms, *_ in of] == sorted(ms for ms, *_ in of) and of[-1][0] < 600000
+    assert {job for _, job, _, _ in of} == set(arrivals.JOBS)
+    assert {vcpus for _, _, vcpus, _ in of} == {gb for *_, gb in of} == set(arrivals.SIZES)
+
+
+def test_files():
+    vms, script, arrived = arrivals.files(20, 60, 1, "cores=2 collab", "collab")
+    assert vms.count("\nstart = no\n") == script.count("create -w") == arrived > 5
+    assert "vcpus = 3\n" in vms and "sleepless = on" in vms
+    big = [text for text in vms.split("[vm ") if "vcpus = 10\n" in text and "disk =" in text]
+    assert big and all("socket=0 sockets=2" in text and " collab\n" in text for text in big)
+    assert "socket" not in arrivals.files(20, 60, 1, "", "")[0]
+
+
+SAID = "".join(f"[ {n}.5] vm-{n}: id {n + 2}, 2 vCPUs, 16 MiB, runs\n"
+               f"[ {n + 9}.5] vm-{n}: fileserver: took_us=1000000 requests=9 wrong=0 cpu_us=500\n"
+               f"[ {n + 9}.5] vm-{n}: fileserver: writes={n + 1} write_kib=9 write_mean_us=10 "
+               f"write_p999_us={n} write_kib_per_s={100 * (n + 1)}\n"
+               f"[ {n + 9}.6] vm-{n}: ends with code 0\n" for n in (0, 1)) \
+    + "[ 2.5] vm-2: id 4, 2 vCPUs, 16 MiB, runs\n"
+
+
+def test_what_a_run_says():
+    found = arrivals.read(SAID, 4)
+    assert (found["arrived"], found["completed"]) == (4, 2)
+    assert found["write_kib_per_s"] == 150 and found["mean_us"] == 10 and found["p999_us"] == 1
+    assert found["cpu_s"] == 0.001
+    assert not arrivals.judge("x", found)
+
+
+@pytest.mark.parametrize("old, new, what", [
+    ("[ 0.5] vm-0: id", "[ 1.6] vm-0: id", "order in which they arrived"),
+    ("wrong=0", "wrong=3", "vm-0 has read 3 words"),
+    ("[ 2.5] vm-2: id 4", "[ 2.6] vm-2: crashed: x\n[ 2.5] vm-2: id 4", "vm-2 has crashed"),
+    ("ends with code 0", "ends with code 1", "no VM has completed"),
+    ("[ 0.5] vm-0: id", "[ 0.5] vm-0: no id", "order in which they arrived")])
+def test_what_must_not_be_is_told(old, new, what):
+    wrong = arrivals.judge("x", arrivals.read(SAID.replace(old, new), 4))
+    assert any(what in sentence for sentence in wrong), wrong
+
+
+def test_a_run():
+    """Twenty seconds: some VMs come, and some are through."""
+    found = arrivals.run("flush", 20, 20, 1)
+    assert found["completed"] and not arrivals.judge("x", found)
