@@ -194,6 +194,12 @@ def test_devices(seen):
     assert facts(seen, "random") == ["1"]
 
 
+def test_cpu(seen):
+    """Linux finds no performance counters and says so, and it finds AVX."""
+    assert "software events only" in facts(seen, "pmu")[0]
+    assert facts(seen, "avx") == ["avx"]
+
+
 # What Linux complains of on every such machine, and why that is right.
 EXPECTED = [
     # Configuration space has 256 bytes, which the ports reach, and not the 4 KiB of PCI Express.
