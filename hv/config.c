@@ -1,5 +1,5 @@
 /* Reads the configuration file, which says which pools of CPUs and which VMs there are. It consists
- * of sections, [hypervisor], [pool NAME] and [vm NAME], with lines `key = value` (docs/config.md
+ * of sections, [hypervisor], [pool NAME], [vm NAME] and [model], with lines `key = value` (docs/config.md
  * has the grammar). Every key is checked by a table (config_keys.c). The boot loader's command line
  * goes through the same table. Reading goes on after an error, so that the operator sees all errors
  * at once, each with its line and column. Nothing here allocates; `struct config` holds copies of
@@ -174,7 +174,7 @@ static const char *next_param(const struct reader *r, enum config_section sectio
     char wanted = 'p', scope;
     const char *name;
 
-    if (!r->param_at) return NULL;
+    if (!r->param_at || section == MODEL) return NULL;
     if (section == VM) wanted = 'v';
     do {
         name = r->param_at(*i, &scope);
@@ -195,9 +195,10 @@ static bool is_param(const struct reader *r, enum config_section section, const 
 
 /* Reports a key that this section does not have, and says what may have been meant. */
 static int unknown_key(struct reader *r, const char *name) {
-    static const char *const headings[] = {
-        [HYPERVISOR] = "[hypervisor]", [POOL] = "[pool NAME]", [VM] = "[vm NAME]"
-    };
+    static const char *const headings[] = { [HYPERVISOR] = "[hypervisor]",
+                                            [POOL] = "[pool NAME]",
+                                            [VM] = "[vm NAME]",
+                                            [MODEL] = "[model]" };
     const char *ignored = "", *known;
     enum severity severity = ERROR;
     struct nearest nearest = { .wanted = name };
@@ -215,7 +216,7 @@ static int unknown_key(struct reader *r, const char *name) {
         return report(r, name, severity,
                       "unknown key \"%s\"%s: it belongs into [hypervisor] or [pool NAME]", name,
                       ignored);
-    for (enum config_section s = HYPERVISOR; s <= VM; s++)
+    for (enum config_section s = HYPERVISOR; s <= MODEL; s++)
         if (config_find_key(s, name) || is_param(r, s, name))
             return report(r, name, severity, "unknown key \"%s\"%s: it belongs into %s", name,
                           ignored, headings[s]);
@@ -437,10 +438,16 @@ static int read_heading(struct reader *r, char *s) {
         enter_section(r, HYPERVISOR, r->c, &r->c->pool[0].head);
         return 0;
     }
+    if (strcmp(text, "model") == 0) {
+        if (r->c->model.head.line) return report(r, s, ERROR, "[model] is given twice");
+        enter_section(r, MODEL, &r->c->model, &r->c->model.head);
+        return 0;
+    }
     name = strchr(text, ' ');
     is_pool = strncmp(text, "pool ", 5) == 0;
     if (!name || (!is_pool && strncmp(text, "vm ", 3) != 0))
-        return report(r, s, ERROR, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s]\"",
+        return report(r, s, ERROR,
+                      "expected [hypervisor], [pool NAME], [vm NAME] or [model], not \"[%s]\"",
                       text);
     name = trim(name);
     if (!valid_name(name))

@@ -110,6 +110,19 @@ struct config_pool {
     struct cpu_choice choice;
 };
 
+/* The testbed that the simulation of the whole machine takes itself for (docs/simulation.md). On a
+ * machine the section is ignored. A field is 0 if the file does not give its key. */
+struct config_model {
+    struct config_head head;
+    u64 clock;  /* Hz */
+    u64 cpi;    /* cycles per instruction, in thousandths */
+    u64 memory; /* bytes of RAM */
+    u64 copy;   /* bytes a second that memcpy() moves */
+    /* ns: the way from a guest to the hypervisor and back; from a kick until its pCPU notices */
+    u64 exit, kick;
+    u32 cpus;
+};
+
 struct config {
     /* the first is Pool-0, which [hypervisor] describes */
     struct config_pool pool[CONFIG_MAX_POOLS];
@@ -139,6 +152,7 @@ struct config {
     char script[CONFIG_VALUE]; /* "" or the name of a boot module with timed shell commands */
     struct config_vm vm[CONFIG_MAX_VMS];
     u32 nr_vms;
+    struct config_model model;
 };
 
 /* Called with each problem, which is an error if `fatal`, else a warning. `text` is one sentence

@@ -131,6 +131,12 @@ static void check_config_vm(struct check *k, const struct config_vm *v, bool poo
               v->head.name, v->pool);
 }
 
+/* Cycles per instruction say nothing without the length of a cycle. */
+static void check_model(struct check *k, const struct config_model *m) {
+    if (m->cpi && !m->clock)
+        ERROR(k, &m->head, "cpi", "cpi is given without clock, the rate of the cycles");
+}
+
 int config_check(struct config *c, config_report report, void *ctx) {
     struct check k = { c, report, ctx, 0 };
     bool pools_are_good;
@@ -138,6 +144,7 @@ int config_check(struct config *c, config_report report, void *ctx) {
     for (u32 i = 1; i < c->nr_pools; i++) check_pool(&k, &c->pool[i]);
     pools_are_good = !k.error;
     for (u32 i = 0; i < c->nr_vms; i++) check_config_vm(&k, &c->vm[i], pools_are_good);
+    check_model(&k, &c->model);
     return k.error;
 }
 

@@ -71,6 +71,11 @@ static const struct {
     [VF] = { AS_PCI_DEVICE, "a virtual function such as igb0/any or 01:00.0/2", 0, UINT64_MAX },
     [NET] = { AS_VIRTIO_DEVICE, server_expected },
     [DISK] = { AS_VIRTIO_DEVICE, server_expected },
+    [FREQUENCY] = { AS_NUMBER, "a clock rate such as 2.4GHz, from 1MHz to 10GHz", 1000000,
+                    10000000000 },
+    [RATE] = { AS_NUMBER, "a rate such as 5GB/s, from 1MB/s to 1000GB/s", 1000000, 1000000000000 },
+    [CPI] = { AS_NUMBER, "cycles per instruction such as 0.8, from 0.1 to 100", 100, 100000 },
+    [DURATION] = { AS_NUMBER, "a time such as 700ns or 2us, from 1ns to 1ms", 1, NS_PER_MS },
 };
 
 /* A key of `section`, whose value goes into `field` of struct `type`. */
@@ -125,6 +130,13 @@ static const struct config_key keys[] = {
     KEY(VM, config_vm, "allow_shared_group", BOOL, allow_shared_group),
     KEY(VM, config_vm, "irq_rate", NUMBER, irq_rate),
     KEY(VM, config_vm, "demand", SHARE, demand_permille),
+    KEY(MODEL, config_model, "cpus", COUNT, cpus),
+    KEY(MODEL, config_model, "memory", MEMORY, memory),
+    KEY(MODEL, config_model, "clock", FREQUENCY, clock),
+    KEY(MODEL, config_model, "cpi", CPI, cpi),
+    KEY(MODEL, config_model, "copy", RATE, copy),
+    KEY(MODEL, config_model, "exit", DURATION, exit),
+    KEY(MODEL, config_model, "kick", DURATION, kick),
 };
 
 _Static_assert(ARRAY_SIZE(keys) <= CONFIG_KEYS, "hv/config.c has a bit for each key");
@@ -219,6 +231,10 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     case SECONDS:
     case NUMBER: error = parse_u64(value, v, bad); break;
     case SHARE: error = parse_permille(value, v, bad); break;
+    case FREQUENCY: error = parse_frequency(value, v, bad); break;
+    case RATE: error = parse_rate(value, v, bad); break;
+    case CPI: error = parse_thousandths(value, v, bad); break;
+    case DURATION: error = parse_time(value, v, bad); break;
     case PCI: error = parse_pci(value, v, bad); break;
     case VF: error = config_vf(value, v); break;
     default: error = read_choice_word(kinds[k->kind].words, value, v);
@@ -256,6 +272,17 @@ int config_read_cpus(const char *value, struct cpumask *cpus, const char **bad) 
     *bad = value;
     if (cpumask_empty(cpus)) return -EINVAL;
     return 0;
+}
+
+u64 config_load_number(const struct config_key *k, const void *object) {
+    const void *field = (const char *)object + k->offset;
+
+    switch (k->size) {
+    case sizeof(u8): return *(const u8 *)field;
+    case sizeof(u32): return *(const u32 *)field;
+    case sizeof(u64): return *(const u64 *)field;
+    default: panic("%s: its field has %u bytes instead of 1, 4 or 8", k->name, (u32)k->size);
+    }
 }
 
 /* The limits of the kinds make sure that the number fits its field. */

@@ -27,6 +27,10 @@ enum config_kind {
     VF,
     NET,
     DISK,
+    FREQUENCY,
+    RATE,
+    CPI,
+    DURATION,
 };
 
 /* Where a value goes after it was read. */
@@ -38,7 +42,7 @@ enum config_storage {
     AS_VIRTIO_DEVICE, /* appended to the VM's list of virtio devices: likewise */
 };
 
-enum config_section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
+enum config_section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM, MODEL };
 
 struct config_key {
     const char *name;
@@ -70,6 +74,8 @@ int config_check_text(const struct config_key *k, const char *value, const char 
 int config_read_number(const struct config_key *k, const char *value, u64 *v, const char **bad);
 /* Reads a list of CPUs, which must not be empty. */
 int config_read_cpus(const char *value, struct cpumask *cpus, const char **bad);
+/* Returns the number that the field of key `k` in `object` has. */
+u64 config_load_number(const struct config_key *k, const void *object);
 /* Stores a number that was read for key `k` in its field of `object`, the section's structure. */
 void config_store_number(const struct config_key *k, void *object, u64 v);
 

@@ -179,6 +179,9 @@ static void read_boot_config(void) {
                      report, NULL) ||
         config_cmdline(&config, boot.cmdline, param_name_at, report, NULL))
         stop_machine("The configuration cannot be used.");
+    if (config.model.head.line)
+        log_info("%s:%u: [model] is for the simulation of the whole machine, and is ignored here",
+                 m->name, config.model.head.line);
     noreboot = config.noreboot;
     smp_fault_tsc = config.boot_fault != BOOT_FAULT_NONE;
     smp_fault_no_adjust = config.boot_fault == BOOT_FAULT_TSC_STUCK;

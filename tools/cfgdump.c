@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <dirent.h>
-#include "config.h"
+#include "config_keys.h"
 #include "image/image.h"
 #include "lib/nearest.h"
 #include "lib/printf.h"
@@ -174,6 +174,26 @@ static void dump_vm(const struct config_vm *v) {
     params(&v->head);
 }
 
+/* The keys that the file gives, in the units of struct config_model; null: it has no such section. */
+static void dump_model(const struct config_model *m) {
+    const char *comma = "";
+
+    printf(",\n \"model\": ");
+    if (!m->head.line) {
+        printf("null");
+        return;
+    }
+    putchar('{');
+    for (u32 i = 0; config_key_at(i); i++) {
+        const struct config_key *k = config_key_at(i);
+
+        if (k->section != MODEL || !config_load_number(k, m)) continue;
+        printf("%s\"%s\": %llu", comma, k->name, (unsigned long long)config_load_number(k, m));
+        comma = ", ";
+    }
+    putchar('}');
+}
+
 static void dump(void) {
     printf("{\"hypervisor\": {");
     string("sched", cfg.pool[0].sched);
@@ -208,7 +228,9 @@ static void dump(void) {
         if (i > 0) printf(",\n  ");
         dump_vm(&cfg.vm[i]);
     }
-    printf("]}\n");
+    printf("]");
+    dump_model(&cfg.model);
+    printf("}\n");
 }
 
 /* ---- the files that the boot needs ---- */

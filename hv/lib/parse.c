@@ -77,6 +77,26 @@ int parse_time(const char *s, u64 *ns, const char **bad) {
     return parse_scaled(s, units, ns, bad);
 }
 
+int parse_frequency(const char *s, u64 *hz, const char **bad) {
+    static const struct unit units[] = {
+        { "kHz", 1000 }, { "MHz", 1000000 }, { "GHz", 1000000000 }, { NULL, 0 }
+    };
+
+    return parse_scaled(s, units, hz, bad);
+}
+
+int parse_rate(const char *s, u64 *bytes_per_s, const char **bad) {
+    static const struct unit units[] = { { "MB/s", 1000000 }, { "GB/s", 1000000000 }, { NULL, 0 } };
+
+    return parse_scaled(s, units, bytes_per_s, bad);
+}
+
+int parse_thousandths(const char *s, u64 *value, const char **bad) {
+    static const struct unit units[] = { { "", 1000 }, { NULL, 0 } };
+
+    return parse_scaled(s, units, value, bad);
+}
+
 int parse_permille(const char *s, u64 *permille, const char **bad) {
     static const struct unit units[] = { { "%", 10 }, { NULL, 0 } };
     int error = parse_scaled(s, units, permille, bad);

@@ -18,6 +18,12 @@ int parse_size(const char *s, u64 *bytes, const char **bad);
 int parse_time(const char *s, u64 *ns, const char **bad);
 /* "40%", "12.5%", from 0 to 100 %. */
 int parse_permille(const char *s, u64 *permille, const char **bad);
+/* "2.4GHz", "800MHz": there has to be a unit. */
+int parse_frequency(const char *s, u64 *hz, const char **bad);
+/* "5GB/s", "800MB/s": powers of 1000. There has to be a unit. */
+int parse_rate(const char *s, u64 *bytes_per_s, const char **bad);
+/* "0.8": in thousandths. */
+int parse_thousandths(const char *s, u64 *value, const char **bad);
 /* "00:03.0" or "0001:00:03.0": segment, bus, device and function of PCI, in hexadecimal. *bdf
  * becomes segment << 16 | bus << 8 | device << 3 | function. */
 int parse_pci(const char *s, u64 *bdf, const char **bad);

@@ -349,6 +349,9 @@ static void read_config(const struct scenario *sc) {
     config_parse(&cfg, sc->file, text, n, param_name_at, hear, NULL);
     if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_name_at, hear, NULL);
     if (!cfg.lines_are_good) end_if_complained(sc);
+    if (cfg.model.head.line)
+        fprintf(stderr, "sim: %s:%u: [model] is for build/sim-whole, and is ignored here\n",
+                sc->file, cfg.model.head.line);
     for (u32 i = 0; i < cfg.nr_vms; i++) check_image(&cfg.vm[i]);
     if (config_check_machine(&cfg, sc->cpus, ~0ull, hear_errors, NULL))
         fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n",

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import subprocess
+from statistics import median
 
 import pytest
 import replay
@@ -189,6 +190,37 @@ def test_costs_can_be_chosen(tmp_path):
     assert done.returncode == 2 and "--cost" in done.stderr
 
 
+MODEL = "[model]\ncpus = 4\nmemory = 64M\nclock = 2.4GHz\ncpi = 0.8\nexit = 700ns\n"
+WAKER = "[vm w]\nimage = waker\nmemory = 4M\n"
+
+
+def test_the_machine_of_a_file(tmp_path):
+    """[model] says how fast the machine is; an option overrides it."""
+    def run(text, *args):
+        path = tmp_path / "r.json"
+        whole("-w", "100ms", "-t", "1s", "--json", str(path), *args, vms(tmp_path, text))
+        found = json.loads(path.read_text())
+        waker = next(v for v in found["top"]["result"]["vcpus"] if v["vm"] == "w")
+        return found, waker["cpu_pct"]
+
+    plain, slow = run(WAKER)
+    fast, quick = run(MODEL + WAKER)
+    given, _ = run(MODEL + WAKER, "-f", "200", "-p", "1", "-m", "32")
+    assert (plain["cpus"], plain["mhz"], plain["memory_mib"], plain["model"]) == (2, 100, 256, None)
+    assert (fast["cpus"], fast["mhz"], fast["memory_mib"]) == (4, 3000, 64)
+    assert fast["model"] == {"cpus": 4, "memory": 64 << 20, "clock": 2400000000, "cpi": 800,
+                             "exit": 700}
+    assert (given["cpus"], given["mhz"], given["memory_mib"]) == (1, 200, 32)
+    assert slow > 4 * quick > 0
+
+
+def test_an_option_that_makes_no_sense():
+    done = subprocess.run([SIM, "-p", "65", DEMO], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 2
+    assert done.stderr == 'sim-whole: -p: expected a number from 1 to 64, not "65"\n'
+
+
 def test_a_guest_that_gives_up_is_reported(tmp_path):
     path = vms(tmp_path, "[vm w]\nimage = busy\ncmdline = loop=odd\nmemory = 6M\n")
     said = whole("-w", "1ms", "-t", "300ms", path).stdout
@@ -204,12 +236,15 @@ def test_an_image_that_is_missing_is_named(tmp_path):
 
 def test_a_vm_that_wakes_gets_its_pcpu_as_on_a_machine():
     """In boot/demo.cfg the waker sleeps 10 ms each time. Of hundred wakes one or none waits for
-    longer than the rate limit of 1 ms, on Bochs as here."""
-    result, _ = measured("-t", "4s", DEMO)
-    waker, = (v for v in result["vcpus"] if v["vm"] == "waker")
-    assert waker["wake_us"]["count"] == pytest.approx(400, abs=4)
-    assert 500 < waker["wake_us"]["p99"] < 1100
-    assert waker["exits_per_s"] == pytest.approx(200, abs=3)
+    longer than the rate limit of 1 ms, on Bochs as here. With some phases more of them wait, so the
+    median of five seeds counts."""
+    wakers = []
+    for seed in range(5):
+        result, _ = measured("-t", "4s", "-c", f"seed={seed}", DEMO)
+        wakers += [v for v in result["vcpus"] if v["vm"] == "waker"]
+    assert median(v["wake_us"]["count"] for v in wakers) == pytest.approx(400, abs=2)
+    assert 500 < median(v["wake_us"]["p99"] for v in wakers) < 1100
+    assert median(v["exits_per_s"] for v in wakers) == pytest.approx(200, abs=2)
 
 
 @pytest.mark.parametrize("name, cpus", [("store", 2), ("mixed", 2), ("pools", 8),

@@ -193,9 +193,10 @@ static void complaints(void **state) {
         { "[vm 7]\nimage = x\n",
           "t.cfg:1:1: \"7\" is no name: expected at most 31 letters, digits, '-', '_' "
           "or '.', and not a number\n" },
-        { "[vm]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[vm]\"\n" },
-        { "[host x]\n",
-          "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[host x]\"\n" },
+        { "[vm]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME], [vm NAME] or "
+                    "[model], not \"[vm]\"\n" },
+        { "[host x]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME], [vm NAME] or [model], not "
+                        "\"[host x]\"\n" },
         { "[vm a\n", "t.cfg:1:1: expected ']' at the end of the section's heading\n" },
         { "[hypervisor] x\n", "t.cfg:1:14: expected the end of the line after ']', not \"x\"\n" },
         { "[pool t]\nturbo_of = p\ncpus = 1\n[pool p]\ncpus = 2\n",
@@ -252,6 +253,19 @@ static void complaints(void **state) {
           "characters "
           "of "
           "options, not \"a12345678901234567890123456789012\"\n" },
+        { "[model]\n[model]\n", "t.cfg:2:1: [model] is given twice\n" },
+        { "[model]\ncpi = 0.8\n",
+          "t.cfg:2:7: cpi is given without clock, the rate of the cycles\n" },
+        { "[model]\nclock = 2.4\ncpi = 0.01\ncopy = 5GB\nexit = 2ms\n",
+          "t.cfg:2:12: clock: expected a clock rate such as 2.4GHz, from 1MHz to 10GHz, not "
+          "\"2.4\"\n"
+          "t.cfg:3:7: cpi: expected cycles per instruction such as 0.8, from 0.1 to 100, not "
+          "\"0.01\"\n"
+          "t.cfg:4:9: copy: expected a rate such as 5GB/s, from 1MB/s to 1000GB/s, not "
+          "\"5GB\"\n"
+          "t.cfg:5:8: exit: expected a time such as 700ns or 2us, from 1ns to 1ms, not \"2ms\"\n" },
+        { "[model]\nweight = 3\n",
+          "warning: t.cfg:2:1: unknown key \"weight\" is ignored: it belongs into [vm NAME]\n" },
         { "[vm a]\nimage = x\ndisk = a\n", "t.cfg:1:1: VM a cannot serve its own devices\n" },
         { "[vm a]\nimage = x\nnet = b\n", "warning: t.cfg:1:1: VM a waits for VM b, which this "
                                           "file does not describe, to serve it\n" },
@@ -263,6 +277,24 @@ static void complaints(void **state) {
         assert_string_equal(said, bad[i].said);
         assert_int_equal(error, strncmp(bad[i].said, "warning", 7) == 0 ? 0 : -EINVAL);
     }
+}
+
+static void model(void **state) {
+    assert_int_equal(parse("[vm a]\nimage = x\n"), 0);
+    assert_int_equal(cfg.model.head.line, 0);
+    assert_int_equal(cfg.model.clock | cfg.model.cpi | cfg.model.cpus, 0);
+    assert_int_equal(parse("[model]\nclock = 2.4GHz\ncpi = 0.8\ncpus = 4\nmemory = 2G\n"
+                           "copy = 2.5GB/s\nexit = 1.5us\nkick = 700ns\n"),
+                     0);
+    assert_string_equal(said, "");
+    assert_int_equal(cfg.model.head.line, 1);
+    assert_int_equal(cfg.model.clock, 2400000000ull);
+    assert_int_equal(cfg.model.cpi, 800);
+    assert_int_equal(cfg.model.cpus, 4);
+    assert_int_equal(cfg.model.memory, 2ull << 30);
+    assert_int_equal(cfg.model.copy, 2500000000ull);
+    assert_int_equal(cfg.model.exit, 1500);
+    assert_int_equal(cfg.model.kick, 700);
 }
 
 static u32 one_cache(u32 cpu) { return 0; }
@@ -413,6 +445,7 @@ int main(void) {
         cmocka_unit_test(too_many),
         cmocka_unit_test(devices),
         cmocka_unit_test(command_line),
+        cmocka_unit_test(model),
         cmocka_unit_test(turbo),
         cmocka_unit_test(machine),
     };

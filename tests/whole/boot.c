@@ -22,6 +22,7 @@
 
 static struct config cfg;
 static const struct whole_options *options;
+static struct whole_machine machine;
 static bool complained;
 
 static __attribute__((noreturn)) void fail(const char *what, const char *name, const char *why) {
@@ -93,7 +94,8 @@ static void read_config(void) {
     config_parse(&cfg, options->file, text, size, param_name_at, hear, NULL);
     if (options->cmdline) config_cmdline(&cfg, options->cmdline, param_name_at, hear, NULL);
     end_if_complained();
-    config_check_machine(&cfg, options->cpus, options->memory, hear, NULL);
+    machine = model_machine(options, &cfg.model);
+    config_check_machine(&cfg, machine.cpus, machine.memory, hear, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++) load_image(config_vm_image(&cfg.vm[i]));
     load_script();
     cfg.guest_console_log = true;
@@ -177,9 +179,9 @@ int whole_run(const struct whole_options *o) {
     whole_log = stdout;
     if (o->json) whole_log = stderr;
     read_config();
-    if (o->json_file) record_begin(o, cfg.seed);
-    memory_start(o->memory);
-    engine_start(o->cpus, pcpu);
+    if (o->json_file) record_begin(o, &cfg, &machine);
+    memory_start(machine.memory);
+    engine_start(machine.cpus, pcpu);
     whole_trace_begin(o->trace);
     engine_run_until(o->warm_up_ns + o->run_ns + NS_PER_S / 2);
     record_end();

@@ -226,6 +226,7 @@ static void begin(void *entry, void *unused) {
 
 void engine_start(u32 cpus, void (*entry)(void)) {
     nr_cpus = cpus;
+    whole_owed = 0; /* reading the VM file was no work of the machine */
     for (u32 i = 0; i < cpus; i++) {
         struct pcpu *c = &pcpus[i];
         char *stack = aligned_alloc(64, STACK_BYTES);

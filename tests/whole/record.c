@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "config_keys.h"
 #include "tests/whole/whole.h"
 
 static FILE *file, *answer;
@@ -24,7 +25,27 @@ static void put_string(const char *s, size_t n) {
     putc('"', file);
 }
 
-void record_begin(const struct whole_options *o, u64 seed) {
+/* The keys of [model] that the file gives, as config.h has them. */
+static void put_model(const struct config_model *m) {
+    const char *comma = "";
+
+    if (!m->head.line) {
+        fprintf(file, " \"model\": null,\n");
+        return;
+    }
+    fprintf(file, " \"model\": {");
+    for (u32 i = 0; config_key_at(i); i++) {
+        const struct config_key *k = config_key_at(i);
+
+        if (k->section != MODEL || !config_load_number(k, m)) continue;
+        fprintf(file, "%s\"%s\": %lu", comma, k->name, config_load_number(k, m));
+        comma = ", ";
+    }
+    fprintf(file, "},\n");
+}
+
+void record_begin(const struct whole_options *o, const struct config *c,
+                  const struct whole_machine *m) {
     file = fopen(o->json_file, "w");
     answer = open_memstream(&answer_text, &answer_size);
     if (!file || !answer) {
@@ -39,8 +60,9 @@ void record_begin(const struct whole_options *o, u64 seed) {
         put_string(o->cmdline, strlen(o->cmdline));
     else
         put_string("", 0);
-    fprintf(file, ",\n \"cpus\": %u, \"mhz\": %lu, \"memory_mib\": %lu, \"seed\": %lu,\n", o->cpus,
-            o->mhz, o->memory >> 20, seed);
+    fprintf(file, ",\n \"cpus\": %u, \"mhz\": %g, \"memory_mib\": %lu, \"seed\": %lu,\n", m->cpus,
+            m->mips, m->memory >> 20, c->seed);
+    put_model(&c->model);
     fprintf(file, " \"warm_up_s\": %g, \"run_s\": %g,\n \"said\": [", (double)o->warm_up_ns / 1e9,
             (double)o->run_ns / 1e9);
 }

@@ -82,22 +82,38 @@ extern FILE *whole_log; /* where the hypervisor's log goes, with what the guests
 
 /* ---- boot.c ---- */
 
+/* A number is 0 if its option was not given. */
 struct whole_options {
     const char *file, *cmdline;
     const char *json_file; /* of --json; NULL: none */
     const char *trace;     /* of --trace; NULL: none */
     const char *script;    /* a file with commands for the shell, in place of `top`; NULL: none */
     const char *guests;    /* the directory of their images */
-    u32 cpus;
-    u64 mhz, warm_up_ns, run_ns, memory; /* memory in bytes */
+    u64 cpus, mhz, memory; /* mhz: million instructions a second; memory in bytes */
+    u64 warm_up_ns, run_ns;
     bool json;
 };
 int whole_run(const struct whole_options *o);
 
+/* ---- model.c: what the machine is, and what things cost on it ---- */
+
+struct whole_machine {
+    u32 cpus;
+    u64 memory;  /* bytes */
+    double mips; /* million instructions a second */
+};
+
+/* Takes NAME=INSTRUCTIONS of --cost. Returns an error if there is no such cost. */
+int model_cost(const char *text);
+/* Sets whole_costs, and returns what the machine is: as the options say, else as the VM file's
+ * [model] says, else as Bochs is. */
+struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m);
+
 /* ---- record.c: the file of --json ---- */
 
 /* Begins the file. Ends the program with a sentence if it cannot be written. */
-void record_begin(const struct whole_options *o, u64 seed);
+void record_begin(const struct whole_options *o, const struct config *c,
+                  const struct whole_machine *m);
 /* Adds a line of the log. A line of a guest is "NAME: text". Does nothing without --json. */
 void record_line(u64 us, bool of_guest, const char *text);
 /* Adds a character of the shell's answer. Returns false without --json. */

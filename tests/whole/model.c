@@ -1,0 +1,73 @@
+/* What the machine is, and what things cost on it. The VM file's section [model] describes a testbed
+ * (docs/simulation.md); without it the machine is as fast as Bochs. whole.h has the contracts. */
+#include <stdlib.h>
+#include <string.h>
+#include "tests/whole/whole.h"
+
+#define CPUS          2u
+#define MEMORY        (256ull << 20)
+#define CLOCK         100000000ull /* Hz */
+#define CPI           1000ull      /* thousandths */
+
+#define KICK_NS       1000u
+#define AHEAD_NS      5000u
+#define PS_PER_S      1000000000000ull
+#define ELEMENT_BYTES 8u /* whole_elements() */
+
+/* What things cost, in thousandths of an instruction. */
+static struct cost {
+    const char *name; /* of --cost */
+    u64 milli;
+    bool given; /* by an option */
+} costs[] = {
+    { "guest", 5000, false },   /* an average basic block of a guest */
+    { "hv", 5000, false },      /* an average basic block of the hypervisor */
+    { "element", 1000, false }, /* what a string instruction copies or fills in a step */
+    { "exit", 100000, false },  /* from a guest to the hypervisor's first function, and back */
+    { "ahead", 0, false },      /* how far a guest may be ahead of other pCPUs */
+};
+enum { COST_GUEST, COST_HV, COST_ELEMENT, COST_EXIT, COST_AHEAD };
+
+int model_cost(const char *text) {
+    const char *value = strchr(text, '=');
+    char *end;
+
+    for (struct cost *c = costs; value && c < costs + ARRAY_SIZE(costs); c++) {
+        if (strncmp(text, c->name, (size_t)(value - text)) != 0 ||
+            strlen(c->name) != (size_t)(value - text))
+            continue;
+        c->milli = (u64)(strtod(value + 1, &end) * 1000);
+        c->given = true;
+        return *end || end == value + 1;
+    }
+    return 1;
+}
+
+/* How long a cost takes, in ps: as an option says in instructions, else `otherwise` ps, else (if
+ * that is 0) the instructions of the table. */
+static u64 cost_ps(u32 cost, u64 otherwise, double mips) {
+    if (otherwise && !costs[cost].given) return otherwise;
+    return (u64)((double)costs[cost].milli * 1000 / mips);
+}
+
+struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m) {
+    u64 clock = m->clock ? m->clock : CLOCK, cpi = m->cpi ? m->cpi : CPI, copy = 0;
+    struct whole_machine is = { .cpus = CPUS, .memory = MEMORY };
+
+    is.mips = (double)clock / (double)cpi / 1000;
+    if (o->mhz) is.mips = (double)o->mhz;
+    if (m->cpus) is.cpus = m->cpus;
+    if (o->cpus) is.cpus = (u32)o->cpus;
+    if (m->memory) is.memory = m->memory;
+    if (o->memory) is.memory = o->memory;
+    if (m->copy) copy = ELEMENT_BYTES * PS_PER_S / m->copy;
+    whole_costs = (struct whole_costs){
+        .guest = cost_ps(COST_GUEST, 0, is.mips),
+        .block = cost_ps(COST_HV, 0, is.mips),
+        .element = cost_ps(COST_ELEMENT, copy, is.mips),
+        .exit = cost_ps(COST_EXIT, m->exit * PS_PER_NS, is.mips),
+        .kick_ns = m->kick ? m->kick : KICK_NS,
+        .ahead_ns = cost_ps(COST_AHEAD, AHEAD_NS * PS_PER_NS, is.mips) / PS_PER_NS,
+    };
+    return is;
+}
