@@ -87,8 +87,13 @@ __asm__(".pushsection .text.start, \"ax\"\n"
 
 /* ---- exits ---- */
 
-/* Takes what the hypervisor wants the guest to take, as the CPU does at an entry. */
+/* Takes what the hypervisor wants the guest to take, as the CPU does at an entry. If another
+ * interrupt waits at the end of a handler, it is taken in the same loop and not by irq_restore():
+ * after IRET a CPU has the stack free, too, so a flow of interrupts must not use it up. */
 static void take_event(void) {
+    struct whole_call window = { .reason = WHOLE_WINDOW,
+                                 .rip = (u64)__builtin_return_address(0) };
+
     while (whole_port->event) {
         struct trap_frame f = { .vector = whole_port->vector,
                                 .code = whole_port->code,
@@ -99,7 +104,8 @@ static void take_event(void) {
         whole_port->event = false;
         whole_port->irqs = false;
         trap(&f);
-        irq_restore(f.rflags);
+        whole_port->irqs = f.rflags & RFLAGS_IF;
+        if (whole_port->irqs && whole_port->attention) whole_port->call(&window);
     }
 }
 
