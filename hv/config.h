@@ -120,6 +120,15 @@ struct config_model {
     u64 copy;   /* bytes a second that memcpy() moves */
     /* ns: the way from a guest to the hypervisor and back; from a kick until its pCPU notices */
     u64 exit, kick;
+    /* ns: what a switch of vCPUs and what an interrupt of a guest cost besides the hypervisor's
+     * code */
+    u64 switch_cost, inject;
+    /* A pCPU's cache, and what of it each VM uses, in bytes; how fast that is filled again, in
+     * bytes a second. */
+    u64 cache, warm, refill;
+    u64 remote; /* how much slower the memory of another socket is, in thousandths */
+    u32 posted; /* 1: interrupts reach a guest that runs without an exit */
+    u32 socket; /* pCPUs that each socket has */
     u32 cpus;
 };
 

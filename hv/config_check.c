@@ -131,10 +131,14 @@ static void check_config_vm(struct check *k, const struct config_vm *v, bool poo
               v->head.name, v->pool);
 }
 
-/* Cycles per instruction say nothing without the length of a cycle. */
+/* A model of which only a part is given would be off, or would need a guess. */
 static void check_model(struct check *k, const struct config_model *m) {
     if (m->cpi && !m->clock)
         ERROR(k, &m->head, "cpi", "cpi is given without clock, the rate of the cycles");
+    if ((m->cache || m->warm || m->refill) && !(m->cache && m->warm && m->refill))
+        ERROR(k, &m->head, NULL, "cache, warm and refill are one model: all three are needed");
+    if (!m->socket != !m->remote)
+        ERROR(k, &m->head, NULL, "socket and remote are one model: both are needed");
 }
 
 int config_check(struct config *c, config_report report, void *ctx) {

@@ -36,6 +36,8 @@ static const struct word boot_fault_words[] = { { "none", BOOT_FAULT_NONE },
                                                 { "tsc-stuck", BOOT_FAULT_TSC_STUCK },
                                                 { NULL } };
 
+static const struct word delivery_words[] = { { "emulated", false }, { "posted", true }, { NULL } };
+
 static const char pci_expected[] = "a PCI device such as 00:03.0 or 0001:03:00.0";
 static const char server_expected[] =
     "the name of the VM that serves it, perhaps with at most 95 characters of options";
@@ -75,6 +77,9 @@ static const struct {
                     10000000000 },
     [RATE] = { AS_NUMBER, "a rate such as 5GB/s, from 1MB/s to 1000GB/s", 1000000, 1000000000000 },
     [CPI] = { AS_NUMBER, "cycles per instruction such as 0.8, from 0.1 to 100", 100, 100000 },
+    [CACHE] = { AS_NUMBER, "a size such as 256k or 8M, from 4k to 1G", 4 << 10, 1 << 30 },
+    [FACTOR] = { AS_NUMBER, "a factor such as 1.5, from 1 to 100", 1000, 100000 },
+    [DELIVERY] = { AS_NUMBER, "emulated or posted", 0, true, delivery_words },
     [DURATION] = { AS_NUMBER, "a time such as 700ns or 2us, from 1ns to 1ms", 1, NS_PER_MS },
 };
 
@@ -137,6 +142,14 @@ static const struct config_key keys[] = {
     KEY(MODEL, config_model, "copy", RATE, copy),
     KEY(MODEL, config_model, "exit", DURATION, exit),
     KEY(MODEL, config_model, "kick", DURATION, kick),
+    KEY(MODEL, config_model, "switch", DURATION, switch_cost),
+    KEY(MODEL, config_model, "cache", CACHE, cache),
+    KEY(MODEL, config_model, "warm", CACHE, warm),
+    KEY(MODEL, config_model, "refill", RATE, refill),
+    KEY(MODEL, config_model, "delivery", DELIVERY, posted),
+    KEY(MODEL, config_model, "inject", DURATION, inject),
+    KEY(MODEL, config_model, "socket", COUNT, socket),
+    KEY(MODEL, config_model, "remote", FACTOR, remote),
 };
 
 _Static_assert(ARRAY_SIZE(keys) <= CONFIG_KEYS, "hv/config.c has a bit for each key");
@@ -226,6 +239,7 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     int error;
 
     switch (k->kind) {
+    case CACHE:
     case MEMORY: error = parse_size(value, v, bad); break;
     case COUNT:
     case SECONDS:
@@ -233,6 +247,7 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     case SHARE: error = parse_permille(value, v, bad); break;
     case FREQUENCY: error = parse_frequency(value, v, bad); break;
     case RATE: error = parse_rate(value, v, bad); break;
+    case FACTOR:
     case CPI: error = parse_thousandths(value, v, bad); break;
     case DURATION: error = parse_time(value, v, bad); break;
     case PCI: error = parse_pci(value, v, bad); break;

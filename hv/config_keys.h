@@ -31,6 +31,9 @@ enum config_kind {
     RATE,
     CPI,
     DURATION,
+    CACHE,
+    FACTOR,
+    DELIVERY,
 };
 
 /* Where a value goes after it was read. */

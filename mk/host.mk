@@ -190,6 +190,8 @@ $(B)/release/scale-wide: $(RELEASE_DEP) $(B)/release/flags
 sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the simulation is
 	$(B)/release/scale
 	$(B)/release/scale-wide
+	@$(MAKE) $(J) sim-whole-build
+	@$(PYTHON) tools/wholescale.py
 
 # ---- the simulation of the whole machine: tests/whole with hv/ and guests ----------------------
 

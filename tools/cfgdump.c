@@ -174,7 +174,8 @@ static void dump_vm(const struct config_vm *v) {
     params(&v->head);
 }
 
-/* The keys that the file gives, in the units of struct config_model; null: it has no such section. */
+/* The keys that the file gives, in the units of struct config_model. null: there is no such
+ * section. */
 static void dump_model(const struct config_model *m) {
     const char *comma = "";
 

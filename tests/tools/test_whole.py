@@ -317,3 +317,83 @@ def test_more_vms_in_turn_than_at_a_time(tmp_path):
         "cmdline = frames=16\n[vm never]\nimage = blktest\nstart = no\n")).stdout
     ended = set(re.findall(r"\] (v\d+): ends with code 0", said))
     assert ended == set(names), said[-2000:]
+
+
+# ---- models of [model] ----
+
+FIG6 = os.path.join(ROOT, "labs", "vturbo-fig6.cfg")
+CREDIT = os.path.join(ROOT, "labs", "vturbo-fig6-credit.cfg")
+GHZ = "[model]\nclock = 3.2GHz\ncopy = 5GB/s\ncpus = 4\n"
+CACHE = "cache = 1M\nwarm = 512k\nrefill = 5GB/s\n"
+COPIES = "".join(f"[vm {name}]\nimage = membw\ncmdline = report_ms=200\nmemory = 4M\ncpus = 1\n"
+                 for name in "ab")
+
+
+def received(path):
+    """Returns the output, and how many bytes the VM `server` was given in the first second."""
+    said = whole("-w", "200ms", "-t", "900ms", path).stdout
+    return said, int(re.search(r"server\.0: .*out_bytes=(\d+)", said)[1])
+
+
+def test_the_figure_of_a_paper_at_its_own_scale():
+    """1 Gb/s, a core of 3.2 GHz, 40 MB of buffers: a turbo core carries a stream past four VMs
+    that compute. Twice the same bytes."""
+    said, turbo = received(FIG6)
+    assert received(FIG6)[0] == said
+    assert turbo > 4 * received(CREDIT)[1]
+    assert turbo > 20_000_000
+
+
+def copied(tmp_path, model, slice_us=30000):
+    """Returns MB/s of two VMs that copy in turns on one pCPU."""
+    said = whole("-w", "200ms", "-t", "1200ms", "-c", f"tslice_us={slice_us}",
+                 vms(tmp_path, model + COPIES)).stdout
+    return sum(int(n) for n in re.findall(r"[ab]: membw: .* (\d+) MB/s", said)[4:8]) / 2
+
+
+def test_a_cache_that_others_use(tmp_path):
+    """Two VMs of 512 KiB each fill a cache of 768 KiB. The shorter the slice, the more of it goes
+    into filling the cache again: 50 us at 5 GB/s for each 256 KiB, at most 105 us of 1 ms."""
+    small = CACHE.replace("1M", "768k")
+    long, short = (copied(tmp_path, GHZ + small, us) for us in (30000, 1000))
+    fits = copied(tmp_path, GHZ + CACHE, 1000)
+    without = copied(tmp_path, GHZ, 1000)
+    assert fits == pytest.approx(without, rel=0.01)
+    assert long == pytest.approx(without, rel=0.03)
+    assert 0.87 < short / without < 0.97
+
+
+def test_a_switch_has_a_price(tmp_path):
+    def hypervisor(model):
+        result, _ = measured("-t", "500ms", "-w", "100ms", "-c", "tslice_us=1000",
+                             vms(tmp_path, model + COPIES))
+        return result["pcpus"][1]["hv_pct"]
+
+    assert hypervisor(GHZ + "switch = 20us\n") - hypervisor(GHZ) == pytest.approx(2, abs=0.3)
+
+
+def event_ns(tmp_path, model):
+    said = whole("-w", "1ms", "-t", "3s", vms(tmp_path, model + EVENTS)).stdout
+    return int(re.search(r"mixed: whole: \d+ events, .* mean (\d+)", said)[1])
+
+
+def test_interrupts_that_are_posted(tmp_path):
+    """An exit of 20 us delays each event that interrupts a guest, unless the CPU delivers it."""
+    slow = GHZ + "exit = 20us\n"
+    emulated, posted = (event_ns(tmp_path, slow + f"delivery = {how}\n")
+                        for how in ("emulated", "posted"))
+    assert emulated > posted + 15000
+    assert event_ns(tmp_path, GHZ + "inject = 10us\n") == pytest.approx(
+        event_ns(tmp_path, GHZ) + 10000, abs=2500)
+
+
+def test_memory_of_another_socket(tmp_path):
+    """A VM that moves to the other socket copies half as fast, and has its speed again at home."""
+    script = tmp_path / "script"
+    script.write_text("@500ms vcpu-pin a 0 2\n@1100ms vcpu-pin a 0 0\n@1700ms poweroff\n")
+    said = whole("--script", str(script), vms(
+        tmp_path, GHZ + "socket = 2\nremote = 2\n" + COPIES.partition("[vm b]")[0])).stdout
+    speeds = [int(n) for n in re.findall(r"a: membw: .* (\d+) MB/s", said)]
+    assert len(speeds) == 8 and max(speeds) == pytest.approx(5000, rel=0.1)
+    assert min(speeds) == pytest.approx(max(speeds) / 2, rel=0.05)
+    assert speeds[-1] == pytest.approx(max(speeds), rel=0.05)

@@ -264,6 +264,9 @@ static void complaints(void **state) {
           "t.cfg:4:9: copy: expected a rate such as 5GB/s, from 1MB/s to 1000GB/s, not "
           "\"5GB\"\n"
           "t.cfg:5:8: exit: expected a time such as 700ns or 2us, from 1ns to 1ms, not \"2ms\"\n" },
+        { "[model]\ncache = 1M\nwarm = 64k\nsocket = 2\n",
+          "t.cfg:1:1: cache, warm and refill are one model: all three are needed\n"
+          "t.cfg:1:1: socket and remote are one model: both are needed\n" },
         { "[model]\nweight = 3\n",
           "warning: t.cfg:2:1: unknown key \"weight\" is ignored: it belongs into [vm NAME]\n" },
         { "[vm a]\nimage = x\ndisk = a\n", "t.cfg:1:1: VM a cannot serve its own devices\n" },
@@ -284,7 +287,9 @@ static void model(void **state) {
     assert_int_equal(cfg.model.head.line, 0);
     assert_int_equal(cfg.model.clock | cfg.model.cpi | cfg.model.cpus, 0);
     assert_int_equal(parse("[model]\nclock = 2.4GHz\ncpi = 0.8\ncpus = 4\nmemory = 2G\n"
-                           "copy = 2.5GB/s\nexit = 1.5us\nkick = 700ns\n"),
+                           "copy = 2.5GB/s\nexit = 1.5us\nkick = 700ns\ndelivery = posted\n"
+                           "inject = 100ns\nswitch = 2us\ncache = 8M\nwarm = 256k\n"
+                           "refill = 10GB/s\nsocket = 4\nremote = 1.5\n"),
                      0);
     assert_string_equal(said, "");
     assert_int_equal(cfg.model.head.line, 1);
@@ -295,6 +300,14 @@ static void model(void **state) {
     assert_int_equal(cfg.model.copy, 2500000000ull);
     assert_int_equal(cfg.model.exit, 1500);
     assert_int_equal(cfg.model.kick, 700);
+    assert_int_equal(cfg.model.posted, 1);
+    assert_int_equal(cfg.model.inject, 100);
+    assert_int_equal(cfg.model.switch_cost, 2000);
+    assert_int_equal(cfg.model.cache, 8 << 20);
+    assert_int_equal(cfg.model.warm, 256 << 10);
+    assert_int_equal(cfg.model.refill, 10000000000ull);
+    assert_int_equal(cfg.model.socket, 4);
+    assert_int_equal(cfg.model.remote, 1500);
 }
 
 static u32 one_cache(u32 cpu) { return 0; }

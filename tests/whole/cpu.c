@@ -20,6 +20,7 @@ struct whole_vcpu { /* struct virt_vcpu's priv */
     struct tlb_tags *tags;
     u64 reg[VREG_NR];
     struct guest_seg seg[SEG_NR];
+    u64 inject;     /* what the event costs that the guest is about to take, ps */
     u64 busy_until; /* the guest only computes until then, ns */
     bool begun;     /* the strand is in the guest */
     u8 stack[LAUNCH_STACK] __attribute__((aligned(16)));
@@ -29,6 +30,7 @@ struct whole_costs whole_costs;
 struct virt_vcpu *whole_guest;
 
 static struct tlb_tags tags[TAKT_MAX_CPUS];
+static const struct virt_vcpu *last[TAKT_MAX_CPUS]; /* that was loaded; it may be gone */
 
 static struct whole_vcpu *priv(const struct virt_vcpu *v) { return v->priv; }
 
@@ -77,8 +79,16 @@ static struct range *range_of_vm(u32 id) {
 static u64 base_of_vm(const struct virt_vm *vm) {
     struct range *r = range_of_vm(container_of(vm, struct vm, virt)->id);
 
-    r->vcpus++;
+    if (!r->vcpus++) {
+        cache_forget((u32)(r - ranges));
+        sockets_forget((u32)(r - ranges));
+    }
     return PORT_BASE + (u64)(r - ranges) * PORT_SPAN;
+}
+
+/* The VM's place among PORT_VMS. */
+static u32 place_of(const struct virt_vcpu *v) {
+    return (u32)((priv(v)->port.base - PORT_BASE) / PORT_SPAN);
 }
 
 static int vcpu_init_op(struct virt_vcpu *v) {
@@ -87,7 +97,6 @@ static int vcpu_init_op(struct virt_vcpu *v) {
     memset(w, 0, sizeof(*w));
     w->port.base = base_of_vm(v->vm);
     w->port.per_block = (i64)whole_costs.guest;
-    w->port.per_element = (i64)whole_costs.element;
     w->port.tsc_offset = v->tsc_offset;
     w->port.call = called;
     v->priv = w;
@@ -109,6 +118,9 @@ static void load_op(struct virt_vcpu *v) {
 
     if (!tags[cpu].nr) tlb_tags_init(&tags[cpu], ASIDS);
     tlb_load(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu);
+    priv(v)->port.per_element = (i64)sockets_element(place_of(v), cpu);
+    if (v != last[cpu]) whole_owed += whole_costs.switch_;
+    last[cpu] = v;
 }
 
 static void save_op(struct virt_vcpu *v) { tlb_save(&v->vm->npt.tlb, this_cpu()->id); }
@@ -169,6 +181,7 @@ static void prepare(struct virt_vcpu *v) {
     w->port.attention = v->want_irq_window;
     if (v->pending.type == EVENT_NONE) return;
     w->port.event = true;
+    w->inject = whole_costs.inject;
     w->port.vector = v->pending.vector;
     w->port.code = v->pending.code;
     v->pending.type = EVENT_NONE;
@@ -182,6 +195,8 @@ static void enter(struct virt_vcpu *v, u64 limit) {
 
     w->port.left += (i64)left;
     w->port.end = (whole_now * PS_PER_NS) + (u64)w->port.left;
+    w->port.left -= (i64)w->inject;
+    w->inject = 0;
     whole_guest = v; /* from here on a fault is the guest's */
     if (w->port.slot) *w->port.slot = &w->port;
     strand_switch(engine_pcpu(), &w->strand);
@@ -245,6 +260,20 @@ static bool back_at_once(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     return true;
 }
 
+/* Lets the time pass in which the VM's working set comes into the cache, until `deadline` at most.
+ * Returns false if it is there. */
+static bool refill(struct virt_vcpu *v, u64 deadline) {
+    struct whole_vcpu *w = priv(v);
+    u32 vm = place_of(v), cpu = this_cpu()->id;
+    u64 ns = cache_missing_ns(vm, cpu), from = whole_now;
+
+    if (!ns) return false;
+    engine_wait(MIN(deadline, from + ns), true);
+    cache_refilled(vm, cpu, whole_now - from);
+    if (w->busy_until > from) w->busy_until += MIN(whole_now - from, ~0ull - w->busy_until);
+    return true;
+}
+
 static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     struct whole_vcpu *w = priv(v);
 
@@ -253,6 +282,7 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     /* An event stays in v->pending until the guest is entered, as the hypervisor must not deliver
      * another one before. */
     while (!back_at_once(v, deadline, e)) {
+        if (refill(v, deadline)) continue;
         prepare(v);
         if (whole_now < w->busy_until && !w->port.event) {
             /* It touches nothing that others use, so it need not wait for what they do. */
@@ -264,6 +294,9 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
         if (w->call.reason != WHOLE_TIME && w->call.reason != WHOLE_COMPUTE) break;
     }
     whole_owed = whole_costs.exit;
+    if (!delivery_is_free(v, e)) return;
+    whole_owed = 0;
+    whole_block = 0;
 }
 
 /* ---- registers ---- */

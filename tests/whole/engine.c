@@ -11,6 +11,9 @@
 #include "x86/tsc.h"
 
 #define STACK_BYTES (256u << 10)
+/* From this size on memory is not filled with zeros but given back to this computer, which has
+ * zeros where nothing is. So what is scrubbed needs no memory here until somebody writes to it. */
+#define LARGE (32u << 10)
 
 struct pcpu {
     struct percpu p; /* what the hypervisor knows of it */
@@ -23,7 +26,7 @@ struct pcpu {
     void (*entry)(void); /* what it begins with */
 };
 
-u64 whole_now, whole_owed;
+u64 whole_now, whole_owed, whole_block;
 struct percpu *whole_this_cpu;
 u32 nr_cpus;
 struct percpu *percpu_of[TAKT_MAX_CPUS];
@@ -85,7 +88,7 @@ void cpu_relax(void) { whole_owed += whole_costs.block; }
 
 /* The compiler puts a call of this function at the beginning of each basic block of hv/. */
 void __sanitizer_cov_trace_pc(void);
-void __sanitizer_cov_trace_pc(void) { whole_owed += whole_costs.block; }
+void __sanitizer_cov_trace_pc(void) { whole_owed += whole_block; }
 
 /* As for guests (guest/start.c): the linker puts these in the place of memcpy() and memset(). */
 void *__real_memcpy(void *to, const void *from, size_t n);
@@ -100,6 +103,7 @@ void *__wrap_memcpy(void *to, const void *from, size_t n) {
 
 void *__wrap_memset(void *to, int c, size_t n) {
     whole_owed += whole_elements(n) * whole_costs.element;
+    if (c == 0 && n >= LARGE && memory_drop(to, n)) return to;
     return __real_memset(to, c, n);
 }
 
@@ -134,6 +138,7 @@ void engine_pay(void) {
     u64 ps = c->rest + whole_owed;
 
     whole_trace_step();
+    whole_block = whole_costs.block;
     whole_owed = 0;
     c->rest = ps % PS_PER_NS;
     engine_wait(whole_now + ps / PS_PER_NS, false);
@@ -226,6 +231,7 @@ static void begin(void *entry, void *unused) {
 
 void engine_start(u32 cpus, void (*entry)(void)) {
     nr_cpus = cpus;
+    whole_block = whole_costs.block;
     whole_owed = 0; /* reading the VM file was no work of the machine */
     for (u32 i = 0; i < cpus; i++) {
         struct pcpu *c = &pcpus[i];

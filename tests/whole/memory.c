@@ -3,6 +3,7 @@
  * an address range of its own (port.h). A page is mapped when the guest first touches it, as a CPU
  * fills its TLB: the host's page fault is a signal, and its handler looks into the VM's tables.
  * whole.h has the contracts. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #define RAM_AT   0x080000000000ull /* where the hypervisor has physical address 0 */
 
 static int ram = -1;
+static u64 ram_end; /* physical */
 
 static void fail(const char *what) {
     perror(what);
@@ -60,6 +62,13 @@ void memory_forget(const struct virt_vcpu *v) {
     if (munmap((void *)whole_base_of(v), PORT_SPAN)) fail("munmap of guest memory");
 }
 
+bool memory_drop(void *at, u64 bytes) {
+    u64 pa = (u64)at - RAM_AT;
+
+    if (pa < RAM_FROM || pa >= ram_end || (pa | bytes) % PAGE_SIZE) return false;
+    return !fallocate(ram, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pa, (off_t)bytes);
+}
+
 void memory_start(u64 bytes) {
     ram = memfd_create("ram", MFD_CLOEXEC);
     if (ram < 0 || ftruncate(ram, (off_t)(RAM_FROM + bytes))) fail("memory for the machine");
@@ -67,6 +76,7 @@ void memory_start(u64 bytes) {
     if (mmap((void *)(RAM_AT + RAM_FROM), bytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED_NOREPLACE, ram, (off_t)RAM_FROM) == MAP_FAILED)
         fail("mmap of the machine's memory");
+    ram_end = RAM_FROM + bytes;
     frame_add(RAM_FROM, RAM_FROM + bytes);
     faults_catch();
 }

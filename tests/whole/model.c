@@ -1,5 +1,5 @@
-/* What the machine is, and what things cost on it. The VM file's section [model] describes a testbed
- * (docs/simulation.md); without it the machine is as fast as Bochs. whole.h has the contracts. */
+/* What the machine is, and what things cost on it. The VM file's section [model] describes a
+ * testbed (docs/simulation.md); without it the machine is as fast as Bochs. whole.h has the contracts. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/whole/whole.h"
@@ -51,9 +51,12 @@ static u64 cost_ps(u32 cost, u64 otherwise, double mips) {
 }
 
 struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m) {
-    u64 clock = m->clock ? m->clock : CLOCK, cpi = m->cpi ? m->cpi : CPI, copy = 0;
+    u64 clock = CLOCK, cpi = CPI, copy = 0, kick = KICK_NS;
     struct whole_machine is = { .cpus = CPUS, .memory = MEMORY };
 
+    if (m->clock) clock = m->clock;
+    if (m->cpi) cpi = m->cpi;
+    if (m->kick) kick = m->kick;
     is.mips = (double)clock / (double)cpi / 1000;
     if (o->mhz) is.mips = (double)o->mhz;
     if (m->cpus) is.cpus = m->cpus;
@@ -66,8 +69,13 @@ struct whole_machine model_machine(const struct whole_options *o, const struct c
         .block = cost_ps(COST_HV, 0, is.mips),
         .element = cost_ps(COST_ELEMENT, copy, is.mips),
         .exit = cost_ps(COST_EXIT, m->exit * PS_PER_NS, is.mips),
-        .kick_ns = m->kick ? m->kick : KICK_NS,
+        .switch_ = m->switch_cost * PS_PER_NS,
+        .inject = m->inject * PS_PER_NS,
+        .kick_ns = kick,
         .ahead_ns = cost_ps(COST_AHEAD, AHEAD_NS * PS_PER_NS, is.mips) / PS_PER_NS,
     };
+    cache_start(m);
+    delivery_start(m);
+    sockets_start(m);
     return is;
 }

@@ -23,6 +23,8 @@ struct whole_costs {
     u64 element;  /* what a string instruction copies or fills in a step */
     u64 exit;     /* the way from the guest to the hypervisor and back */
     u64 kick_ns;  /* from a kick until its pCPU notices */
+    u64 switch_;  /* of vCPUs on a pCPU */
+    u64 inject;   /* an interrupt that a guest takes, besides the code on both sides */
     u64 ahead_ns; /* how far a guest may compute ahead of what other pCPUs do */
 };
 extern struct whole_costs whole_costs;
@@ -41,6 +43,9 @@ void strand_switch(struct strand *from, struct strand *to);
 extern u64 whole_now; /* ns */
 /* What the hypervisor's code on this pCPU has cost and not yet paid, in ps. */
 extern u64 whole_owed;
+/* What a basic block of the hypervisor costs now: whole_costs.block or, until the next
+ * engine_pay(), 0 for what the CPU itself does on the machine that is modelled. */
+extern u64 whole_block;
 
 /* Makes that many pCPUs, which begin with `entry`. */
 void engine_start(u32 cpus, void (*entry)(void));
@@ -65,6 +70,10 @@ u64 engine_horizon(void);
 void memory_start(u64 bytes);
 /* Forgets what was mapped for a VM, because its second-level tables have changed. */
 void memory_forget(const struct virt_vcpu *v);
+/* Gives pages of the machine's RAM back to this computer, so that they are zeros. Returns false if
+ * these are no whole pages of it. */
+bool memory_drop(void *at, u64 bytes);
+
 /* ---- cpu.c: guests ---- */
 
 extern const struct virt_ops whole_ops;
@@ -108,6 +117,28 @@ int model_cost(const char *text);
 /* Sets whole_costs, and returns what the machine is: as the options say, else as the VM file's
  * [model] says, else as Bochs is. */
 struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m);
+
+/* ---- cache.c, delivery.c, sockets.c: models, which are off unless [model] has their keys ----
+ *
+ * `vm` is a VM's place among PORT_VMS. */
+
+void cache_start(const struct config_model *m);
+/* How long the VM has to wait on this pCPU until its working set is in the cache, ns. */
+u64 cache_missing_ns(u32 vm, u32 cpu);
+/* It has waited so long. */
+void cache_refilled(u32 vm, u32 cpu, u64 ns);
+
+/* Another VM has this place from now on. */
+void cache_forget(u32 vm);
+
+void delivery_start(const struct config_model *m);
+/* Does the CPU itself do what the hypervisor is about to do after this exit? */
+bool delivery_is_free(const struct virt_vcpu *v, const struct vm_exit *e);
+
+void sockets_start(const struct config_model *m);
+void sockets_forget(u32 vm);
+/* What an element of memcpy() costs the VM on this pCPU, in ps. */
+u64 sockets_element(u32 vm, u32 cpu);
 
 /* ---- record.c: the file of --json ---- */
 

@@ -91,8 +91,7 @@ __asm__(".pushsection .text.start, \"ax\"\n"
  * interrupt waits at the end of a handler, it is taken in the same loop and not by irq_restore():
  * after IRET a CPU has the stack free, too, so a flow of interrupts must not use it up. */
 static void take_event(void) {
-    struct whole_call window = { .reason = WHOLE_WINDOW,
-                                 .rip = (u64)__builtin_return_address(0) };
+    struct whole_call window = { .reason = WHOLE_WINDOW, .rip = (u64)__builtin_return_address(0) };
 
     while (whole_port->event) {
         struct trap_frame f = { .vector = whole_port->vector,
