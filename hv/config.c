@@ -1,9 +1,9 @@
-/* Reads the configuration file, which says which pools of CPUs and which VMs there are. It consists
- * of sections, [hypervisor], [pool NAME], [vm NAME] and [model], with lines `key = value`
- * (docs/config.md has the grammar). Every key is checked by a table (config_keys.c). The boot loader's command line
- * goes through the same table. Reading goes on after an error, so that the operator sees all errors
- * at once, each with its line and column. Nothing here allocates; `struct config` holds copies of
- * all text. */
+/* Reads the configuration file, which says which pools of CPUs and which VMs there are. It
+ * consists of sections, [hypervisor], [pool NAME], [vm NAME] and [model], with lines `key = value`
+ * (docs/config.md has the grammar). Every key is checked by a table (config_keys.c). The boot
+ * loader's command line goes through the same table. Reading goes on after an error, so that the
+ * operator sees all errors at once, each with its line and column. Nothing here allocates; `struct
+ * config` holds copies of all text. */
 #include <takt/errno.h>
 #include "config_keys.h"
 #include "lib/choose.h"

@@ -133,7 +133,8 @@ ifdef MODEL
 else
 	@$(MAKE) with-lwip
 	@$(MAKE) $(J) sim-whole-build
-	$(B)/sim-whole $(if $(filter file,$(origin CPUS)),,-p $(CPUS)) $(if $(TRACE),--trace $(TRACE)) $(SCENARIO)
+	$(B)/sim-whole $(if $(filter file,$(origin CPUS)),,-p $(CPUS)) \
+	    $(if $(TRACE),--trace $(TRACE)) $(SCENARIO)
 endif
 
 fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS=n)

@@ -1,5 +1,6 @@
 /* What the machine is, and what things cost on it. The VM file's section [model] describes a
- * testbed (docs/simulation.md); without it the machine is as fast as Bochs. whole.h has the contracts. */
+ * testbed (docs/simulation.md); without it the machine is as fast as Bochs. whole.h has the
+ * contracts. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/whole/whole.h"

@@ -36,7 +36,7 @@ void __wrap_trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, 
     u64 owed = whole_owed;
 
     __real_trace_write(cpu, ns, event, who, a, b, c, d);
-    whole_owed = owed - MIN(owed, whole_costs.block);
+    whole_owed = owed - MIN(owed, whole_block);
 }
 
 /* Writes the names of VMs that are not in the file yet; of all VMs if `all`. */
