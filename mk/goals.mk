@@ -124,7 +124,9 @@ compare: ## compares the policies, simulated and on Bochs (PLATFORM= SEEDS= POLI
 	    $(addprefix --policy ,$(POLICY)) \
 	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
 
-# With MODEL=1 the guests are models, and of the hypervisor only the scheduler is there.
+# With MODEL=1 the guests are models, and of the hypervisor only the scheduler is there. Otherwise
+# the VM file may say how many pCPUs there are; CPUS= overrides it.
+SIM_CPUS = $(if $(filter file,$(origin CPUS)),,-p $(CPUS) )
 sim: ## runs a VM file in virtual time (SCENARIO= CPUS= TRACE=file; MODEL=1: the scheduler alone)
 	@tools/deps.sh build $(if $(MODEL),,net)
 ifdef MODEL
@@ -133,8 +135,7 @@ ifdef MODEL
 else
 	@$(MAKE) with-lwip
 	@$(MAKE) $(J) sim-whole-build
-	$(B)/sim-whole $(if $(filter file,$(origin CPUS)),,-p $(CPUS)) \
-	    $(if $(TRACE),--trace $(TRACE)) $(SCENARIO)
+	$(B)/sim-whole $(SIM_CPUS)$(if $(TRACE),--trace $(TRACE) )$(SCENARIO)
 endif
 
 fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS=n)

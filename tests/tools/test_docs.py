@@ -42,6 +42,8 @@ def test_scenarios_can_be_run():
     import subprocess
     subprocess.run(["make", "-s", "build/sim"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for path in glob.glob(os.path.join(ROOT, "labs", "*.cfg")):
+        if "[model]" in text(path):
+            continue  # for the simulation of the whole machine: tests/tools/test_whole.py
         subprocess.run([os.path.join(ROOT, "build", "sim"), "-n", "-p", "8", path], check=True)
 
 
