@@ -15,6 +15,7 @@ import tempfile
 import time
 
 import machine
+import sentence
 
 NET = ("labs/vturbo-fig6.cfg", "labs/vturbo-fig6-credit.cfg")
 DOMAINS, DISKS = 4, 60  # a driver domain serves 16 disks, and a VM file has 64 VMs
@@ -130,4 +131,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)
