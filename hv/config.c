@@ -155,8 +155,9 @@ static int set_value(struct reader *r, const struct config_key *k, const char *v
 
 /* ---- keys ---- */
 
-/* Errors that are found after reading point to this place, so that they look like those of
- * reading. */
+/* Returns the place in the file where a section sets `key`, or the place of the section's heading
+ * if it does not. Errors that are found after reading point to this place, so that they look like
+ * those of reading. */
 struct config_place config_place_of(const struct config_head *h, const char *key) {
     struct config_place at = { 0 };
     const struct config_key *k = NULL;
@@ -486,8 +487,9 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 
 /* ---- entry points ---- */
 
-/* After MAX_ERRORS errors the rest of the file is not read: most of them follow from the first
- * ones. */
+/* Reads the VM file `text` of `len` bytes into *c. Returns 0, or -EINVAL after at least one error
+ * was reported. After MAX_ERRORS errors the rest of the file is not read: most of them follow from
+ * the first ones. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len,
                  config_param_at param_at, config_report report_fn, void *ctx) {
     struct reader r = {
@@ -534,7 +536,8 @@ static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
     return set_param(r, "tslice_us", us, value);
 }
 
-/* `again` lets a word replace the value that the file gives. */
+/* Applies the boot loader's command line to *c, after the file was read. Returns 0, or -EINVAL
+ * after an error was reported. `again` lets a word replace the value that the file gives. */
 int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at,
                    config_report report_fn, void *ctx) {
     struct reader r = { .c = c,

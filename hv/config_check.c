@@ -6,7 +6,8 @@
 #include "lib/printf.h"
 #include "common/string.h"
 
-/* All such sentences begin with a place, "file:line:column: ", as those of compilers do. Editors
+/* Reports a sentence about a place of the file. Returns -EINVAL if the problem is fatal, else 0.
+ * All such sentences begin with a place, "file:line:column: ", as those of compilers do. Editors
  * can then jump there. */
 int config_complain(const struct config *c, struct config_place at, bool fatal,
                     config_report report, void *ctx, const char *fmt, ...) {
@@ -193,9 +194,10 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
                 v->head.name, cpumask_next(&missing, 0), last);
 }
 
-/* First finds out which CPUs the machine has, then checks the pools, and then the VMs: their CPUs,
- * and whether the memory is enough for all that start. VMs that the file only describes (start =
- * no) need none yet. */
+/* Checks whether a machine with `nr_cpus` CPUs and `memory` bytes of RAM can have the pools and the
+ * VMs of the file. Returns 0, or -EINVAL after a fatal report. First finds out which CPUs the
+ * machine has, then checks the pools, and then the VMs: their CPUs, and whether the memory is
+ * enough for all that start. VMs that the file only describes (start = no) need none yet. */
 int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, config_report report,
                          void *ctx) {
     struct check k = { (struct config *)config, report, ctx, 0 };

@@ -207,8 +207,10 @@ static int read_physical_function(const char *s, u64 *request) {
     return 0;
 }
 
-/* A virtual function is a part of a card that a VM can have for itself (SR-IOV). The result packs
- * the card, which of its functions, and the limit of interrupts into one number (config.h). */
+/* Reads a request for a virtual function, such as "igb0/any" or "01:00.0/2@4000". A virtual
+ * function is a part of a card that a VM can have for itself (SR-IOV). *request packs the card,
+ * which of its functions, and the limit of interrupts a second into one number (config.h). Returns
+ * 0 or -EINVAL. */
 int config_vf(const char *s, u64 *request) {
     char text[32], *vf, *rate;
     u64 n;
@@ -234,7 +236,9 @@ int config_vf(const char *s, u64 *request) {
     return read_physical_function(text, request);
 }
 
-/* A number outside the limits of its kind is refused here, so that nobody has to check it later. */
+/* Reads the text of a number or of a PCI device into *value, as the kind of key `k` wants it.
+ * Returns 0 or -EINVAL. A number outside the limits of its kind is refused here, so that no later
+ * code has to check it. */
 int config_read_number(const struct config_key *k, const char *value, u64 *v, const char **bad) {
     int error;
 
@@ -261,7 +265,8 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     return 0;
 }
 
-/* *bad becomes the character that is wrong, as far as that can be told. */
+/* Checks a value that is kept as text: its length, and whether it is a name or a console. Returns 0
+ * or -EINVAL. *bad becomes the character that is wrong, as far as that can be told. */
 int config_check_text(const struct config_key *k, const char *value, const char **bad) {
     struct console_spec console;
     int error;
@@ -289,6 +294,7 @@ int config_read_cpus(const char *value, struct cpumask *cpus, const char **bad) 
     return 0;
 }
 
+/* Returns the number in the field of `object` that belongs to key `k`. */
 u64 config_load_number(const struct config_key *k, const void *object) {
     const void *field = (const char *)object + k->offset;
 
@@ -300,7 +306,8 @@ u64 config_load_number(const struct config_key *k, const void *object) {
     }
 }
 
-/* The limits of the kinds make sure that the number fits its field. */
+/* Stores a number in the field of `object` that belongs to key `k`. The limits of the kinds make
+ * sure that the number fits its field. */
 void config_store_number(const struct config_key *k, void *object, u64 v) {
     void *field = (char *)object + k->offset;
 

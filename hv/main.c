@@ -1,6 +1,6 @@
-/* The boot, from top to bottom. hv_main() is called by boot.asm on the boot CPU; go() is what it
- * does after the other CPUs have started. This is also the place where the rooms of the hypervisor
- * are put together: what a VM is made of, and what is initialised in which order. */
+/* The boot, from top to bottom. hv_main() is called by boot.asm on the boot CPU; boot_go() is what
+ * that CPU does after the other CPUs have started. This is also the place where the rooms of the
+ * hypervisor are put together: what a VM is made of, and what is initialised in which order. */
 #include "boot/layout.h"
 #include "config.h"
 #include "devices/devices.h"
@@ -159,7 +159,7 @@ static void devices_init(void) {
 /* ---- configuration ---- */
 
 /* Tells the operator of an error in the configuration. */
-static void report(void *ctx, bool fatal, const char *text) {
+static void boot_report(void *ctx, bool fatal, const char *text) {
     if (fatal)
         log_err("%s", text);
     else
@@ -176,8 +176,8 @@ static void read_boot_config(void) {
         stop_machine(
             "There is no configuration: it must be the first boot module (docs/config.md).");
     if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_name_at,
-                     report, NULL) ||
-        config_cmdline(&config, boot.cmdline, param_name_at, report, NULL))
+                     boot_report, NULL) ||
+        config_cmdline(&config, boot.cmdline, param_name_at, boot_report, NULL))
         stop_machine("The configuration cannot be used.");
     if (config.model.head.line)
         log_info("%s:%u: [model] is for the simulation of the whole machine, and is ignored here",
@@ -251,7 +251,7 @@ static void check_machine(void) {
 static int make_pool(u32 i) {
     const struct config_pool *c = &config.pool[i];
     struct sched_pool *p;
-    int error = setup_pool(&config, i, &p, report, NULL);
+    int error = setup_pool(&config, i, &p, boot_report, NULL);
 
     if (error) return error;
     cpumask_for_each(cpu, &c->cpus) {
@@ -263,7 +263,7 @@ static int make_pool(u32 i) {
 
 /* For config_check_machine(). What is fatal for a VM, such as a CPU that this machine does not
  * have, is only a warning here, because other VMs can still run. */
-static void warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
+static void boot_warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
 static bool govern_step(struct work *w) {
     w->not_before = governor_step(now_ns());
@@ -279,7 +279,7 @@ static void pools_init(void) {
     int error = 0;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) cpumask_set(&there, cpu);
-    config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, warn, NULL);
+    config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, boot_warn, NULL);
     sched_init();
     sched_set_seed(config.seed);
     config_choose_cpus(&config, &there, cpu_cache);
@@ -287,7 +287,7 @@ static void pools_init(void) {
     /* Pool-0 has CPU 0, and at the end gets all CPUs that are in no other pool. */
     config.pool[0].cpus = (struct cpumask){ BIT(0) };
     for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
-    if (setup_check_vms(&config, report, NULL) || error)
+    if (setup_check_vms(&config, boot_report, NULL) || error)
         stop_machine("The configuration cannot be used.");
     p0 = sched_pool_find("Pool-0");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
@@ -333,7 +333,7 @@ static void ap_start(void) {
 
 /* The second half of the boot, on the boot CPU's own stack and with the other CPUs running. The
  * console stops waiting for its port only here, so all that was logged before is complete. */
-static void go(void) {
+static void boot_go(void) {
     smp_watch();
     if (config.selftest) selftest_run(&acpi, no_iommu);
     if (config.record) traces_record(&config);
@@ -349,8 +349,9 @@ static void go(void) {
     cpu_loop();
 }
 
-/* `magic` and `mbi` are what the boot loader leaves in two registers: who loaded us, and where its
- * information is. The console comes first, so that each later failure can be reported. */
+/* Boots the machine; boot.asm calls it on the boot CPU. It does not return. `magic` and `mbi` are
+ * what the boot loader leaves in two registers: which loader it is, and where its information lies.
+ * The console comes first, so that each later failure can be reported. */
 void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;
@@ -368,5 +369,5 @@ void hv_main(u32 magic, u64 mbi) {
     devices_init();
     check_machine();
     smp_start(&acpi, trampoline_page, config.smt, ap_start);
-    stack_switch(boot_cpu.p.stack_top, go);
+    stack_switch(boot_cpu.p.stack_top, boot_go);
 }

@@ -61,7 +61,9 @@ static void log_row(const struct row *r) {
     log_info("  %-22s %-3s  %s", r->what, found, meaning);
 }
 
-/* The table is computed first and logged then, so that each row is one line of source. */
+/* Finds out what this machine offers, chooses VT-x or AMD-V, and logs a table of it. Returns NULL,
+ * or the sentence that says why no guest can run. The table is computed first and logged then, so
+ * that each row is one line of source. */
 const char *preflight(const char *no_iommu) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);

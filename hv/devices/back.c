@@ -200,7 +200,8 @@ static i64 hc_back_broken(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
-/* `words` is how many arguments have to fit into 32 bits. */
+/* Registers the hypercalls of back ends. `words` in each call is the number of arguments that have
+ * to fit into 32 bits. */
 void back_ends_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_BACK_PORT, .fn = hc_back_port },

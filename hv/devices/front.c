@@ -25,8 +25,9 @@ void device_line(struct device *d) {
     vm_line(d->vm, PC_VIRTIO_PIN + d->number, &d->regs.interrupt);
 }
 
-/* The front end gets a configuration interrupt; the back end gets an event for this device, and one
- * for its list of devices. */
+/* Tells both ends of a device that its registers have changed, as `whom` says (VIRTIO_TELL_*). The
+ * front end gets a configuration interrupt. The back end gets an event for this device, and one for
+ * its list of devices. */
 void device_tell(struct device *d, unsigned whom) {
     if (whom & VIRTIO_TELL_FRONT) {
         evtchn_raise(&d->vm->events, d->regs.config_port, now_ns());
@@ -250,7 +251,8 @@ static void device_report(const struct device *d, struct device_info *out) {
     for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) out->queues += d->regs.front.queue[i].ready;
 }
 
-/* For the shell, which shows a VM's devices. */
+/* Fills in *out with what the shell shows of a VM's device. Returns false if the VM has no such
+ * device. */
 bool device_info(struct vm *vm, u32 number, struct device_info *out) {
     const struct device *d = NULL;
 

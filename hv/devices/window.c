@@ -99,7 +99,9 @@ static int waste_make_step(struct backend *b) {
     return 1;
 }
 
-/* `scrubbed` now counts downwards: it is how many bytes still have to be scrubbed. */
+/* Scrubs the waste chunk of a back end that ends, a part at each call, and frees it. Returns true
+ * if there is more to do. `scrubbed` now counts downwards: it is how many bytes still have to be
+ * scrubbed. */
 int waste_free_step(struct backend *b) {
     if (!b->waste) return 0;
     b->scrubbed -= MIN(b->scrubbed, SCRUB_STEP);
@@ -155,8 +157,10 @@ static int map_step(struct vm *vm, struct window *w) {
     return w->chunks < all;
 }
 
-/* The waste chunk is made first, because window_waste_step() must not fail for lack of memory.
- * Returns 1 if there is more to do, and 0 when the whole RAM is mapped. */
+/* Maps the next chunk of the RAM of `front` in the back end `vm`. Returns 1 if there is more to do,
+ * 0 when the whole RAM is mapped, or a negative errno. The waste chunk, whose pages stand in for
+ * RAM that has been taken away, is made first, because window_waste_step() must not fail for lack
+ * of memory. */
 int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     struct window *w = window_of(&vm->back, front);
     int r = waste_make_step(&vm->back);
@@ -173,8 +177,9 @@ int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     return 0;
 }
 
-/* `unmapping` makes window_map_step() refuse the window meanwhile. Otherwise one caller could map
- * the chunks that another one unmaps. Returns 1 if there is more to do. */
+/* Unmaps some chunks of a window. Returns 1 if there is more to do. `unmapping` makes
+ * window_map_step() refuse the window meanwhile. Otherwise one caller could map the chunks that
+ * another one unmaps. */
 int window_unmap_step(struct vm *vm, struct window *w) {
     w->unmapping = true;
     for (u32 i = 0; i < CHUNKS_A_STEP && w->chunks; i++) unmap_last(vm, w);
@@ -213,7 +218,9 @@ static int window_revoke_step(struct backend *b, struct window *w) {
     return 0;
 }
 
-/* Goes through all back ends, because `vm` may have devices that several of them serve. */
+/* Does a step of taking the RAM of `vm`, which ends, out of all windows on it. Returns 1 if there
+ * is more to do, or 0. It goes through all back ends, because several of them may serve devices of
+ * `vm`. */
 int windows_revoke_step(struct vm *vm) {
     list_for_each(b, &back_ends, struct backend, in_all) {
         struct window *w = window_of(b, vm);

@@ -127,7 +127,8 @@ static void raise_and_unlock(struct spinlock *held, struct evtchn_vm *d, u32 por
 
 /* ---- the calls ---- */
 
-/* From here on other VMs can find this one by its id, and bind their ports to it. */
+/* Adds a new VM, none of whose ports is in use. From here on other VMs can find it by its id, and
+ * bind their ports to it. */
 void evtchn_init(struct evtchn_vm *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
                  void (*raise)(struct evtchn_vm *, u32, u8, u32, bool)) {
     d->vm = vm;
@@ -155,8 +156,9 @@ int evtchn_alloc(struct evtchn_vm *d, u32 remote_vm) {
 
 int evtchn_make(struct evtchn_vm *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
 
-/* Looks for the VM by its id. evtchn_lock is held all the time, so that the VM cannot go before its
- * port is joined. */
+/* Joins a new port of `d` with a port that another VM has allocated for it. Returns the new port,
+ * or a negative errno. The other VM is found by its id. evtchn_lock is held all the time, so that
+ * this VM cannot go before its port is joined. */
 int evtchn_bind(struct evtchn_vm *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
 
@@ -171,8 +173,9 @@ int evtchn_bind(struct evtchn_vm *d, u32 remote_vm, u32 remote_port) {
     return port;
 }
 
-/* Sets the bit of the other end. Only if it was clear before does the other VM get an interrupt;
- * many events before it looks become one. */
+/* Sends an event through `port` to the port that it is joined with. Returns 0 or a negative errno.
+ * This sets the pending bit of the other port. Only if the bit was clear before does the other VM
+ * get an interrupt, so several events that come before it looks become one. */
 int evtchn_send(struct evtchn_vm *d, u32 port, u64 now) {
     int error = port_lock(d, port);
     struct evtchn_vm *peer;
@@ -201,8 +204,8 @@ int evtchn_raise(struct evtchn_vm *d, u32 port, u64 now) {
     return error;
 }
 
-/* When a port is unmasked and an event is pending, its interrupt comes now, because it was not sent
- * while the port was masked. */
+/* Masks or unmasks a port of `d`. Returns 0 or a negative errno. When a port is unmasked and an
+ * event is pending, its interrupt comes now, because it was not sent while the port was masked. */
 int evtchn_mask(struct evtchn_vm *d, u32 port, bool masked, u64 now) {
     int error = port_lock(d, port);
     bool pending;
@@ -271,8 +274,9 @@ void evtchn_unmake(struct evtchn_vm *d, u32 port) {
     if (close_port(d, port, false) == 0) wake_pollers(d, port);
 }
 
-/* The vCPU and the vector are stored as one word. So evtchn_send(), which may read them without
- * this lock, never sees one of the old and one of the new. */
+/* Sets which vector of which vCPU an event at `port` raises. Returns 0 or a negative errno. The
+ * vCPU and the vector are stored as one word. So evtchn_send(), which may read them without this
+ * lock, never sees one of the old and one of the new. */
 int evtchn_vector(struct evtchn_vm *d, u32 port, u32 vcpu, u32 vector) {
     int error;
 
@@ -284,8 +288,9 @@ int evtchn_vector(struct evtchn_vm *d, u32 port, u32 vcpu, u32 vector) {
     return 0;
 }
 
-/* A back end may offer the same device again. It then gets the port that it has already, instead of
- * a second one. */
+/* Joins a port of `d` with `remote_port` of `r`, which the hypervisor has made. Returns the port of
+ * `d`, or a negative errno. A back end may offer the same device again. It then gets the port that
+ * it has already, instead of a second one. */
 int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     int port;
 
@@ -325,7 +330,9 @@ u32 evtchn_first_pending(struct evtchn_vm *d, u32 vcpu, u32 from) {
     return port;
 }
 
-/* A poll (a guest that sleeps until an event comes) asks this each time that it is woken. */
+/* Returns whether an event is pending at `port` (or at any port of this vCPU) and is not masked, or
+ * a negative errno. A poll, a hypercall by which a guest sleeps until an event comes, asks this
+ * each time that its vCPU is woken. */
 int evtchn_pending(struct evtchn_vm *d, u32 vcpu, u32 port) {
     int r;
 
@@ -343,9 +350,9 @@ u64 evtchn_taken(struct evtchn_vm *d, u32 port, u64 now) {
     return sent && sent <= now ? now - sent : 0;
 }
 
-/* Closes the ports of one word (64 of them) at each call, which keeps each call short. While
- * `users` is not 0, a pCPU that found this VM before it left the list is still raising an event in
- * it. */
+/* Does a part of closing all ports of a VM that ends. Returns true if there is more to do. Closes
+ * the ports of one word (64 of them) at each call, which keeps each call short. While `users` is
+ * not 0, a pCPU that found this VM before it left the list is still raising an event in it. */
 bool evtchn_fini(struct evtchn_vm *d) {
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
         if (!d->used[w]) continue;

@@ -32,7 +32,8 @@ static u32 distance(const char *a, const char *b) {
     return last[m];
 }
 
-/* A word of which the person has typed only the beginning counts as one slip. */
+/* Keeps `name` as the best one so far, if it is nearer to the word that was typed than all names
+ * before it. A name of which the person has typed only the beginning counts as one slip. */
 void nearest_offer(struct nearest *n, const char *name) {
     size_t length = strlen(n->wanted);
     u32 d = distance(n->wanted, name);

@@ -171,7 +171,9 @@ static int take_hex(const char **s, unsigned digits, char behind, u64 *value) {
     return 0;
 }
 
-/* The segment may be left out. A text that is longer than "00:03.0" is read as one that has it. */
+/* Reads the name of a PCI device, such as "00:03.0" or "0001:00:03.0", into *bdf. Returns 0 or
+ * -EINVAL. The segment may be left out. A text that is longer than "00:03.0" is read as one that
+ * has it. */
 int parse_pci(const char *s, u64 *bdf, const char **bad) {
     u64 segment = 0, bus = 0, device = 0, function = 0;
     int error = 0;
@@ -185,7 +187,8 @@ int parse_pci(const char *s, u64 *bdf, const char **bad) {
     return parse_end(error, s, bad);
 }
 
-/* *m is written only if the whole text is right. */
+/* Reads a list of CPUs such as "0-3,^2,5" or "all". Returns 0, or an error; *m is written only if
+ * the whole text is right. */
 int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     struct cpumask set;
     int error;
@@ -212,7 +215,8 @@ static bool take_word(const char **s, const char *word) {
     return true;
 }
 
-/* Reads "random:N" or "cache:N", where N is the number of pCPUs to choose. */
+/* Reads how CPUs are to be chosen: "random:N" or "cache:N", where N is the number of CPUs. Returns
+ * 0 or an error. */
 int parse_choice(const char *s, struct cpu_choice *c) {
     u64 nr;
 
@@ -304,8 +308,9 @@ static int take_place(const char **s, struct console_spec *c) {
 
 #define UART_CLOCK 115200 /* the rates of a 16550 are this number divided by a whole one */
 
-/* Without a rate, a COM port and a port at an I/O address get the highest rate. All others get 0,
- * which keeps the rate that the firmware has set. */
+/* Reads where a serial port is, and its rate (parse.h lists the forms). Returns 0 or an error.
+ * Without a rate in the text, a COM port and a port at an I/O address get the highest rate. All
+ * others get 0, which keeps the rate that the firmware has set. */
 int parse_console(const char *s, struct console_spec *c, const char **bad) {
     u64 baud;
     int error;
@@ -327,7 +332,8 @@ int parse_console(const char *s, struct console_spec *c, const char **bad) {
     return parse_end(error, s, bad);
 }
 
-/* Writes each run of consecutive CPUs as "first-last". */
+/* Writes a set of CPUs as a list such as "0-3,5". Each run of consecutive CPUs becomes
+ * "first-last". */
 void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]) {
     const char *separator = "";
     size_t at = 0;
@@ -347,8 +353,8 @@ void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]) {
     }
 }
 
-/* `| ' '` turns an upper-case letter into the lower-case one, because the two differ only in that
- * bit. */
+/* Returns whether a VM or a pool may have this name. `| ' '` turns an upper-case letter into the
+ * lower-case one, because the two differ only in that bit of ASCII. */
 bool valid_name(const char *s) {
     bool number = true;
     size_t n = 0;

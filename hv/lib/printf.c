@@ -5,7 +5,8 @@ int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args) {
     return format_text(buf, size, fmt, args);
 }
 
-/* Returns the length of the whole text, also if it did not fit, as C's snprintf() does. */
+/* Writes formatted text of at most `size` bytes to `buf`. Returns the length of the whole text,
+ * also if it did not fit, as C's snprintf() does. */
 int hv_snprintf(char *buf, size_t size, const char *fmt, ...) {
     va_list ap;
     int n;

@@ -37,7 +37,8 @@ void timerq_insert(struct timerq *q, struct timer *t, u64 when) {
     heap_merge(&q->root, NULL, q->root, t);
 }
 
-/* Puts the timer's two children, merged, in the place where it was. */
+/* Takes a timer off its queue, if it is queued. Its two children, merged into one heap, take its
+ * place. */
 void timerq_remove(struct timerq *q, struct timer *t) {
     struct timer *up = t->parent, **at = &q->root;
 

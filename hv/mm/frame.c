@@ -80,7 +80,9 @@ static bool joins(const struct range *r, u64 frame, unsigned order) {
     return order < FRAME_ORDER_MAX && is_free(r, buddy, order) && node_of(buddy) == node_of(frame);
 }
 
-/* Joins the block with its buddy, and the result with its own, as long as the buddy is free. */
+/* Gives back 2^order frames that were allocated together. The block is joined with its buddy, the
+ * result with its own buddy, and so on as long as the buddy is free. So free memory does not stay
+ * in small pieces. */
 void frame_free(hpa_t pa, unsigned order) {
     u64 frame = pa >> PAGE_SHIFT;
     struct range *r;
@@ -104,8 +106,9 @@ static void lists_init(void) {
         for (unsigned o = 0; o < ORDERS; o++) list_init(&free_list[n][o]);
 }
 
-/* The first frames of the range hold its bytes, one byte for each frame. The other frames are freed
- * as the largest blocks that their alignment allows. */
+/* Gives the memory [start, end) to the allocator. The first frames of the range hold one byte for
+ * each frame, in which the allocator notes the state of that frame. The other frames are freed as
+ * the largest blocks that their alignment allows. */
 void frame_add(hpa_t start, hpa_t end) {
     u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own;
     struct range *r = &range[nr_ranges];
@@ -152,7 +155,9 @@ static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
     return frame;
 }
 
-/* Takes a free block, which may be too large, and gives back the parts that are not needed. */
+/* Allocates 2^order frames below `limit`, of node `node` if possible. Returns the address of the
+ * first one, or HPA_NONE. The free block that it takes may be too large; the parts that are not
+ * needed are given back. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     unsigned o = order;
     struct range *r;
@@ -208,9 +213,9 @@ static void put_by_node(struct range *r, u64 frame, unsigned order) {
     put_by_node(r, frame + (1ull << (order - 1)), order - 1);
 }
 
-/* Takes all free blocks out first, and then puts them back, each into the list of its node. It
- * cannot be done in one pass: node_of() has to know all ranges, and blocks that cross the border of
- * a node have to be split. */
+/* Sorts all free frames by NUMA node. First it takes out all free blocks, and then it puts each
+ * back into the list of its node. One pass would not do: node_of() has to know all ranges first,
+ * and blocks that cross the border of a node have to be split. */
 void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     struct list old[ORDERS];
 

@@ -14,8 +14,9 @@ static unsigned table_order(const struct guestmem *m) {
     return frame_order(nr_chunks(m) * sizeof(hpa_t));
 }
 
-/* The table of chunks has frames of its own, because it may be larger than what heap_alloc()
- * gives. */
+/* Prepares a VM's RAM of `size` bytes, which has no chunks yet. Returns 0, -ENOMEM, or -EINVAL for
+ * a size that is not allowed. The table of chunks has frames of its own, because it may be larger
+ * than what heap_alloc() gives. */
 int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;
 
@@ -27,8 +28,9 @@ int guestmem_init(struct guestmem *m, u64 size) {
     return 0;
 }
 
-/* If the RAM was reserved in one block, its chunks are allocated already and only have to be
- * counted. */
+/* Adds the next chunk to the VM's RAM, with undefined contents. Returns 0, -ENOMEM, or -ENOSPC if
+ * all chunks are there. If the RAM was reserved in one block, its chunks are allocated already and
+ * only have to be counted. */
 int guestmem_grow(struct guestmem *m) {
     if (m->grown == nr_chunks(m)) return -ENOSPC;
     if (m->grown >= m->reserved) {
@@ -41,8 +43,9 @@ int guestmem_grow(struct guestmem *m) {
     return 0;
 }
 
-/* A device that no IOMMU confines uses real addresses, so its VM needs RAM in one piece. Blocks are
- * powers of two, so what is behind the last chunk is given back. */
+/* Allocates all chunks of a VM's RAM in one piece below `limit`. Returns 0 or -ENOMEM. A device
+ * that no IOMMU confines uses real addresses, so its VM needs RAM in one piece. Blocks are powers
+ * of two, so what is behind the last chunk is given back. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     unsigned order = frame_order(m->size);
     hpa_t pa;

@@ -50,8 +50,9 @@ static struct slab *slab_new(unsigned kind, size_t size) {
     return s;
 }
 
-/* An object comes from a slab that is partly used, if there is one, so that few slabs are in use.
- * Objects that are larger than the largest class have a slab each. */
+/* Allocates an object of `size` bytes, filled with zeros. Returns NULL if there is no memory. The
+ * object comes from a slab (a block of equal objects) that is partly used, if there is one, so that
+ * few slabs are in use. Objects that are larger than the largest class have a slab each. */
 void *heap_alloc(size_t size) {
     unsigned kind = 0;
     struct slab *s;
@@ -79,8 +80,8 @@ void *heap_alloc(size_t size) {
     return memset(p, 0, size);
 }
 
-/* A slab that was full goes back to the list of those with free objects. A slab in which nothing is
- * used goes back to the frames. */
+/* Frees what heap_alloc() has returned. A slab that was full goes back to the list of those with
+ * free objects. A slab in which nothing is used any more is given back to the frame allocator. */
 void heap_free(void *p) {
     struct slab *s = (struct slab *)((u64)p & ~(PAGE_SIZE - 1));
 

@@ -41,14 +41,14 @@ const struct npt_format npt_format_amd = {
 const struct npt_format npt_format_vtd = { .table = NPT_RW, .right = { 0, 1, 0, 3, 0, 1, 0, 3 } };
 
 /* Makes what was written to a table visible to hardware that does not look into caches. */
-static void publish(const struct npt *t, const void *p, u64 len) {
+static void npt_publish(const struct npt *t, const void *p, u64 len) {
     if (t->format->write_back) cache_write_back(p, len);
 }
 
 /* Writes an entry as a whole, so that a CPU that walks the table sees the old or the new one. */
 static void entry_write(const struct npt *t, u64 *e, u64 v) {
     __atomic_store_n(e, v, __ATOMIC_RELEASE);
-    publish(t, e, sizeof(*e));
+    npt_publish(t, e, sizeof(*e));
 }
 
 static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); }
@@ -65,7 +65,7 @@ static u64 *make_table(struct npt *t, u64 *e) {
     if (pa == HPA_NONE) return NULL;
     table = hpa_to_va(pa);
     for (unsigned i = 0; old && i < 512; i++) table[i] = (old & ~LARGE) + i * PAGE_SIZE;
-    publish(t, table, PAGE_SIZE);
+    npt_publish(t, table, PAGE_SIZE);
     entry_write(t, e, pa | t->format->table);
     return table;
 }
@@ -132,8 +132,10 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
-/* Needs no lock, because tables are only added, and each entry is written as a whole. In all
- * formats bit 0 means "present" or "readable", and bit 1 means "writable". */
+/* Returns the host-physical address to which `gpa` is mapped, or HPA_NONE, and in *writable whether
+ * the guest may write there. It needs no lock, because tables are only added, and each entry is
+ * written as a whole. In all formats bit 0 means "present" or "readable", and bit 1 means
+ * "writable". */
 hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     hpa_t table = t->root;
 
@@ -164,7 +166,7 @@ void npt_damage(struct npt *t, gpa_t gpa) {
 int npt_init(struct npt *t, const struct npt_format *format) {
     *t = (struct npt){ .format = format, .root = frame_alloc_zeroed(0), .tlb.current = 1 };
     if (t->root == HPA_NONE) return -ENOMEM;
-    publish(t, hpa_to_va(t->root), PAGE_SIZE);
+    npt_publish(t, hpa_to_va(t->root), PAGE_SIZE);
     return 0;
 }
 

@@ -7,8 +7,9 @@
 
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
 
-/* A pCPU on which no vCPU of the VM is loaded uses no translation; before the next entry there it
- * compares the generation. */
+/* Returns whether no pCPU can use a translation that is older than `generation` any more. A pCPU on
+ * which no vCPU of the VM is loaded uses no translation; before the next entry there it compares
+ * the generation. */
 bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
         if (__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) &&
@@ -32,10 +33,11 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
     tlb_resume(g, cpu);
 }
 
-/* Two things happen at the same time on two pCPUs: here, a vCPU is marked as loaded and then the
- * generation is read; there, the generation is bumped and then the marks are read. The fence makes
- * sure that at least one side sees the other: either the code that bumps it sees this vCPU, or this
- * pCPU sees the bump before the next entry. */
+/* Marks a loaded vCPU as one that may use translations again. This and tlbgen_bump() may run at the
+ * same time on two pCPUs. Here the vCPU is marked as loaded first, and then the generation is read.
+ * There the generation is bumped first, and then the marks are read. The fence makes sure that at
+ * least one side sees the other: either the code that bumps it sees this vCPU, or this pCPU sees
+ * the bump before the next entry. */
 void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -45,10 +47,11 @@ void tlb_save(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
 }
 
-/* Tags are given out in turn. When all of them were used, a new epoch begins: everything is
- * flushed, and every vCPU needs a new tag, because its old one may soon belong to another vCPU. The
- * flush has to come before `flushed` is stored. Otherwise memory could be freed while this pCPU
- * still has translations of it. */
+/* Gives the loaded vCPU a tag under which this pCPU's TLB holds no old translation. It is called
+ * before each entry. Tags are given out in turn. When all of them were used, a new epoch begins:
+ * everything is flushed, and every vCPU needs a new tag, because its old one may soon belong to
+ * another vCPU. The flush has to come before `flushed` is stored. Otherwise memory could be freed
+ * while this pCPU still has translations of it. */
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);

@@ -18,7 +18,8 @@ static struct {
 
 static u32 writer = SCHED_NO_CPU;
 
-/* Notes that this pCPU is setting a parameter on behalf of the store, or no longer is. */
+/* Notes that pCPU `cpu` sets a parameter on behalf of the store now, or, with SCHED_NO_CPU, that
+ * none does any more. storelink_param() reads this. */
 void changes_from_store(u32 cpu) { __atomic_store_n(&writer, cpu, __ATOMIC_SEQ_CST); }
 
 /* ---- names ---- */
@@ -62,8 +63,9 @@ static void leave_word(u64 *mask, const struct param_names *names, const char *n
     storelink_work();
 }
 
-/* A change that came through the store is left out (`writer` is this pCPU), because the store has
- * told the watches of it already. */
+/* Notes that parameter `name` of a VM or a pool has changed, so that changes_step() tells the
+ * watches of its node. A change that came through the store is left out (`writer` is this pCPU),
+ * because the store has told the watches of it already. */
 void storelink_param(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (writer == this_cpu()->id) return;
     if (!d) {
@@ -154,8 +156,9 @@ static bool touch_vm(struct vm *vm) {
     return true;
 }
 
-/* Does one thing and returns, because the work item calls again. A VM whose home is not open, or is
- * gone already, has no watches to tell. */
+/* Tells the watches of one changed node, or does one step of moving a VM. Returns false if there
+ * was nothing to do. It does one thing only, because the work item calls it again. A VM whose nodes
+ * are not all made yet, or are being removed, has no watches to tell. */
 bool changes_step(void) {
     for (u32 id = 0; id < SCHED_MAX_POOLS; id++)
         if (touch_pool(id)) return true;

@@ -12,7 +12,9 @@ struct store_client nodes_client;
 
 const struct store_perms node_operator_only = { 1, { { 0, 0 } } };
 
-/* A static buffer is enough, because all callers hold store_lock. */
+/* Returns the path of a node of `vm`, or of the host if `vm` is NULL, followed by the formatted
+ * text. The path lies in a static buffer until the next call. One buffer is enough, because all
+ * callers hold store_lock. */
 const char *node_path(const struct vm *vm, const char *fmt, ...) {
     static char text[160];
     va_list ap;
@@ -83,8 +85,8 @@ static bool serves(const struct vm *back, const struct vm *front) {
     return false;
 }
 
-/* Gives each back end of the VM the right to write its node io/. A back end can write to all RAM of
- * the VM anyway, so this right gives it nothing new. */
+/* Gives each back end of the VM the right to write the VM's node io/. Returns 0 or a negative
+ * errno. A back end can write to all RAM of the VM anyway, so this right gives it nothing new. */
 int nodes_share_io(const struct vm *vm) {
     struct store_perms perms = perms_write(vm);
 

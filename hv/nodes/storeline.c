@@ -22,14 +22,14 @@ struct storeline {
 };
 
 /* Returns how many bytes wait in a ring. */
-static u32 waiting(const struct console_ring *r) {
+static u32 line_waiting(const struct console_ring *r) {
     return __atomic_load_n(&r->head, __ATOMIC_RELAXED) -
            __atomic_load_n(&r->tail, __ATOMIC_RELAXED);
 }
 
 /* Passes what the guest has sent to the store: at most one request, because one request may take
  * as long as a part may be. */
-static void take(struct storeline *l, struct store_client *c) {
+static void line_take(struct storeline *l, struct store_client *c) {
     char byte;
 
     store_feed(c, NULL, 0); /* a request for which the store was busy is tried again */
@@ -38,8 +38,8 @@ static void take(struct storeline *l, struct store_client *c) {
 }
 
 /* Passes replies and events to the guest. Returns how many bytes. */
-static u32 give(struct storeline *l, struct store_client *c) {
-    u32 room = CONSOLE_RING - waiting(&l->rings.in), n;
+static u32 line_give(struct storeline *l, struct store_client *c) {
+    u32 room = CONSOLE_RING - line_waiting(&l->rings.in), n;
     char bytes[GIVE];
 
     n = store_drain(c, bytes, MIN(room, GIVE));
@@ -57,11 +57,11 @@ unsigned storeline_pump(struct storeline *l, struct store_client *c, bool asks) 
         store_fresh(c);
         l->reset = false;
     }
-    if (asks) take(l, c);
-    given = give(l, c);
+    if (asks) line_take(l, c);
+    given = line_give(l, c);
     if (given) result |= STORE_TELL;
     if (given == GIVE && !l->full) result |= STORE_MORE;
-    if (!c->out_len && (store_waits(c) || waiting(&l->rings.out))) result |= STORE_MORE;
+    if (!c->out_len && (store_waits(c) || line_waiting(&l->rings.out))) result |= STORE_MORE;
     return result;
 }
 
@@ -71,7 +71,7 @@ void storeline_tell(struct storeline *l) {
 }
 
 /* Forgets all bytes in a ring. */
-static void empty(struct console_ring *r) {
+static void line_empty(struct console_ring *r) {
     char bytes[GIVE];
 
     while (ring_get(r, bytes, GIVE)) {
@@ -80,13 +80,13 @@ static void empty(struct console_ring *r) {
 
 /* Has the store look at the line. `changed`: a program has opened or closed the port. Both rings
  * are emptied at once. The store itself may be busy, and forgets the old connection later. */
-static void serve(struct storeline *l, bool changed) {
+static void line_serve(struct storeline *l, bool changed) {
     struct storelink *s = &l->vm->store;
 
     storelink_enter();
     if (changed) {
-        empty(&l->rings.out);
-        empty(&l->rings.in);
+        line_empty(&l->rings.out);
+        line_empty(&l->rings.in);
         l->reset = true;
     }
     if (!s->gone && !s->client.page) storelink_pump(s, true);
@@ -100,8 +100,8 @@ static void line_access(void *dev, const struct bus_access *a, u64 *value) {
 
     vuart_access(&l->uart, a, value);
     changed = vuart_is_open(&l->uart) != was_open;
-    if (changed || waiting(&l->rings.out) || __atomic_load_n(&l->full, __ATOMIC_RELAXED))
-        serve(l, changed);
+    if (changed || line_waiting(&l->rings.out) || __atomic_load_n(&l->full, __ATOMIC_RELAXED))
+        line_serve(l, changed);
     storeline_tell(l);
 }
 

@@ -214,7 +214,8 @@ static int make_host_nodes(void) {
     return 0;
 }
 
-/* A host without some of its nodes can still run VMs, so an error is only logged. */
+/* Makes the store and the host's nodes in it, and registers its hypercalls. A host without some of
+ * its nodes can still run VMs, so an error is only logged. */
 void storelink_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_STORE_CONNECT, .fn = hc_store_connect },

@@ -12,8 +12,8 @@ struct assignment *assignments;
 /* Stands for each device that is not known, or for whose assignment there was no memory. */
 static struct assignment stranger;
 
-/* Makes an assignment for each device. If memory is short, the device gets none, and can then not
- * be given to any VM (give_refused()). */
+/* Makes an assignment (a record of which VM has the device) for each device. If memory is short, a
+ * device gets none, and can then not be given to any VM (give_refused()). */
 void assign_init(void) {
     struct assignment **end = &assignments;
 
@@ -53,8 +53,9 @@ static struct pci_device *find_vf(const struct pci_device *pf, bool any, u32 vf)
     return NULL;
 }
 
-/* A request names a device by its bdf, or a virtual function by its card: by the card's bdf or its
- * name in the order of cards, and by a number, or any that is free. */
+/* Returns the device that `asked` means, or NULL if there is none. A request names a device by its
+ * bdf. It names a virtual function by its card, which is a bdf or a name such as igb0, and by a
+ * number or "any", which is any function that no VM has. */
 struct pci_device *assign_asked(u64 request) {
     const struct pci_device *pf;
 
@@ -67,7 +68,8 @@ struct pci_device *assign_asked(u64 request) {
     return find_vf(pf, request & CONFIG_VF_ANY, CONFIG_VF_NUMBER(request));
 }
 
-/* Without the sentence, the operator would only learn that the VM could not be made. */
+/* Makes the formatted sentence the reason for which the VM's job fails. Returns `error`. Without
+ * the sentence, the operator would only learn that the VM could not be made. */
 int assign_refuse(struct vm *vm, int error, const char *fmt, ...) {
     va_list ap;
 
@@ -83,7 +85,8 @@ void assign_tell(const struct assignment *a) {
         if (a->owner->pci[i] == a) storelink_pci(a->owner, i);
 }
 
-/* `a->off` is what mediate_write() looks at when the VM writes to the device's command register. */
+/* Keeps the VM from making the device master of the bus from now on. mediate_write() looks at
+ * `a->off` when the VM writes to the device's command register. */
 void assign_forbid(struct assignment *a) {
     spin_lock(&a->lock);
     a->held = false;
@@ -91,8 +94,9 @@ void assign_forbid(struct assignment *a) {
     spin_unlock(&a->lock);
 }
 
-/* `a->held` notes that the device was in use and is to go on after the reset of its card. If it was
- * off already, or its VM is losing it, it must not. */
+/* Takes bus mastering and the interrupt wire away from the device at once. `a->held` notes that the
+ * device was in use and is to go on after the reset of its card. If it was off already, or its VM
+ * is losing it, it must not go on. */
 void assign_off(struct assignment *a, bool hold) {
     spin_lock(&a->lock);
     a->held = hold && (a->held || !a->off);

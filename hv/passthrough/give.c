@@ -70,8 +70,9 @@ static bool place_can_be(const struct pci_bar *b) {
     return bar_can_be(b->addr, last);
 }
 
-/* Besides devices that Takt needs itself, those are refused whose BARs are missing or make no
- * sense: a VM would reach something else by them. */
+/* Returns the sentence that says why no VM can have this device, or NULL if one can. Besides
+ * devices that Takt needs itself, those are refused whose BARs are missing or make no sense: a VM
+ * would reach something else by them. */
 const char *give_refused(const struct pci_device *d) {
     if (!d->assignment) return "there was no memory to keep account of it";
     if (d->lost) return "it did not come back from its reset";
@@ -166,7 +167,7 @@ static const struct pci_device *group_shared(const struct vm *vm, const struct p
 
 /* Returns 0 if an IOMMU confines the device's DMA, or if the VM file allows DMA that is not
  * confined. Otherwise returns -EPERM, with the sentence in vm->why. */
-static int check_dma(struct vm *vm, const struct pci_device *d) {
+static int give_check_dma(struct vm *vm, const struct pci_device *d) {
     const char *why = iommu_refused(d);
 
     if (!why) return 0;
@@ -219,7 +220,7 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     if (vm_is_pc(vm) && !d->msix_table)
         return refuse_device(vm, -EINVAL, d,
                              "it has no MSI-X, and so no interrupt for a VM with a kernel=");
-    return check_dma(vm, d);
+    return give_check_dma(vm, d);
 }
 
 /* Makes the VM the owner of a device, as its device number `index`. Nothing is mapped yet. */
@@ -498,7 +499,7 @@ static struct hot {
 } hot;
 
 /* Is the VM neither being made nor being destroyed? */
-static bool standing(const struct vm *vm) {
+static bool vm_is_standing(const struct vm *vm) {
     return vm->state != VM_CREATING && vm->state != VM_DYING;
 }
 
@@ -582,13 +583,14 @@ static int hot_begin(struct vm *vm, u64 asked) {
     return hot_start(vm, a, index);
 }
 
-/* If a step fails, the device is taken back in further steps, and the error is returned at the
- * end. */
+/* Does the next step of giving a device to a VM that runs. Returns 1 if there is more to do, 0 at
+ * the end, or an error. If a step fails, the device is taken back in further steps, and the error
+ * is returned at the end. */
 int give_attach(struct vm *vm, u64 asked, u64 *at) {
     struct assignment *a = hot.a;
     int r;
 
-    if (!standing(vm) || (a && a->owner != vm))
+    if (!vm_is_standing(vm) || (a && a->owner != vm))
         return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
     if (!a) return hot_begin(vm, asked);
     if (hot.failed) return take_back(vm, a, at);
@@ -605,13 +607,14 @@ int give_attach(struct vm *vm, u64 asked, u64 *at) {
     return 0;
 }
 
-/* The first call tells the VM. The next ones wait until its driver has let go or its time is over.
- * Only then is the device taken back, because a driver that loses its device in the middle may
- * crash. */
+/* Does the next step of taking a device from a VM that runs. Returns 1 if there is more to do, 0 at
+ * the end, or an error. The first call tells the VM. The next ones wait until its driver has let go
+ * or its time is over. Only then is the device taken back, because a driver that loses its device
+ * in the middle may crash. */
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
     struct assignment *a = hot.a;
 
-    if (!standing(vm) || (a && a->owner != vm))
+    if (!vm_is_standing(vm) || (a && a->owner != vm))
         return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
     for (u32 i = 0; !a && i < vm->nr_pci; i++) {
         struct assignment *own = vm->pci[i];
@@ -678,9 +681,9 @@ i64 give_eoi(struct vm *vm, u32 index) {
     return 0;
 }
 
-/* Tells the VM what the device is, where its registers are for the VM, and which event its
- * interrupt raises. dma_offset is how far the device's addresses differ from the VM's if no IOMMU
- * translates them; otherwise it is 0. */
+/* Tells the VM about its device `index`: what it is, where its registers are for the VM, and which
+ * event its interrupt raises. Returns 0 or a negative errno. dma_offset is how far the device's
+ * addresses differ from the VM's if no IOMMU translates them; otherwise it is 0. */
 i64 give_info(struct vm *vm, u32 index, gpa_t to) {
     const struct assignment *a = device_of(vm, index);
     struct takt_pci info = { 0 };
@@ -733,7 +736,8 @@ static i64 hc_pci_write(struct vcpu *v, const u64 *a) {
     return give_write(v->vm, (u32)a[0], (u32)a[1], (u32)a[2], (u32)a[3]);
 }
 
-/* low_end is where RAM below 4 GiB ends: a BAR of memory may lie only above it. */
+/* Prepares passthrough at boot, and registers the hypercalls and the part of a VM. low_end is where
+ * RAM below 4 GiB ends: a BAR of memory may lie only above it. */
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     static const struct pci_nodes nodes = { .tell = write_node, .let_go = device_let_go };
     static const struct hypercall calls[] = {

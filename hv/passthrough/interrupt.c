@@ -74,8 +74,10 @@ static u32 line_flags(u16 flags) {
     return irq;
 }
 
-/* The MP table is asked first, since it says how pins are wired. The device's own line register is
- * what the firmware has noted there for old systems; the exceptions in ACPI's MADT apply to it. */
+/* Finds out to which IOAPIC pin (*gsi) the device's interrupt pin leads, and how it signals
+ * (*flags). Returns which source says so, or NULL if none does. The MP table is asked first, since
+ * it says how pins are wired. The device's own line register is what the firmware has noted there
+ * for old systems; the exceptions in ACPI's MADT apply to it. */
 const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
     u32 bus = d->bdf >> 8, device = d->bdf >> 3 & 31, pin = d->pin - 1u;
 
@@ -201,7 +203,7 @@ static u32 msix_control(const struct pci_vector *e) {
 }
 
 /* Writes that word. */
-static void write_msix_control(const struct pci_vector *e) {
+static void msix_control_write(const struct pci_vector *e) {
     u64 at = MSIX_ENTRY_SIZE * (u64)(e - e->assignment->entry) + MSIX_CONTROL;
 
     mmio_write32(e->assignment->pci->msix_table + at, msix_control(e));
@@ -216,12 +218,12 @@ static void write_msix(const struct pci_vector *e, struct irq_message m) {
     mmio_write32(at + MSIX_ADDRESS, (u32)m.addr);
     mmio_write32(at + MSIX_UPPER, (u32)(m.addr >> 32));
     mmio_write32(at + MSIX_DATA, m.data);
-    write_msix_control(e);
+    msix_control_write(e);
 }
 
 /* Sends the messages of this entry to `cpu`. Returns 0, or an error of iommu_irq(); then they still
  * go where they went before. */
-static int direct(struct pci_vector *e, u32 cpu) {
+static int msix_direct(struct pci_vector *e, u32 cpu) {
     struct assignment *a = e->assignment;
     struct irq_message m;
     int err = iommu_irq(a, (u32)e->vector, cpu, &m);
@@ -241,7 +243,7 @@ static void on_move(struct timer *t, u64 now) {
 
     spin_lock(&a->lock);
     for (struct pci_vector *e = a->entry; e < a->entry + a->nr_vectors; e++)
-        if (!a->off && e->cpu != cpu_for(e) && !direct(e, cpu_for(e)))
+        if (!a->off && e->cpu != cpu_for(e) && !msix_direct(e, cpu_for(e)))
             counter_inc(&device_interrupts_moved, this_cpu()->id);
     spin_unlock(&a->lock);
 }
@@ -303,7 +305,8 @@ static void on_message(void *arg) {
     if (n == a->burst + STORM) stop_storm(a);
 }
 
-/* a->masked is false if the line was unmasked already, as when a VM calls twice. */
+/* Unmasks the device's interrupt line, now that the VM has served it. a->masked is false if the
+ * line was unmasked already, as when a VM calls twice. */
 void interrupt_done(struct assignment *a) {
     if (a->irq != PCI_INTX || !__atomic_load_n(&a->masked, __ATOMIC_SEQ_CST)) return;
     if (a->in_window >= a->burst && now_ns() - a->window < NS_PER_MS)
@@ -314,7 +317,9 @@ void interrupt_done(struct assignment *a) {
 
 /* ---- MSI-X tables ---- */
 
-/* Those pages must not be mapped for the VM: it could send messages with any vector to any pCPU. */
+/* Returns whether BAR i holds the MSI-X table of `d`; if so, [*from, *to) becomes the pages that
+ * hold it. Those pages must not be mapped for the VM: it could send messages with any vector to any
+ * pCPU. */
 bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     const struct pci_bar *b = &d->bar[i];
     u32 where, entries;
@@ -332,7 +337,7 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
 void interrupt_shut(struct assignment *a, bool shut) {
     spin_lock(&a->lock);
     a->shut = shut;
-    for (u32 i = 0; i < a->nr_vectors && a->irq == PCI_MSIX; i++) write_msix_control(&a->entry[i]);
+    for (u32 i = 0; i < a->nr_vectors && a->irq == PCI_MSIX; i++) msix_control_write(&a->entry[i]);
     spin_unlock(&a->lock);
 }
 
@@ -355,7 +360,7 @@ static u64 msix_shown(const struct pci_vector *e, u64 offset) {
 static void msix_write(struct pci_vector *e, u64 offset, u32 value) {
     if (offset == MSIX_CONTROL) {
         e->masked = value & MSIX_ENTRY_MASKED;
-        write_msix_control(e);
+        msix_control_write(e);
     }
     if (!vm_is_pc(e->assignment->owner)) return;
     if (offset == MSIX_ADDRESS) e->address = (e->address & ~0xffffffffull) | value;
@@ -363,7 +368,8 @@ static void msix_write(struct pci_vector *e, u64 offset, u32 value) {
     if (offset == MSIX_DATA) e->data = value;
 }
 
-/* Any access that is not of 4 bytes, or beyond the entries that are in use, does nothing. */
+/* Carries out a VM's access to the MSI-X table of its device, as the VM sees the table. Any access
+ * that is not of 4 bytes, or beyond the entries that are in use, does nothing. */
 void msix_access(void *dev, const struct bus_access *access, u64 *value) {
     struct assignment *a = dev;
     u64 at = access->addr - a->msix_gpa, offset = at % MSIX_ENTRY_SIZE, n = at / MSIX_ENTRY_SIZE;
@@ -438,8 +444,8 @@ static int add_vector(struct vm *vm, struct assignment *a) {
         return e->vector;
     }
     a->nr_vectors++;
-    if (a->irq == PCI_INTX || !direct(e, cpu_for(e))) return 0;
-    return direct(e, WORK_CPU); /* messages may not reach the pCPU of the vCPU */
+    if (a->irq == PCI_INTX || !msix_direct(e, cpu_for(e))) return 0;
+    return msix_direct(e, WORK_CPU); /* messages may not reach the pCPU of the vCPU */
 }
 
 /* Returns how many interrupts a second the device may raise. The VM file can give a number for this
@@ -465,8 +471,10 @@ static const char *const irq_names[] = {
     [PCI_NO_IRQ] = "nothing", [PCI_INTX] = "a pin", [PCI_MSI] = "MSI", [PCI_MSIX] = "MSI-X"
 };
 
-/* What was made before an error is taken away by interrupt_disconnect(). MSI-X is enabled but
- * masked at first, because its table can be written only then. */
+/* Makes the device's interrupts raise events of its VM, by the best way that the device has.
+ * Returns 0, or an error with the sentence in vm->why. What was made before an error is taken away
+ * by interrupt_disconnect(). MSI-X is enabled but masked at first, because its table can be written
+ * only then. */
 int interrupt_connect(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
     u32 most = 1; /* vectors */
@@ -497,8 +505,10 @@ int interrupt_connect(struct vm *vm, struct assignment *a) {
     return 0;
 }
 
-/* A virtual function is "held" while the card that it is a part of is reset. That has cleared the
- * function's own registers, too, so its messages are written again. */
+/* Lets a virtual function that was held interrupt again, and makes it master of the bus again,
+ * unless its VM has ended. A virtual function is "held" while the card that it is a part of is
+ * reset. The reset has cleared the function's own registers, too, so its messages are written
+ * again. */
 void interrupt_again(struct assignment *a) {
     const struct pci_device *d = a->pci;
 
@@ -507,7 +517,7 @@ void interrupt_again(struct assignment *a) {
     if (a->irq == PCI_MSIX)
         change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     for (u32 i = 0; i < a->nr_vectors && a->irq > PCI_INTX; i++)
-        direct(&a->entry[i], a->entry[i].cpu);
+        msix_direct(&a->entry[i], a->entry[i].cpu);
     set_masked(a, false);
     a->held = a->off = false;
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER);
@@ -521,8 +531,9 @@ void interrupt_quiet(struct assignment *a) {
     timer_cancel(&a->move);
 }
 
-/* First nothing can interrupt any more, then the handlers are gone, then the timers, and the events
- * come last: each of them may use what comes after it. */
+/* Takes away all that interrupt_connect() has made. First nothing can interrupt any more, then the
+ * handlers are gone, then the timers, and the events come last: each of them may use what comes
+ * after it. */
 void interrupt_disconnect(struct assignment *a) {
     u32 nr = a->nr_vectors;
 

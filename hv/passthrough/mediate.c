@@ -63,7 +63,8 @@ static i64 mediate_refuse(struct assignment *a) {
     return -EPERM;
 }
 
-/* A read may be of 1, 2 or 4 bytes. It is answered from the whole register of 4 bytes around it. */
+/* Returns what the VM reads in its device's configuration space at `offset`, or a negative errno. A
+ * read may be of 1, 2 or 4 bytes. It is answered from the whole register of 4 bytes around it. */
 i64 mediate_read(struct assignment *a, u32 offset, u32 size) {
     enum pci_rule rule;
     u32 dword;
@@ -75,11 +76,12 @@ i64 mediate_read(struct assignment *a, u32 offset, u32 size) {
     return dword >> 8 * (offset & 3) & (~0u >> (32 - 8 * size));
 }
 
-/* A VM may write only the register COMMAND. There it may change whether the device may read and
- * write memory (bus mastering) and, if the device has an interrupt wire, whether the device uses
- * that. All other bits have to stay as they are: they could hurt others, or the hypervisor sets
- * them itself. The lock keeps a->off from changing between the check and the write; otherwise a
- * device that is being taken away could become master of the bus again. */
+/* Carries out a VM's write to its device's configuration space. Returns 0 or a negative errno. A VM
+ * may write only the register COMMAND. There it may change whether the device may read and write
+ * memory (bus mastering) and, if the device has an interrupt wire, whether the device uses that.
+ * All other bits have to stay as they are: they could hurt others, or the hypervisor sets them
+ * itself. The lock keeps a->off from changing between the check and the write; otherwise a device
+ * that is being taken away could become master of the bus again. */
 i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value) {
     u32 bdf = a->pci->bdf, own = PCI_COMMAND_MASTER; /* the bits that the VM may change */
     bool allowed;

@@ -24,8 +24,9 @@ static void resume_vfs(const struct pci_device *pf) {
     }
 }
 
-/* A reset takes several phases with pauses between them, so that no step of the caller is long.
- * Phase 0 is the first one, in which the device is still in use. */
+/* Does one phase of the reset of a device. Returns in how many ns the next phase may come, or 0
+ * after the last one. A reset takes several phases with pauses between them, so that no step of the
+ * caller is long. Phase 0 is the first one, in which the device is still in use. */
 u64 assign_reset(struct assignment *a, u32 phase) {
     struct pci_device *d = a->pci;
     bool was_in_reset = d->in_reset;

@@ -68,8 +68,7 @@ enum {
 #define MAX_DOMAINS           64u
 #define FIRMWARE              1u  /* the id of the firmware's domain; 0 is reserved, 6.1 */
 #define CHUNKS_A_PART         64u /* chunks of RAM that one step maps */
-/* bytes of a region that firmware reserves: one step maps so much of it */
-#define REGION_PART (256ull << 10)
+#define REGION_PART           (256ull << 10) /* bytes of a reserved region that one step maps */
 /* the largest such region, in bytes: it is unmapped in a single step, which must be short */
 #define REGION_MAX  (16ull << 20)
 #define FAULT_PAUSE NS_PER_MS /* at least so long from one interrupt about faults to the next */
@@ -328,8 +327,8 @@ int iommu_prepare(struct vm *vm, const struct pci_device *d) {
     return map_region(vm, d);
 }
 
-/* The caller has detached every device before, and detaching flushes what the units remember of the
- * domain's tables. So no unit walks these tables any more, and their memory can be used again. */
+/* Frees the VM's domain. The caller has detached every device before, which flushed what the units
+ * remember of the domain's tables. So no unit walks these tables any more. */
 void iommu_release(struct vm *vm) {
     struct iommu_domain *m = vm->dma;
 
@@ -340,7 +339,8 @@ void iommu_release(struct vm *vm) {
     vm->dma = NULL;
 }
 
-/* The units have to forget what they remember if an old entry was replaced. Some units ("eager")
+/* Lets all devices of the VM reach [hpa, hpa + len) at `gpa`, or nothing there if hpa is HPA_NONE.
+ * Returns 0 or -ENOMEM. Units have to forget an old entry that was replaced. Some units ("eager")
  * also remember that an entry was absent, so for them a new entry needs a flush, too. */
 int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
     struct iommu_domain *m = vm->dma;
@@ -423,8 +423,8 @@ int iommu_attach(struct assignment *a, struct vm *vm) {
     return context_attach(a, u, vm->dma);
 }
 
-/* The context entry becomes absent first; then the unit forgets it and its translations, which also
- * waits for accesses that are under way. */
+/* Blocks the device. The context entry becomes absent first; then the unit forgets it and its
+ * translations, which also waits for accesses that are under way. */
 void iommu_detach(struct assignment *a) {
     u64 *e;
 

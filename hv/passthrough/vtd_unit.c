@@ -26,8 +26,9 @@ bool vtd_becomes(const struct iommu_unit *u, u32 reg, u32 bits, u32 value) {
     return false;
 }
 
-/* The command register holds all functions that are switched on, so the other bits are read from
- * the status register and written again. */
+/* Switches a function of the unit on or off, and waits until the unit has obeyed. Returns false if
+ * it does not. The command register holds all functions that are switched on, so the other bits are
+ * read from the status register and written again. */
 bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
     u32 others = vtd_read(u, REG_STATUS) & (u32)LASTING & ~bit, wanted = 0;
 
@@ -36,8 +37,8 @@ bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
     return vtd_becomes(u, REG_STATUS, bit, wanted);
 }
 
-/* Some units read memory without looking into the CPU's caches. For them the caches are written
- * back. */
+/* Makes what was written at [p, p + len) visible to all units. Some units read memory without
+ * looking into the CPU's caches. For them the caches are written back. */
 void vtd_publish(const volatile void *p, u64 len) {
     if (vtd_write_back) cache_write_back((const void *)p, len);
 }
@@ -46,7 +47,7 @@ void vtd_publish(const volatile void *p, u64 len) {
 
 /* Puts a request into the queue. It wraps around at its end. The unit sees the request only when
  * REG_QUEUE_TAIL is written. */
-static void submit(struct iommu_unit *u, u64 low, u64 high) {
+static void queue_submit(struct iommu_unit *u, u64 low, u64 high) {
     u->queue[u->tail][0] = low;
     u->queue[u->tail][1] = high;
     vtd_publish(u->queue[u->tail], QUEUE_ENTRY);
@@ -83,18 +84,19 @@ static bool queue_is_done(const struct iommu_unit *u) {
     return *u->done == u->serial;
 }
 
-/* Behind the request it puts a "wait", by which the unit writes u->serial to *u->done when all
- * before it is done. If the answer does not come, the unit is given up, because nobody knows what
- * it still remembers. */
+/* Asks the unit to forget what it has cached, and waits until it has. `what` is the request
+ * (FLUSH_*). It is followed in the queue by a "wait", a request by which the unit writes u->serial
+ * to *u->done when all before it is done. If the answer does not come, the unit is given up,
+ * because Takt cannot tell what the unit still has in its caches. */
 void vtd_flush(struct iommu_unit *u, u64 what) {
     bool done;
 
     if (u->why || !u->queue) return;
     counter_inc(&iommu_flushes, this_cpu()->id);
     spin_lock(&u->lock);
-    submit(u, what, 0);
+    queue_submit(u, what, 0);
     u->serial++;
-    submit(u, WAIT(u->serial), va_to_hpa((const void *)u->done));
+    queue_submit(u, WAIT(u->serial), va_to_hpa((const void *)u->done));
     vtd_write(u, REG_QUEUE_TAIL, u->tail * QUEUE_ENTRY);
     done = queue_is_done(u);
     if (!done) u->why = "its IOMMU does not answer any more";

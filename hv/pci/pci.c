@@ -153,8 +153,9 @@ static u32 probe_bar(const struct pci_device *d, u32 offset) {
     return v;
 }
 
-/* A size whose bits make no sense, or that does not fit the address, becomes 0: such a BAR is not
- * used. */
+/* Finds out the address and the size of the BAR at `at`, into *b. Returns how many registers the
+ * BAR takes, 1 or 2. A size whose bits make no sense, or that does not fit the address, becomes 0:
+ * such a BAR is not used. */
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b) {
     u32 low = pci_read(d->bdf, at, 4), mask = probe_bar(d, at);
     u64 bits;
@@ -178,7 +179,8 @@ u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *
     return 1;
 }
 
-/* A bridge, a timer or a counter beside the cores works for the whole machine, so a VM that had it
+/* Returns whether the device is a part of the machine itself, which is never given to a VM. A
+ * bridge, a timer or a counter beside the cores works for the whole machine, so a VM that had it
  * could disturb all others. Only SD card controllers of the system class are ordinary devices. */
 bool pci_part_of_machine(const struct pci_device *d) {
     u32 class = d->class_rev >> 24;
@@ -389,8 +391,9 @@ static void add_function(u32 bdf, u32 id, u32 header) {
     log_device(d);
 }
 
-/* A virtual function has no BARs of its own: those of all virtual functions lie one behind the
- * other, from the address in the capability of the physical function. */
+/* Adds virtual function number `vf` of `pf` to the devices. Returns it, or NULL if that is not
+ * possible. A virtual function has no BARs of its own: those of all virtual functions lie one
+ * behind the other, from the address in the capability of the physical function. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     struct pci_device *d;
 
@@ -433,9 +436,10 @@ static void probe_slot(u32 bdf) {
     }
 }
 
-/* Looks at every bus, even if no bridge leads to it. A machine may have several host bridges, and
- * which buses these have is told only in AML, the language of ACPI, which Takt does not read. The
- * groups are computed last, when all bridges are known. */
+/* Finds all PCI devices of the machine. It looks at every bus, even if no bridge leads to it: a
+ * machine may have several host bridges, and which buses these have is told only in AML, the
+ * language of ACPI, which Takt does not read. The groups are computed last, when all bridges are
+ * known. */
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;

@@ -99,7 +99,8 @@ static bool is_type(const struct pci_device *d, u32 type) {
 
 bool quirk_no_bars(const struct pci_device *d) { return is_in(d, no_bars, ARRAY_SIZE(no_bars)); }
 
-/* Besides the devices of the list, these are endpoints that are integrated in Intel's root complex:
+/* Returns whether the vendor says that the function reaches no other function of its device.
+ * Besides the devices of the list, these are endpoints that are integrated in Intel's root complex:
  * they reach other devices only through the root (VT-d 3.16). */
 bool quirk_isolated(const struct pci_device *d) {
     if (d->header) return false;

@@ -81,7 +81,7 @@ static bool begin_reset(const struct pci_device *d) {
 }
 
 /* Writes back what firmware had set up and the reset has cleared: BARs, line, device control. */
-static void restore(const struct pci_device *d) {
+static void restore_registers(const struct pci_device *d) {
     for (u32 i = PCI_BAR0 / 4; i < PCI_CARDBUS / 4; i++) pci_write(d->bdf, 4 * i, 4, d->saved[i]);
     pci_write(d->bdf, PCI_CACHE_LINE, 2, d->saved[PCI_CACHE_LINE / 4] & 0xffff);
     pci_write(d->bdf, PCI_LINE, 1, d->line);
@@ -99,7 +99,7 @@ u32 pci_idle_command(const struct pci_device *d) {
 /* Does the device answer, with none of its own requests pending? A virtual function does not answer
  * while its physical one is reset. That resets it too, and nobody gets it before the end of it, so
  * this is no reason to give it up. */
-static bool answers(const struct pci_device *d) {
+static bool device_answers(const struct pci_device *d) {
     bool present;
 
     if (d->mute) return false;
@@ -122,9 +122,10 @@ static u64 first_phase(struct pci_device *d) {
     return RESET_NS;
 }
 
-/* Phase 0 stops the device and starts its reset. The next phases wait until it answers again, and
- * give it up as lost if it does not; then its registers are restored. The last phase waits for the
- * virtual functions of a card. */
+/* Does phase number `phase` of the reset of a device. Returns in how many ns the next phase may
+ * come, or 0 at the end. Phase 0 stops the device and starts its reset. The next phases wait until
+ * it answers again, and give it up as lost if it does not; then its registers are restored. The
+ * last phase waits for the virtual functions of a card. */
 u64 pci_reset(struct pci_device *d, u32 phase) {
     u32 pm = (u32)PM_CONTROL + d->pm;
 
@@ -134,13 +135,13 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
         pci_write(d->bdf, pm, 2, PM_D0);
         return POWER_UP_NS;
     }
-    if (!answers(d) && phase < PCI_RESET_TRIES) return RESET_NS;
+    if (!device_answers(d) && phase < PCI_RESET_TRIES) return RESET_NS;
     d->in_reset = false;
-    d->lost = !answers(d);
+    d->lost = !device_answers(d);
     if (d->lost)
         log_err("PCI device %s did not come back from its reset; nobody gets it any more", d->name);
     else
-        restore(d);
+        restore_registers(d);
     if (phase + 1 >= PCI_RESET_PHASES || !sriov_restore(d)) return 0;
     d->in_reset = true;
     return SRIOV_SETTLE_NS;

@@ -66,7 +66,8 @@ u32 pci_read(u32 bdf, u32 offset, u32 size) {
     return ~0u >> (32 - 8 * size); /* all ones */
 }
 
-/* By the window if one covers the bus, or else by the ports. */
+/* Writes `size` bytes to a register in configuration space: through the memory window if one covers
+ * the bus, or else through the I/O ports. */
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     volatile u8 *p = register_at(bdf, offset);
     u16 data = (u16)(DATA + (offset & 3));
@@ -137,8 +138,9 @@ static const char *add_window(const struct acpi_info *a, const struct acpi_ecam 
     return NULL;
 }
 
-/* A wrong window would let us write into other devices or RAM. So each is checked (add_window()),
- * and the log names those that are not used. */
+/* Finds out how configuration space is reached. Returns "ECAM" if at least one memory window is
+ * used, or else "ports". A wrong window would let us write into other devices or RAM. So each is
+ * checked (add_window()), and the log names those that are not used. */
 const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram) {
     nr_windows = 0;
     for (const struct acpi_ecam *e = a->ecam; e < a->ecam + a->nr_ecams; e++) {

@@ -57,7 +57,7 @@ static bool vf_bar_overlaps(u64 at, u64 end, u64 first, u64 size) {
 }
 
 /* Returns the end of a range in [at, end) that some device decodes; 0 if there is none. */
-static u64 occupied(u64 at, u64 end) {
+static u64 end_of_occupied(u64 at, u64 end) {
     for (u32 i = 0; i < pci_count(); i++) {
         const struct pci_device *d = pci_at(i);
 
@@ -81,13 +81,13 @@ static bool place_vf_bar(const struct pci_device *bridge, struct pci_bar *b, u64
     u64 align = MAX(b->size, (u64)PAGE_SIZE), next;
 
     b->addr = ALIGN_UP(first, align);
-    while ((next = occupied(b->addr, b->addr + all))) b->addr = ALIGN_UP(next, align);
+    while ((next = end_of_occupied(b->addr, b->addr + all))) b->addr = ALIGN_UP(next, align);
     return b->addr && b->addr + all - 1 <= last;
 }
 
 /* Sizes and places the BARs of `nr` virtual functions. Returns NULL, or why that cannot be. */
 static const char *place_vf_bars(struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
-    pf->nr_vfs = nr; /* from now on occupied() counts what is placed */
+    pf->nr_vfs = nr; /* from now on end_of_occupied() counts what is placed */
     for (u32 i = 0, n; i < ARRAY_SIZE(pf->vf_bar); i += n) {
         struct pci_bar b;
 
@@ -132,7 +132,7 @@ static bool use_ari(const struct pci_device *pf, const struct pci_device *bridge
 }
 
 /* Writes all registers of the capability but the bits that enable virtual functions. */
-static void program(const struct pci_device *pf) {
+static void program_sriov(const struct pci_device *pf) {
     u32 control = sriov_get(pf, CONTROL) & ~(u32)ARI_HIERARCHY;
 
     if (use_ari(pf, pci_bridge_of(pf->bdf >> 8))) control |= ARI_HIERARCHY;
@@ -169,13 +169,14 @@ static const char *enable_vfs(struct pci_device *pf, u32 most) {
     pci_write(pf->bdf, pf->sriov + PAGE, 4, PAGE_4K); /* the sizes of BARs depend on it */
     why = place_vf_bars(pf, bridge, nr);
     if (why) return why;
-    program(pf);
+    program_sriov(pf);
     why = check_bdfs(pf, bridge, nr);
     if (!why) switch_vfs_on(pf);
     return why;
 }
 
-/* If a card gets none, the log says why; the card itself stays usable. */
+/* Enables at most `most` virtual functions on each card that has them. Returns whether any were
+ * enabled. If a card gets none, the log says why; the card itself stays usable. */
 bool sriov_enable(u32 most) {
     bool any = false;
 
@@ -193,11 +194,13 @@ bool sriov_enable(u32 most) {
     return any;
 }
 
-/* The first call after a reset writes the capability again, which the reset has cleared. The second
- * one, when the virtual functions have had time to come back, makes each of them idle. */
+/* Enables the virtual functions of `pf` again, which a reset has disabled. Returns true if it is to
+ * be called once more after SRIOV_SETTLE_NS. The first call after a reset writes the capability
+ * again, which the reset has cleared. The second one, when the virtual functions have had time to
+ * come back, makes each of them idle. */
 bool sriov_restore(struct pci_device *pf) {
     if (pf->nr_vfs && !pf->lost && !(sriov_get(pf, CONTROL) & VF_ENABLE)) {
-        program(pf);
+        program_sriov(pf);
         switch_vfs_on(pf);
         return true;
     }

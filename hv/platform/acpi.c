@@ -62,7 +62,8 @@ static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
         a->apic_id[a->nr_cpus++] = apic_id;
 }
 
-/* If the boot CPU is in the list already, it changes places with the first one. */
+/* Puts the boot CPU first in the list of CPUs. If the boot CPU is in the list already, it changes
+ * places with the first one. */
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     u32 i = 0;
 
@@ -512,7 +513,7 @@ enum { BDA = 0x400, BDA_SIZE = 0x100, BDA_EBDA = 0x0e };
 
 /* Returns the first `size` bytes in [start, end), on a multiple of 16, for which ok() returns true;
  * NULL if there are none. */
-static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 len)) {
+static const u8 *firmware_scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *p = acpi_map(start, end - start);
 
     for (; p && start + size <= end; p += 16, start += 16)
@@ -520,15 +521,17 @@ static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 
     return NULL;
 }
 
-/* The word at 40Eh is where a BIOS notes the segment of its extended data area (EBDA). */
+/* Returns the first structure of the BIOS that ok() accepts, or NULL if there is none. The word at
+ * 40Eh is where a BIOS notes the segment of its extended data area (EBDA). */
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *bda = acpi_map(BDA, BDA_SIZE), *p = NULL;
     u64 ebda = 0;
 
     if (bda) ebda = table_get(bda + BDA_EBDA, 2) << 4;
-    if (ebda >= EBDA_LOWEST && ebda <= EBDA_HIGHEST) p = scan(ebda, ebda + EBDA_LOOK, size, ok);
+    if (ebda >= EBDA_LOWEST && ebda <= EBDA_HIGHEST)
+        p = firmware_scan(ebda, ebda + EBDA_LOOK, size, ok);
     if (p) return p;
-    return scan(rom, ROM_END, size, ok);
+    return firmware_scan(rom, ROM_END, size, ok);
 }
 
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
@@ -543,8 +546,9 @@ u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
 #define INTI_ACTIVE_LOW      3u
 #define INTI_LEVEL           3u
 
-/* On most machines line 0, the old timer, is wired to pin 2, and all others to the pin with their
- * own number. So a line without an entry is its own pin. */
+/* Returns the IOAPIC pin of a PC's interrupt line `irq`, and in *flags how the pin signals. On most
+ * machines line 0, the old timer, is wired to pin 2, and all others to the pin with their own
+ * number. So a line without an entry is its own pin. */
 u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
     *flags = 0;
     for (u32 i = 0; i < a->nr_overrides; i++) {
@@ -556,8 +560,8 @@ u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
     return irq;
 }
 
-/* The copy of the loader comes first, since firmware that started by UEFI leaves none in low
- * memory. */
+/* Reads all ACPI tables into *out. Returns 0, or -ENOENT if there is no usable root table. The copy
+ * of the loader comes first, since firmware that started by UEFI leaves none in low memory. */
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
     const u8 *p = rsdp;
     bool has_xsdt;

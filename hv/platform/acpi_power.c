@@ -47,9 +47,10 @@ static u16 with_type(u16 port, u8 type) {
     return (u16)((inw(port) & (PM1_SCI_EN | PM1_BM_RLD)) | PM1_SLP_TYP(type));
 }
 
-/* The type is written to both registers before SLP_EN is written to either, as ACPI 6.5, 16.1.7
- * wants it: SLP_EN in the first one may switch the machine off before the second one knows the
- * type. The delay gives the machine time to go off; a return means that it did not. */
+/* Switches the machine off by ACPI; a return means that this did not work. SLP_TYP, the type of the
+ * sleep state, is written to both PM1 registers before SLP_EN, which starts the change, is written
+ * to either (ACPI 6.5, 16.1.7): SLP_EN in the first one may switch the machine off before the
+ * second one knows the type. The delay gives the machine time to go off. */
 void acpi_off(void) {
     u16 a, b = 0;
 
@@ -75,8 +76,9 @@ static void reset_by_pci(u64 at) {
     outb(pci_port_select(device << 3 | function, at & 0xff), acpi.reset_value);
 }
 
-/* The register may be an I/O port, a register of PCI or a byte in memory. If it is in memory and
- * could not be mapped at boot, nothing is written. */
+/* Resets the machine by the register that ACPI names; a return means that this did not work. The
+ * register may be an I/O port, a register of PCI or a byte in memory. If it is in memory and could
+ * not be mapped at boot, nothing is written. */
 void acpi_reset(void) {
     if (!acpi.can_reset) return;
     if (acpi.reset_space == ACPI_SPACE_IO)

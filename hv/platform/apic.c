@@ -54,9 +54,10 @@ u32 apic_id(void) {
 
 static void eoi(void) { apic_write(REG_EOI, 0); }
 
-/* In xAPIC mode the register that sends an IPI has two halves, and the CPU may still be sending the
- * last one. So it waits until that one is gone, writes the receiver, and then the half that sends.
- * The wait has an end, because a CPU that panics calls this too and must get on. */
+/* Sends an interrupt to another CPU (an IPI). In xAPIC mode the register that sends an IPI has two
+ * halves, and the APIC may still be sending the last one. So this waits until that IPI is gone,
+ * writes the receiver, and then the half that sends. The wait has an end, because a CPU that panics
+ * calls this too and must get on. */
 void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     u32 low = (u32)how << 8 | ICR_ASSERT | vector;
 
@@ -93,7 +94,8 @@ static void silence_8259(void) {
 
 /* ---- set-up ---- */
 
-/* In TSC-deadline mode the timer fires when the TSC reaches a given value. On some CPUs with old
+/* Chooses the mode of the local APIC and of its timer. Returns 0, or -ENODEV if there is no APIC.
+ * In TSC-deadline mode the timer fires when the TSC reaches a given value. On some CPUs with old
  * microcode it may never fire, although CPUID promises it (an "erratum"); the timer that counts
  * down is used there instead. */
 int apic_probe(void) {
@@ -107,8 +109,9 @@ int apic_probe(void) {
     return 0;
 }
 
-/* The firmware may ask for xAPIC mode. acpi_wants_x2apic() says when we obey. In that mode the
- * registers are in memory and have to be mapped. */
+/* Finds the local APIC's registers and masks the interrupts of all other controllers. Returns 0 or
+ * -ENODEV. The firmware may ask for xAPIC mode. acpi_wants_x2apic() says when we obey. In that mode
+ * the registers are in memory and have to be mapped. */
 int apic_init(const struct acpi_info *a) {
     acpi = a;
     if (apic_probe() < 0) return -ENODEV;
@@ -124,9 +127,9 @@ int apic_init(const struct acpi_info *a) {
     return 0;
 }
 
-/* An LVT entry says what each source of interrupts inside the CPU raises. All entries stay masked
- * but those of the timer, of the pin on which the machine reports defects by NMI, and of sources
- * that the firmware handles itself. */
+/* Sets up the local APIC of this CPU. An LVT entry says what each source of interrupts inside the
+ * CPU raises. All entries stay masked but those of the timer, of the pin on which the machine
+ * reports defects by NMI, and of sources that the firmware handles itself. */
 void apic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
     u32 timer = VEC_TIMER;

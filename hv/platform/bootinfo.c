@@ -18,13 +18,14 @@ enum { MEM_RAM = 1 };
 /* ---- sets of ranges ---- */
 
 /* Adds a range that touches no other one. Does nothing if it is empty or there is no room. */
-static void append(struct memmap *m, u64 start, u64 end) {
+static void memmap_append(struct memmap *m, u64 start, u64 end) {
     if (start >= end || m->nr == BOOT_MAX_RANGES) return;
     m->range[m->nr].start = start;
     m->range[m->nr++].end = end;
 }
 
-/* Each range that touches or overlaps the new one is taken out and made part of it. */
+/* Adds [start, end) to the set. Each range that touches or overlaps the new one is taken out and
+ * made part of it. */
 void memmap_add(struct memmap *m, u64 start, u64 end) {
     if (start >= end) return;
     for (u32 i = 0; i < m->nr;) {
@@ -36,11 +37,11 @@ void memmap_add(struct memmap *m, u64 start, u64 end) {
         end = MAX(end, m->range[i].end);
         m->range[i] = m->range[--m->nr];
     }
-    append(m, start, end);
+    memmap_append(m, start, end);
 }
 
-/* Each range that overlaps [start, end) is taken out, and what is left of it on either side is put
- * back. */
+/* Removes [start, end) from the set. Each range that overlaps [start, end) is taken out, and what
+ * is left of it on either side is put back. */
 void memmap_remove(struct memmap *m, u64 start, u64 end) {
     for (u32 i = 0; i < m->nr && start < end;) {
         u64 from = m->range[i].start, to = m->range[i].end;
@@ -50,8 +51,8 @@ void memmap_remove(struct memmap *m, u64 start, u64 end) {
             continue;
         }
         m->range[i] = m->range[--m->nr];
-        append(m, from, start);
-        append(m, end, to);
+        memmap_append(m, from, start);
+        memmap_append(m, end, to);
     }
 }
 
@@ -146,8 +147,9 @@ static const char *parse_tag(struct boot_info *b, u32 type, const u8 *tag, u32 l
     return NULL;
 }
 
-/* Each tag begins at a multiple of 8. The list ends with an end tag; a list without it was cut off
- * or overwritten, so it is not trusted. */
+/* Reads the boot loader's information into *out. Returns NULL, or the sentence that says why it is
+ * refused. Each tag begins at a multiple of 8. The list ends with an end tag; a list without it was
+ * cut off or overwritten, so it is not trusted. */
 const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out) {
     const u8 *base = mbi;
     u32 total, size;

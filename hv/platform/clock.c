@@ -143,8 +143,9 @@ static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock,
         log_warn("%s says %lu.%03lu MHz, which is not believed", leaf, said / 1000, said % 1000);
 }
 
-/* Measures by the HPET, or else by the PIT. If CPUID names a rate and the measurement agrees with
- * it, CPUID's rate is used, because it is exact. The two factors `tsc_to_ns_mul` and
+/* Finds the rates of the TSC and of the APIC's timer. Returns 0, or -ENODEV if that is not
+ * possible. Measures by the HPET, or else by the PIT. If CPUID names a rate and the measurement
+ * agrees with it, CPUID's rate is used, because it is exact. The two factors `tsc_to_ns_mul` and
  * `ns_to_tsc_mul` turn a division at each reading of the clock into a multiplication. */
 int clock_calibrate(const struct acpi_info *a) {
     struct reference r = { .name = NULL }, timer = { .mask = ~0u, .read = read_apic_timer };
@@ -193,8 +194,9 @@ static void compare_once(bool boot_cpu) {
         __atomic_compare_exchange_n(&latest, &seen, t, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* The two CPUs note in turn the largest TSC that they have seen; compare_once() finds out whether
- * one of them ever reads a smaller one. */
+/* Compares the TSCs of the boot CPU and of another CPU; both call it at the same time. clock_lag()
+ * tells the result. The two CPUs note in turn the largest TSC that they have seen; compare_once()
+ * finds out whether one of them ever reads a smaller one. */
 void clock_compare(volatile bool *done, bool mine) {
     u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS);
 

@@ -1,8 +1,9 @@
 /* The console: the serial port (or the screen and keyboard) that the operator sits at. It carries
  * two things in turn: the log, which is what the hypervisor and its guests report, and the output
  * of the shell. During boot each writer waits until the port has sent its text. After that, when
- * guests run, nobody may wait for a slow port: output is queued, and a work item, pump(), moves it
- * in short steps on the housekeeping pCPU (WORK_CPU). */
+ * guests run, no code may wait for a slow port: output is queued, and a work item, console_pump(),
+ * moves it in short steps on the housekeeping pCPU: the pCPU with the number WORK_CPU, which does
+ * the work that belongs to no VM. */
 #include "platform/console.h"
 
 #include "lib/parse.h"
@@ -99,7 +100,7 @@ static void drop_lock(bool taken) {
 /* ---- the logs ---- */
 
 /* Returns the number of the oldest line of this log that is still kept and is not before `line`. */
-static u64 kept(const struct log *l, u64 line) {
+static u64 oldest_kept(const struct log *l, u64 line) {
     if (l->end <= LOG_LINES) return line;
     return MAX(line, l->end - LOG_LINES);
 }
@@ -108,7 +109,7 @@ static const struct line *line_at(const struct log *l, u64 at) { return &l->line
 
 /* Returns the log that holds the older one of two lines: line at[i] of each log i. Returns LOGS if
  * both positions are at the end. */
-static u32 older(const u64 at[LOGS]) {
+static u32 older_line(const u64 at[LOGS]) {
     bool own = at[OF_HYPERVISOR] < logs[OF_HYPERVISOR].end,
          guests = at[OF_GUESTS] < logs[OF_GUESTS].end;
 
@@ -132,11 +133,11 @@ static const struct line *next_to_show(void) {
         u32 which;
 
         for (u32 i = 0; i < LOGS; i++) {
-            at[i] = kept(&logs[i], logs[i].shown);
+            at[i] = oldest_kept(&logs[i], logs[i].shown);
             dropped += at[i] - logs[i].shown;
             logs[i].shown = at[i];
         }
-        which = older(at);
+        which = older_line(at);
         if (which == LOGS) return NULL;
         l = line_at(&logs[which], logs[which].shown++);
         if (l->level <= level) return l;
@@ -149,8 +150,10 @@ static bool log_waits(void) {
            logs[OF_GUESTS].shown < logs[OF_GUESTS].end;
 }
 
-/* Both logs are read at once, the line with the lower number first, so that the reader sees all
- * lines in the order in which they came. */
+/* Copies whole lines of the log to `buf`, beginning with line *position. Returns the number of
+ * bytes; 0 means the end of the log. There are two logs, the hypervisor's and that of guests. Both
+ * are read at once, the line with the lower number first, so that the reader sees all lines in the
+ * order in which they came. */
 size_t log_read(u64 *position, char *buf, size_t size) {
     bool taken = take_lock();
     size_t n = 0;
@@ -158,10 +161,10 @@ size_t log_read(u64 *position, char *buf, size_t size) {
     u32 which;
 
     for (u32 i = 0; i < LOGS; i++) {
-        at[i] = kept(&logs[i], 0);
+        at[i] = oldest_kept(&logs[i], 0);
         while (at[i] < logs[i].end && line_at(&logs[i], at[i])->number < *position) at[i]++;
     }
-    while ((which = older(at)) != LOGS) {
+    while ((which = older_line(at)) != LOGS) {
         const struct line *l = line_at(&logs[which], at[which]);
         size_t len = strnlen(l->text, LOG_LINE);
 
@@ -215,7 +218,7 @@ static bool without_port; /* the port has taken none for long, so the screen goe
 /* Writes to the port as many bytes as it takes now, and the same bytes to the screen. Returns their
  * number. If there is no port, or it takes nothing for long, the screen alone takes some bytes; if
  * there is no screen either, these bytes are lost. */
-static unsigned give(const char *s, unsigned n) {
+static unsigned port_give(const char *s, unsigned n) {
     unsigned taken = uart_write(&serial.uart, s, n);
 
     if (taken) without_port = false;
@@ -233,14 +236,14 @@ static unsigned push_some(void) {
     unsigned line = 0; /* bytes of the shell up to the end of a line */
 
     if (piece_at < piece_len) {
-        n = give(piece + piece_at, piece_len - piece_at);
+        n = port_give(piece + piece_at, piece_len - piece_at);
         piece_at += n;
         return n;
     }
     if (!n) return 0;
     while (line < n && out_buf[at + line++] != '\n') {
     }
-    n = give(out_buf + at, line);
+    n = port_give(out_buf + at, line);
     if (n) last_sent = out_buf[at + n - 1];
     out_tail += n;
     shell_sent += n;
@@ -259,7 +262,7 @@ static void forget_queue(void) {
 /* Returns how often to look at a transmitter that takes no byte before we give it up: PATIENCE, and
  * the time that it needs to send a full FIFO at its rate. If it is stuck already, it gets the time
  * of two FIFOs, in case it has recovered. */
-static u32 patience(void) {
+static u32 port_patience(void) {
     u32 fifo = 1400 * (115200 / MAX(serial.uart.baud, 50u));
 
     if (uart_stuck) return 2 * fifo;
@@ -272,7 +275,7 @@ static void push_all(void) {
         if (push_some()) {
             idle = 0;
             uart_stuck = false;
-        } else if (++idle >= patience()) {
+        } else if (++idle >= port_patience()) {
             uart_stuck = true;
             break;
         }
@@ -280,7 +283,8 @@ static void push_all(void) {
     forget_queue();
 }
 
-/* Each byte that is written might be a "\n", which takes two bytes of the buffer. */
+/* Returns how many bytes of the shell's output there is room for. Each byte that is written might
+ * be a "\n", which takes two bytes of the buffer. */
 unsigned console_room(void) { return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; }
 
 /* Queues `n` bytes of the shell, and returns how many there was room for. Before
@@ -367,9 +371,9 @@ bool log_takes_guests(void) {
 
 /* ---- set-up, and the end ---- */
 
-/* The port that is used so far gets all that is queued before the console moves. A port that does
- * not answer is not used: otherwise a typing error on the command line would leave the operator
- * without any output. */
+/* Moves the console to the port that `spec` names. The port that is used so far gets all that is
+ * queued before the console moves. A port that does not answer is not used: otherwise a typing
+ * error on the command line would leave the operator without any output. */
 void console_init(const char *spec, const struct acpi_info *acpi) {
     struct console_spec want;
     struct serial found;
@@ -401,7 +405,7 @@ void console_flush(void) {
     bool taken = take_lock();
 
     show_log();
-    for (u32 i = 0; i < patience() && !uart_drained(&serial.uart); i++) cpu_relax();
+    for (u32 i = 0; i < port_patience() && !uart_drained(&serial.uart); i++) cpu_relax();
     drop_lock(taken);
 }
 
@@ -453,7 +457,7 @@ static void on_interrupt(void *arg) {
 /* Connects the port's interrupt. An empty transmitter raises it, too. The transmitter is empty now,
  * so the first interrupt has to come at once; if it does not, we know that interrupts do not
  * work. */
-static void listen(void) {
+static void port_listen(void) {
     int vector = -1;
 
     if (!uart_there(&serial.uart)) return;
@@ -555,7 +559,7 @@ static void watch_port(bool moves, u64 now) {
 
 /* The step of the console's work item: reads input, sends output, draws the screen. It never ends,
  * so it always returns true. */
-static bool pump(struct work *w) {
+static bool console_pump(struct work *w) {
     u64 now = now_ns(), wait = NS_PER_MS; /* until the next step */
     bool taken, moves = false;
 
@@ -577,10 +581,10 @@ static bool pump(struct work *w) {
 }
 
 void console_set_async(const struct acpi_info *acpi) {
-    static struct work work = { .step = pump };
+    static struct work work = { .step = console_pump };
 
     async = true;
-    listen();
+    port_listen();
     start_screen(acpi);
     work_add(&work);
 }

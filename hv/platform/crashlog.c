@@ -98,7 +98,7 @@ static u32 slot_sum(const struct ring *r, const struct slot *s) {
 }
 
 /* Is number `number` in its slot, and is its checksum right? */
-static bool holds(const struct ring *r, u32 number) {
+static bool slot_holds(const struct ring *r, u32 number) {
     const struct slot *s = slot_of(r, number);
 
     return s->number == number && s->sum == slot_sum(r, s);
@@ -128,29 +128,30 @@ static void find_end(struct ring *r) {
     for (u32 i = 0; i < r->nr; i++) {
         u32 number = ((struct slot *)(r->slots + (u64)i * r->size))->number;
 
-        if (number % r->nr == i && number != ~0u && holds(r, number))
+        if (number % r->nr == i && number != ~0u && slot_holds(r, number))
             r->end = MAX(r->end, number + 1);
     }
 }
 
 /* Returns the first slot of the last session from number *at on whose checksum is right, and moves
  * *at beyond it; NULL if there is none. */
-static const struct slot *next(const struct ring *r, u32 *at) {
+static const struct slot *ring_next(const struct ring *r, u32 *at) {
     if (!last) return NULL;
     if (r->end > r->nr) *at = MAX(*at, r->end - r->nr);
     while (*at < r->end) {
         u32 number = (*at)++;
 
-        if (holds(r, number)) return slot_of(r, number);
+        if (slot_holds(r, number)) return slot_of(r, number);
     }
     return NULL;
 }
 
 /* ---- this session ---- */
 
-/* Takes the bank with the highest session number as the one to show, and the other one for this
- * session. It notes the end of this session as "silent" at once. If the machine is reset from
- * outside, nobody gets to write anything later, and this is what the next session finds. */
+/* Finds the record of the last session, and begins the record of this one. Takes the bank with the
+ * highest session number as the one to show, and the other one for this session. It notes the end
+ * of this session as "silent" at once. If the machine is reset from outside, nobody gets to write
+ * anything later, and this is what the next session finds. */
 void crashlog_open(void *at) {
     struct bank *bank = at;
     u32 session = 1;
@@ -186,8 +187,9 @@ void crashlog_records(const struct trace_record *r, u32 n) {
     for (u32 i = 0; keeping && i < n; i++) crashlog_put(&my_records, &r[i], sizeof(r[i]));
 }
 
-/* Merges the rings: it takes the oldest of the CPUs' next records, over and over, until all rings
- * are empty. `next_of` is static because the stack of a CPU that panics may be nearly full. */
+/* Keeps the trace records that nobody has read, in the order of time, for the next session. Merges
+ * the rings: it takes the oldest of the CPUs' next records, over and over, until all rings are
+ * empty. `next_of` is static because the stack of a CPU that panics may be nearly full. */
 void crashlog_drain_trace(void) {
     /* the oldest unread record of each CPU's ring; event 0: that ring is empty */
     static struct trace_record next_of[TAKT_MAX_CPUS];
@@ -214,7 +216,7 @@ enum crash_end crashlog_last(void) {
 }
 
 bool crashlog_last_line(u32 *at, const char **text) {
-    const struct slot *s = next(&last_lines, at);
+    const struct slot *s = ring_next(&last_lines, at);
 
     if (!s || s->body[CRASHLOG_LINE - 1]) return false;
     *text = (const char *)s->body;
@@ -222,15 +224,15 @@ bool crashlog_last_line(u32 *at, const char **text) {
 }
 
 bool crashlog_last_record(u32 *at, struct trace_record *out) {
-    const struct slot *s = next(&last_records, at);
+    const struct slot *s = ring_next(&last_records, at);
 
     if (s) memcpy(out, s->body, sizeof(*out));
     return s;
 }
 
-/* Only the last REPORT_LINES lines are logged; the others can be read by the shell. Lines are kept
- * from now on and not before. Otherwise those of the last session would be kept as lines of this
- * one. */
+/* Logs how the last session ended, and its last lines, unless it ended in order. Only the last
+ * REPORT_LINES lines are logged; the others can be read by the shell. Lines are kept from now on
+ * and not before. Otherwise those of the last session would be kept as lines of this one. */
 void crashlog_report(void) {
     enum crash_end how = crashlog_last();
     u32 at = MAX(last_lines.end, REPORT_LINES) - REPORT_LINES;

@@ -121,8 +121,9 @@ bool dmar_opts_out_of_x2apic(const u8 *t, u32 len) {
     return len >= DMAR_ENTRIES && (t[DMAR_FLAGS] & both) == both;
 }
 
-/* Goes through the entries of the table, and adds units and regions to *out. Entries of other kinds
- * are not needed. If the length of an entry makes no sense, the walk ends, and all is unsure. */
+/* Reads the ACPI table DMAR, which describes the IOMMUs, into *out. Goes through the entries of the
+ * table, and adds units and regions to *out. Entries of other kinds are not needed. If the length
+ * of an entry makes no sense, the walk ends, and all is unsure. */
 void dmar_parse(struct dmar_info *out, const u8 *t, u32 len) {
     memset(out, 0, sizeof(*out));
     out->unsure = len < DMAR_ENTRIES;

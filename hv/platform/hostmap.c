@@ -51,10 +51,10 @@ static unsigned image_right(u64 va) {
     return NPT_RW;
 }
 
-/* Makes new tables for the image beside those of boot.asm, and switches to them when they are
- * complete. The direct map's tables are kept: the new top level points to those of boot.asm, and
- * only makes the direct map not executable. A CPU without NX treats that bit as reserved, so there
- * it is set nowhere. */
+/* Gives each page of the image only the rights that it needs. Makes new tables for the image beside
+ * those of boot.asm, and switches to them when they are complete. The direct map's tables are kept:
+ * the new top level points to those of boot.asm, and only makes the direct map not executable. A
+ * CPU without NX treats that bit as reserved, so there it is set nowhere. */
 void hostmap_image(void) {
     bool ok = npt_init(&tables, &format) == 0;
     u64 nx = 0;
@@ -96,7 +96,8 @@ const void *acpi_map(u64 pa, u64 len) {
     return (const void *)mmio_map(pa, len);
 }
 
-/* The page below the stack stays unmapped (the guard), so a stack that overflows causes a fault. */
+/* Allocates and maps a stack of `size` bytes. Returns its top, or NULL if there is no memory. The
+ * page below the stack stays unmapped (the guard), so a stack that overflows causes a fault. */
 u8 *stack_map(u32 size) {
     stack_next += PAGE_SIZE; /* the guard */
     for (u64 end = stack_next + size; stack_next < end; stack_next += PAGE_SIZE) {

@@ -53,9 +53,10 @@ static void on_device(u8 vector) {
     __atomic_fetch_sub(&use[i].busy, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Pins and messages have only 8 bits for the id of the APIC that is to take the interrupt, and the
- * id 255 means all of them. So a machine whose housekeeping pCPU has a larger id gets no
- * interrupts. */
+/* Reserves a vector whose interrupts call fn(arg). Returns the vector, or a negative errno. All of
+ * these interrupts go to the housekeeping pCPU (WORK_CPU). Pins and messages have only 8 bits for
+ * the id of the APIC that is to take the interrupt, and the id 255 means all of them. So a machine
+ * whose housekeeping pCPU has a larger id gets no interrupts. */
 int irq_alloc(void (*fn)(void *), void *arg) {
     if (percpu_of[WORK_CPU]->apic_id > 254) return -ENODEV;
     for (u32 i = 0; i < NR_VEC_DEVICE; i++) {
@@ -68,14 +69,16 @@ int irq_alloc(void (*fn)(void *), void *arg) {
     return -ENOSPC;
 }
 
-/* The function is taken away first, and then we wait for calls that had begun before. So the caller
- * can free what the function uses. */
+/* Gives a vector back, and returns when no call of its function is under way. The function is taken
+ * away first, and then we wait for calls that had begun before. So the caller can free what the
+ * function uses. */
 void irq_free(int vector) {
     __atomic_store_n(&use[vector - VEC_DEVICE].fn, NULL, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&use[vector - VEC_DEVICE].busy, __ATOMIC_SEQ_CST)) cpu_relax();
 }
 
-/* The address and the value are those that the CPU expects of an MSI (SDM 3A 11.11). */
+/* Sets *m to the message that raises `vector` on pCPU `cpu`. Returns 0 or -ENODEV. The address and
+ * the value are those that the CPU expects of an MSI (SDM 3A 11.11). */
 int irq_message(int vector, u32 cpu, struct irq_message *m) {
     u32 id = percpu_of[cpu]->apic_id;
 
@@ -87,7 +90,7 @@ int irq_message(int vector, u32 cpu, struct irq_message *m) {
 /* ---- pins ---- */
 
 /* Selects register n of IOAPIC i, and returns the address by which it is read and written. */
-static volatile u8 *reg(u32 i, u32 n) {
+static volatile u8 *ioapic_reg(u32 i, u32 n) {
     mmio_write32(ioapic[i].regs, n);
     return ioapic[i].regs + 16;
 }
@@ -98,8 +101,8 @@ static void mask_vector(u8 vector) {
     spin_lock(&pin_lock);
     for (u32 i = 0; i < ACPI_MAX_IOAPICS; i++)
         for (u32 pin = 0; pin < ioapic[i].pins; pin++)
-            if ((mmio_read32(reg(i, IOAPIC_TABLE + 2 * pin)) & 0xff) == vector)
-                mmio_write32(reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
+            if ((mmio_read32(ioapic_reg(i, IOAPIC_TABLE + 2 * pin)) & 0xff) == vector)
+                mmio_write32(ioapic_reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
     spin_unlock(&pin_lock);
 }
 
@@ -113,10 +116,11 @@ static bool find_pin(u32 gsi, u32 *i) {
     return false;
 }
 
-/* If an IOMMU remaps interrupts, the entry of the pin holds an index into the IOMMU's table, not a
- * CPU and a vector. irq_remap_pin() writes that table; it returns 0 if it did so, a positive number
- * if there is no remapping, and a negative one if remapping is on but this IOAPIC is behind no
- * known IOMMU. Then the IOMMU would drop the interrupts, so the pin is refused. */
+/* Lets the IOAPIC pin `gsi` raise `vector`. Returns 0 or -ENODEV. The pin is masked at first. If an
+ * IOMMU remaps interrupts, the entry of the pin holds an index into the IOMMU's table, not a CPU
+ * and a vector. irq_remap_pin() writes that table; it returns 0 if it did so, a positive number if
+ * there is no remapping, and a negative one if remapping is on but this IOAPIC is behind no known
+ * IOMMU. Then the IOMMU would drop the interrupts, so the pin is refused. */
 int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     u32 i, low = RTE_MASKED | (u32)vector, high = percpu_of[WORK_CPU]->apic_id << 24;
     int how = 1;
@@ -127,35 +131,36 @@ int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     if (flags & IRQ_LOW) low |= RTE_LOW;
     if (flags & IRQ_LEVEL) low |= RTE_LEVEL;
     if (how >= 0) {
-        mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
-        mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), high);
+        mmio_write32(ioapic_reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
+        mmio_write32(ioapic_reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), high);
     }
     spin_unlock(&pin_lock);
     return MIN(how, 0);
 }
 
-/* Reads the entry and writes it back with the bit changed. Both have to happen under the lock,
- * since another pCPU may change the same entry. */
+/* Masks or unmasks the IOAPIC pin `gsi`. Reads the entry and writes it back with the bit changed.
+ * Both have to happen under the lock, since another pCPU may change the same entry. */
 void irq_pin_mask(u32 gsi, bool masked) {
     volatile u8 *low;
     u32 i, v;
 
     if (!find_pin(gsi, &i)) return;
-    low = reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first));
+    low = ioapic_reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first));
     v = mmio_read32(low) & ~(u32)RTE_MASKED;
     if (masked) v |= RTE_MASKED;
     mmio_write32(low, v);
     spin_unlock(&pin_lock);
 }
 
-/* An IOAPIC that does not answer reads as all ones. All pins are masked, because the firmware may
- * have left some open, and nobody would handle their interrupts. */
+/* Finds the IOAPICs and masks all their pins. An IOAPIC that does not answer reads as all ones. All
+ * pins are masked, because the firmware may have left some open, and nobody would handle their
+ * interrupts. */
 void irq_init(const struct acpi_info *a) {
     for (u32 i = 0; i < a->nr_ioapics; i++) {
         u32 version = ~0u;
 
         ioapic[i].regs = mmio_map(a->ioapic[i].addr, PAGE_SIZE);
-        if (ioapic[i].regs) version = mmio_read32(reg(i, IOAPIC_VERSION));
+        if (ioapic[i].regs) version = mmio_read32(ioapic_reg(i, IOAPIC_VERSION));
         if (version == ~0u) {
             log_warn("no IOAPIC answers at %lx", a->ioapic[i].addr);
             continue;
@@ -164,7 +169,7 @@ void irq_init(const struct acpi_info *a) {
         ioapic[i].id = a->ioapic[i].id;
         ioapic[i].pins = (version >> 16 & 0xff) + 1;
         for (u32 pin = 0; pin < ioapic[i].pins; pin++)
-            mmio_write32(reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
+            mmio_write32(ioapic_reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
     }
     irq_mask_vector = mask_vector;
 }

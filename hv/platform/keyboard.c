@@ -77,14 +77,15 @@ static char main_key(const struct keys *k, u8 key) {
 /* Remembers which modifiers are held. Shift behind EXTENDED is left out: no person pressed it, the
  * keyboard makes it up around the codes of the cursor keys, for programs that know only the oldest
  * keyboards. */
-static void modifier(struct keys *k, u8 key, bool down, bool extended) {
+static void key_modifier(struct keys *k, u8 key, bool down, bool extended) {
     if (key == KEY_CTRL) k->ctrl = down;
     if (!extended && (key == KEY_LEFT_SHIFT || key == KEY_RIGHT_SHIFT)) k->shift = down;
     if (key == KEY_CAPS && down) k->caps = !k->caps;
 }
 
-/* A key may take several codes: EXTENDED comes before its own code, and Pause has a long code of
- * its own that is skipped. So `k` remembers between calls what came before. */
+/* Takes one scan code of the keyboard, and writes the text that it stands for to `out`. A key may
+ * take several codes: EXTENDED comes before its own code, and Pause has a long code of its own that
+ * is skipped. So `k` remembers between calls what came before. */
 void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]) {
     bool extended = k->extended, down = !(code & RELEASED);
     u8 key = code & (u8)~RELEASED;
@@ -98,7 +99,7 @@ void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]) {
     } else if (code == EXTENDED) {
         k->extended = true;
     } else {
-        modifier(k, key, down, extended);
+        key_modifier(k, key, down, extended);
         if (!down) return;
         if (key >= KEYPAD) {
             keypad_key(key, out);
@@ -133,7 +134,7 @@ static struct keys keys;
 
 /* Waits until `bit` of the controller's status is `value`; false if that takes too long (about 20
  * ms), so that a broken controller cannot hang the boot. */
-static bool wait(u8 bit, u8 value) {
+static bool keyboard_wait(u8 bit, u8 value) {
     for (u32 i = 0; i < POLLS; i++, cpu_relax())
         if ((inb(PORT_STATUS) & bit) == value) return true;
     return false;
@@ -142,13 +143,13 @@ static bool wait(u8 bit, u8 value) {
 /* Writes a byte to the controller after it has taken the last one. Returns false if it never
  * does. */
 static bool keyboard_send(u16 port, u8 v) {
-    if (!wait(STATUS_IN, 0)) return false;
+    if (!keyboard_wait(STATUS_IN, 0)) return false;
     outb(port, v);
     return true;
 }
 
 /* Throws away the bytes that wait in the controller, at most AT_ONCE of them. */
-static void drain(void) {
+static void keyboard_drain(void) {
     for (u32 i = 0; i < AT_ONCE && inb(PORT_STATUS) & STATUS_OUT; i++) (void)inb(PORT_DATA);
 }
 
@@ -159,16 +160,17 @@ static bool switch_on(void) {
     u8 config;
 
     if (inb(PORT_STATUS) == NOBODY_ANSWERS) return false;
-    drain();
-    if (!keyboard_send(PORT_STATUS, CMD_READ) || !wait(STATUS_OUT, STATUS_OUT)) return false;
+    keyboard_drain();
+    if (!keyboard_send(PORT_STATUS, CMD_READ) || !keyboard_wait(STATUS_OUT, STATUS_OUT))
+        return false;
     config = inb(PORT_DATA);
     config |= CONFIG_IRQ | CONFIG_SET1;
     config &= (u8) ~(CONFIG_OFF | CONFIG_MOUSE);
     if (!keyboard_send(PORT_STATUS, CMD_WRITE) || !keyboard_send(PORT_DATA, config) ||
         !keyboard_send(PORT_DATA, ENABLE))
         return false;
-    wait(STATUS_OUT, STATUS_OUT); /* its acknowledgement, which nobody needs */
-    drain();
+    keyboard_wait(STATUS_OUT, STATUS_OUT); /* its acknowledgement, which nobody needs */
+    keyboard_drain();
     return true;
 }
 
@@ -187,8 +189,10 @@ static void on_key(void *arg) {
     }
 }
 
-/* What was set up before an error is given back, so that the pin stays masked and the vector
- * free. */
+/* Switches the keyboard and its interrupt on; input() then gets the text of each key. Returns false
+ * if there is no keyboard controller or its interrupt cannot be connected. In that case the
+ * function undoes what it has set up, so that the interrupt pin stays masked and the vector is free
+ * for others. */
 bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsigned n)) {
     u32 flags = 0, gsi;
     int vector;
@@ -206,6 +210,6 @@ bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsi
     irq_pin_mask(gsi, false);
     /* A byte that came before the pin was connected raised the line then, and there is no
      * further edge as long as nobody reads it. */
-    drain();
+    keyboard_drain();
     return true;
 }

@@ -82,8 +82,9 @@ static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *
     }
 }
 
-/* Goes through the entries of the table. One that reaches beyond the end of the table ends the
- * walk, because where the next one begins is then unknown. */
+/* Reads the MP table, which says to which IOAPIC pins the PCI devices' interrupts go, into *out. An
+ * entry that reaches beyond the end of the table ends the walk, because where the next one begins
+ * is then unknown. */
 void mp_parse(struct mp_info *out, const struct acpi_info *a) {
     const u8 *t;
     u32 len = 0;

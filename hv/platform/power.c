@@ -83,7 +83,8 @@ static void __attribute__((noreturn)) reset(void) {
     __builtin_unreachable();
 }
 
-/* Tries the emulator's port first and ACPI after that. */
+/* Switches the machine off: by the emulator's port if there is an emulator, or else by ACPI. If
+ * neither works, it halts. */
 void platform_poweroff(void) {
     log_info("Switching the machine off.");
     last_words();
@@ -103,7 +104,8 @@ void platform_reboot(void) {
     reset();
 }
 
-/* Unlike a power-off, this leaves a real machine's last text on its screen. */
+/* Ends an emulator, or halts a real machine. Unlike a power-off, a halt leaves the machine's last
+ * text on its screen. */
 void platform_halt(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
@@ -129,9 +131,11 @@ void stop_machine(const char *why) {
  * once: a message that is lost does less harm than a machine that stays off. */
 static u32 panicking = NO_CPU;
 
-/* Only the first CPU that panics does the work. Then all other CPUs are stopped, so their trace
- * records do not change any more and can be kept for the next session (crashlog.c). With `noreboot`
- * the machine stands still instead of starting again, which a developer wants. */
+/* Stops the hypervisor because of a bug: logs the sentence, keeps what the next session is to know,
+ * and resets the machine. Only the first CPU that panics does this work. It stops all other CPUs
+ * first, so their trace records do not change any more and can be kept for the next session
+ * (crashlog.c). With `noreboot` the machine stands still instead of starting again, which a
+ * developer wants. */
 void panic(const char *fmt, ...) {
     u32 known = NO_CPU;
     char text[192];
@@ -208,7 +212,9 @@ static void sleep(void) {
     cpu_halt();
 }
 
-/* The words are listed in fault_words for the shell's help; both lists have to be kept alike. */
+/* Makes the fault `what` on this CPU, for tests. Returns 0, or -EINVAL if there is no such fault;
+ * most faults end in a panic or a reset. The words are listed in fault_words for the shell's help;
+ * both lists have to be kept alike. */
 int fault_inject(const char *what) {
     static const struct {
         const char *word;

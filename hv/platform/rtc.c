@@ -40,7 +40,7 @@ static u32 days_of_month(u32 month, u32 year) {
     return days[month - 1];
 }
 
-static u32 number(const struct rtc_regs *r, u8 value) {
+static u32 rtc_number(const struct rtc_regs *r, u8 value) {
     if (r->status_b & B_BINARY) return value;
     return (value >> 4) * 10u + (value & 0xf);
 }
@@ -49,15 +49,15 @@ static u32 number(const struct rtc_regs *r, u8 value) {
 static u32 hour_of(const struct rtc_regs *r) {
     u32 hour;
 
-    if (r->status_b & B_24_HOURS) return number(r, r->hour);
-    hour = number(r, r->hour & (u8)~HOUR_PM) % 12;
+    if (r->status_b & B_24_HOURS) return rtc_number(r, r->hour);
+    hour = rtc_number(r, r->hour & (u8)~HOUR_PM) % 12;
     if (r->hour & HOUR_PM) hour += 12;
     return hour;
 }
 
 u64 rtc_seconds(const struct rtc_regs *r) {
-    u32 year = number(r, r->year), month = number(r, r->month), day = number(r, r->day);
-    u32 hour = hour_of(r), minute = number(r, r->minute), second = number(r, r->second);
+    u32 year = rtc_number(r, r->year), month = rtc_number(r, r->month), day = rtc_number(r, r->day);
+    u32 hour = hour_of(r), minute = rtc_number(r, r->minute), second = rtc_number(r, r->second);
     u64 days = day - 1;
 
     if (year > 99 || month < 1 || month > 12 || day < 1 || day > days_of_month(month, year))
@@ -96,9 +96,10 @@ static struct rtc_regs read_all(void) {
                               .status_b = read_register(REG_STATUS_B) };
 }
 
-/* An update that begins between two reads can leave a part of the old time and a part of the new
- * one, which may be no date at all. Two results that agree have no update between them. The clock
- * changes once in a second, so of four results in a row at most one is such a mixture. */
+/* Reads the date and the time of the machine's clock. An update that begins between two reads can
+ * leave a part of the old time and a part of the new one, which may be no date at all. Two results
+ * that agree have no update between them. The clock changes once in a second, so of four results in
+ * a row at most one is such a mixture. */
 void rtc_init(void) {
     u64 seconds = 0, before;
 

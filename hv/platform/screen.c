@@ -40,8 +40,9 @@ static const u64 font[95] = {
 static volatile u8 *cells; /* text: a character and its colour each; else pixels */
 static u32 kind, pitch, bytes_per_cell, zoom, rows, columns, row, column;
 
-/* A screen of another kind, too small, or with a size that makes no sense is not used; output then
- * goes to the serial port alone. */
+/* Starts to use the screen that the boot loader has left, if Takt can use it. A screen of another
+ * kind, too small, or with a size that makes no sense is not used; output then goes to the serial
+ * port alone. */
 void screen_init(const struct boot_screen *b) {
     u64 bytes = (u64)b->pitch * b->height;
     bool is_text = b->kind == SCREEN_TEXT;
@@ -112,8 +113,8 @@ static void screen_blank(u32 y) {
     for (u32 x = 0; x < columns; x++) screen_draw(y, x, ' ', false);
 }
 
-/* Only the row that is begun and the next one are cleared, so that a reader sees where the newest
- * text ends. */
+/* Draws text at once, from where the last text ended. Only the row that is begun and the next one
+ * are cleared, so that a reader sees where the newest text ends. */
 void screen_write(const char *s, size_t n) {
     if (!cells) return;
     for (; n--; s++) {
@@ -172,7 +173,8 @@ static u8 screen_wanted(u32 y, u32 x) {
     return c;
 }
 
-/* Goes round all cells from where the last step ended, and draws those that differ from `drawn`. */
+/* Draws some of the characters that have changed. Returns true if there may be more to draw. Goes
+ * round all cells from where the last step ended, and draws those that differ from `drawn`. */
 bool screen_step(void) {
     u32 all = terminal.columns * terminal.rows;
     u32 to_draw = PIXELS_AT_ONCE;

@@ -120,8 +120,9 @@ static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
     return why;
 }
 
-/* If the firmware does not say which port it uses, com1 is the best guess: most machines have
- * it. */
+/* Fills in *s with the serial port that `want` names. Returns NULL, or the part of a sentence that
+ * says why there is no such port. If the firmware does not say which port it uses, com1 is the best
+ * guess: most machines have it. */
 const char *serial_find(const struct console_spec *want, const struct acpi_info *a,
                         struct serial *s) {
     *s = (struct serial){ .baud = want->baud };

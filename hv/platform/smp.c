@@ -48,9 +48,10 @@ static u64 ap_adjust;  /* what it holds; 0 without that register */
 bool smp_fault_tsc, smp_fault_no_adjust;
 static void (*ap_entry)(void);
 
-/* The page below each stack is not mapped, so a stack that overflows causes a fault instead of
- * overwriting other data. NMIs, double faults and machine checks have stacks of their own (IST):
- * they may come when the normal stack is of no use. */
+/* Gives a CPU all its stacks. Returns 0 or -ENOMEM. The page below each stack is not mapped, so a
+ * stack that overflows causes a fault instead of overwriting other data. NMIs, double faults and
+ * machine checks have stacks of their own (IST): they may come when the normal stack is of no
+ * use. */
 int cpu_give_stacks(struct cpu *c) {
     c->p.stack_top = stack_map(STACK_SIZE);
     if (!c->p.stack_top) return -ENOMEM;
@@ -87,7 +88,8 @@ static void join_clocks(void) {
     } while (ap_order != AP_GO);
 }
 
-/* join_clocks() must come before ap_entry(): once guests run here, a wrong TSC can no longer be
+/* Begins the life of a CPU that smp_start() has started; boot.asm calls it, and it does not return.
+ * join_clocks() must come before ap_entry(): once guests run here, a wrong TSC can no longer be
  * mended. */
 void ap_main(void) {
     struct cpu *c = starting;
@@ -101,7 +103,7 @@ void ap_main(void) {
 }
 
 /* Sends a SIPI, and waits for at most `ns` until the CPU is online. Returns whether it is. */
-static bool startup(struct cpu *c, hpa_t page, u64 ns) {
+static bool send_startup(struct cpu *c, hpa_t page, u64 ns) {
     u64 end = rdtsc() + ns_to_tsc(ns);
 
     apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
@@ -146,7 +148,7 @@ static bool start_one(struct cpu *c, hpa_t page) {
     ap_stack = (u64)c->p.stack_top;
     apic_send(c->p.apic_id, APIC_INIT, 0);
     delay_ns(200 * NS_PER_US);
-    if (!startup(c, page, NS_PER_MS) && !startup(c, page, ANSWER_NS)) {
+    if (!send_startup(c, page, NS_PER_MS) && !send_startup(c, page, ANSWER_NS)) {
         /* It may still come late, and must not find itself on the stack of the next CPU. */
         apic_send(c->p.apic_id, APIC_INIT, 0);
         return false;
@@ -161,7 +163,8 @@ static bool start_one(struct cpu *c, hpa_t page) {
     return false;
 }
 
-/* CPUs are started one after the other, because they share the trampoline and `starting`. */
+/* Starts all other CPUs of the machine, each of which then calls `entry`. CPUs are started one
+ * after the other, because they share the trampoline and `starting`. */
 void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
     static u32 ids[ACPI_MAX_CPUS];
     u32 nr = a->nr_cpus, left_out = a->cpus_left_out;
@@ -236,9 +239,10 @@ static void on_kick_timer(struct timer *t, u64 now) {
     }
 }
 
-/* kicked_at is the time of a kick that is not answered yet, or 0. If it is not 0, an interrupt is
- * on its way already, and a second one would only cost time. An interrupt may be lost or come late,
- * so a timer looks after 1 ms and sends an NMI instead. */
+/* Makes `cpu` leave its guest or its halt soon and go through its loop. kicked_at is the time of a
+ * kick that is not answered yet, or 0. If it is not 0, an interrupt is on its way already, and a
+ * second one would only cost time. An interrupt may be lost or come late, so a timer looks after 1
+ * ms and sends an NMI instead. */
 void cpu_kick(unsigned cpu) {
     struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
     u64 none = 0;
@@ -253,7 +257,8 @@ void cpu_kick(unsigned cpu) {
 
 void cpu_interrupt_self(void) { apic_send(this_cpu()->apic_id, APIC_FIXED, VEC_KICK); }
 
-/* An NMI reaches also a CPU that has its interrupts switched off. */
+/* Stops all other CPUs for ever, before this one panics or ends the machine. An NMI reaches also a
+ * CPU that has its interrupts switched off. */
 void smp_stop_others(void) {
     cpus_stop = true;
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
@@ -307,7 +312,8 @@ bool smp_all_alive(void) {
     return true;
 }
 
-/* Each CPU watches the next one, in a circle. So a CPU that hangs is noticed whichever it is. */
+/* Lets this CPU answer kicks from now on, and watch the next CPU. Each CPU watches the next one, in
+ * a circle. So a CPU that hangs is noticed whichever it is. */
 void smp_watch(void) {
     struct cpu *c = cpu_of(this_cpu());
 

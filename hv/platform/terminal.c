@@ -61,7 +61,7 @@ static void terminal_plain(struct terminal *t, char c) {
 }
 
 /* Returns number n of the sequence, from 0 on, or `missing` if it is 0 or not there. */
-static u32 number(const struct terminal *t, u32 n, u32 missing) {
+static u32 sequence_number(const struct terminal *t, u32 n, u32 missing) {
     if (n >= t->nr || !t->number[n]) return missing;
     return t->number[n];
 }
@@ -69,7 +69,7 @@ static u32 number(const struct terminal *t, u32 n, u32 missing) {
 /* ED, ECMA-48 8.3.39: 0 clears from the cursor to the end, 2 clears all. 1, from the beginning to
  * the cursor, is left out, because nobody uses it. */
 static void erase_display(struct terminal *t) {
-    u32 from = MIN(t->column, t->columns - 1), what = number(t, 0, 0), row = 0;
+    u32 from = MIN(t->column, t->columns - 1), what = sequence_number(t, 0, 0), row = 0;
 
     if (what == 1) return;
     if (what == 0) {
@@ -84,7 +84,7 @@ static void erase_line(struct terminal *t) {
     u32 from = t->column;
 
     if (from >= t->columns) return;
-    if (number(t, 0, 0) == 2) from = 0;
+    if (sequence_number(t, 0, 0) == 2) from = 0;
     terminal_blank(t, t->row, from, t->columns);
 }
 
@@ -92,7 +92,7 @@ static void erase_line(struct terminal *t) {
  * D left, H to a place) or clears (J, K). The cursor stops at the edges. Unknown letters do
  * nothing. */
 static void finish_sequence(struct terminal *t, char c) {
-    u32 n = number(t, 0, 1), last = t->columns - 1;
+    u32 n = sequence_number(t, 0, 1), last = t->columns - 1;
 
     switch (c) {
     case 'A': t->row -= MIN(n, t->row); break;
@@ -101,7 +101,7 @@ static void finish_sequence(struct terminal *t, char c) {
     case 'D': t->column -= MIN(n, t->column); break;
     case 'H':
         t->row = MIN(n, t->rows) - 1;
-        t->column = MIN(number(t, 1, 1), t->columns) - 1;
+        t->column = MIN(sequence_number(t, 1, 1), t->columns) - 1;
         break;
     case 'J': erase_display(t); break;
     case 'K': erase_line(t); break;
@@ -122,8 +122,8 @@ static void in_sequence(struct terminal *t, char c) {
     }
 }
 
-/* `t->state` remembers between calls where in an escape sequence the text is, because a sequence
- * may come in pieces. */
+/* Shows text on the terminal. `t->state` remembers between calls where in an escape sequence the
+ * text is, because a sequence may come in pieces. */
 void terminal_write(struct terminal *t, const char *s, size_t n) {
     for (; n; n--, s++) {
         if (t->state == TEXT) {

@@ -30,8 +30,9 @@ struct cpu_timers {
 
 static struct cpu_timers *timers_of(unsigned cpu) { return percpu_of[cpu]->timers; }
 
-/* The timer may move to another CPU's queue while we wait for the lock. Then we have locked the
- * wrong queue, and try again. */
+/* Disarms the timer. A call of its function may still be under way on another CPU. The timer may
+ * move to another CPU's queue while we wait for the lock. Then we have locked the wrong queue, and
+ * try again. */
 void timer_cancel(struct timer *t) {
     /* t->cpu may change until its queue's lock is held */
     while (__atomic_load_n(&t->queued, __ATOMIC_ACQUIRE)) {
@@ -63,8 +64,9 @@ void timer_cancel_wait(struct timer *t) {
         while (cpu != this_cpu()->id && is_running(timers_of(cpu), t)) cpu_relax();
 }
 
-/* If the new deadline is the earliest of another pCPU, that pCPU is kicked: its hardware timer is
- * set to a later time, and only that pCPU itself can change it. */
+/* Arms a timer: pCPU `cpu` calls t->fn at the time `when` (ns). If the new deadline is the earliest
+ * of another pCPU, that pCPU is kicked: its hardware timer is set to a later time, and only that
+ * pCPU itself can change it. */
 void timer_set(unsigned cpu, struct timer *t, u64 when) {
     struct cpu_timers *c = timers_of(cpu);
     bool sooner;
@@ -89,8 +91,9 @@ u64 timers_late(unsigned cpu, u64 now) {
     return now - next;
 }
 
-/* The time is read once, at the beginning. So a timer that arms itself again for a very near time
- * does not keep the pCPU in this loop. */
+/* Calls the functions of all timers of this CPU that are due. The time is read once, at the
+ * beginning. So a timer that arms itself again for a very near time does not keep the pCPU in this
+ * loop. */
 void timers_run(void) {
     struct cpu_timers *c = this_cpu()->timers;
     u64 now = now_ns();
@@ -124,7 +127,8 @@ static u32 ticks_until(u64 when) {
     return (u32)MIN(left, (u64)UINT32_MAX);
 }
 
-/* Writing the hardware is slow, so nothing is written if the time has not changed. */
+/* Sets this CPU's hardware timer to interrupt at `when` (ns); ~0 stops it. Writing the hardware is
+ * slow, so nothing is written if the time has not changed. */
 void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;
     bool never = when == ~0ull;
@@ -166,7 +170,8 @@ void work_add(struct work *w) {
 
 bool work_due(void) { return !list_empty(&due_work); }
 
-/* One step at a time, so that the loop can look after guests in between. An item whose step returns
+/* Runs one step of the work item that has waited longest. Returns false if no step was due. It runs
+ * one step at a time, so that the loop can look after guests in between. An item whose step returns
  * true has more to do, and is added again. */
 bool work_run(void) {
     struct work *w = list_first(&due_work, struct work, link);

@@ -311,8 +311,10 @@ static const char *dog_start(u32 count) {
     return NULL;
 }
 
-/* The firmware's table is preferred, as it fits the machine. The time is rounded up to whole counts
- * and kept within what the hardware can. */
+/* Starts the machine's watchdog, if it has one that Takt knows: a timer that resets the machine
+ * unless it gets a sign of life at least every `seconds`. The firmware's table is preferred, as it
+ * fits the machine. The time is rounded up to whole counts and kept within what the hardware
+ * can. */
 void watchdog_init(const struct acpi_info *a, u32 seconds) {
     const char *name = NULL, *why;
     u64 count;

@@ -19,8 +19,10 @@ struct spinlock sched_lock;
 struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
 void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
-/* The pool of a VM or of a pCPU changes only under the locks of both pools. So if *where still
- * names this pool when its lock has been taken, it will not change until the lock is given back. */
+/* Locks the pool that *where names, and returns it; returns NULL, with nothing locked, if there is
+ * none. The pool of a VM or of a pCPU changes only under the locks of both pools. So if *where
+ * still names this pool when its lock has been taken, it will not change until the lock is given
+ * back. */
 struct sched_pool *sched_enter(struct sched_pool *const *where) {
     struct sched_pool *p;
 
@@ -81,8 +83,9 @@ static enum run_state state_off_cpu(const struct sched_vcpu *v) {
 /* Does a pCPU run this vCPU now, so that nobody else may touch it? */
 static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
 
-/* A vCPU that is current on a pCPU is not touched here. Its pCPU is kicked if the vCPU must not run
- * on, and takes it off itself. */
+/* Brings the state of a vCPU in line with its flags, one of which has changed: queues it, or takes
+ * it off its queue. A vCPU that is current on a pCPU is not touched here. Its pCPU is kicked if the
+ * vCPU must not run on, and takes it off itself. */
 void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     bool may = sched_runnable(v);
 
@@ -139,8 +142,9 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
     c->current = next;
 }
 
-/* Asks the policy for the next vCPU, and sets the timer of its slice. The old vCPU is only taken
- * off here; its state is saved later, and until then no other pCPU may run it (sched_saved()). */
+/* Returns the vCPU that `cpu` is to run from now on, as the pool's policy chooses it, and sets the
+ * timer that ends its slice. The old vCPU is only taken off here; its state is saved later, and
+ * until then no other pCPU may run it (sched_saved()). */
 struct sched_vcpu *sched_run(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
@@ -180,8 +184,8 @@ struct sched_vcpu *sched_run(u32 cpu) {
     return next;
 }
 
-/* The vCPU may be current again by now. Then its state belongs to that pCPU, and nothing is
- * done. */
+/* Notes that the state of `prev` is saved, so that other pCPUs may run it now. The vCPU may be
+ * current again by now. Then its state belongs to that pCPU, and nothing is done. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     if (sched_is_idle(prev)) return;
     struct sched_pool *p = sched_enter(&prev->vm->pool);
@@ -205,9 +209,9 @@ struct sched_vcpu *sched_current(u32 cpu) {
 
 /* ---- what vCPUs do ---- */
 
-/* Does nothing if the vCPU is awake. If it is still current on its pCPU, that pCPU is only
- * kicked, because it may be halted with this vCPU (a sleepless pool). Otherwise the policy
- * queues the vCPU. */
+/* Makes a blocked vCPU ready to run. Does nothing if the vCPU is awake. If it is still current on
+ * its pCPU, that pCPU is only kicked, because it may be halted with this vCPU (a sleepless pool).
+ * Otherwise the policy queues the vCPU. */
 void sched_wake(struct sched_vcpu *v) {
     struct sched_pool *p;
 
@@ -230,7 +234,8 @@ void sched_wake(struct sched_vcpu *v) {
     spin_unlock(&p->lock);
 }
 
-/* Only sets the flag. The vCPU leaves its pCPU in the sched_run() that follows. */
+/* Puts the current vCPU to sleep: sets a flag, because of which it leaves its pCPU in the
+ * sched_run() that follows. */
 void sched_block(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
 
@@ -242,8 +247,8 @@ void sched_block(struct sched_vcpu *v) {
     spin_unlock(&p->lock);
 }
 
-/* Notes the wish for the policy. A vCPU that was taken off its pCPU meanwhile has yielded
- * already. */
+/* Notes for the policy that the current vCPU lets others go first. A vCPU that was taken off its
+ * pCPU meanwhile has yielded already. */
 void sched_yield(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
 
@@ -256,8 +261,8 @@ void sched_yield(struct sched_vcpu *v) {
 
 /* ---- pausing ---- */
 
-/* for_each_vcpu brings each vCPU in line with the new count. One that runs is kicked, and goes at
- * its pCPU's next sched_run(). */
+/* Keeps all vCPUs of the VM from running. for_each_vcpu applies the new count of pauses to each
+ * vCPU. One that runs is kicked, and goes at its pCPU's next sched_run(). */
 void sched_pause(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
 
@@ -267,7 +272,8 @@ void sched_pause(struct sched_vm *d) {
     spin_unlock(&p->lock);
 }
 
-/* With the last pause gone, each vCPU that is not blocked is queued again. */
+/* Undoes one sched_pause(). Returns 0, or -EINVAL if the VM is not paused. When the last pause is
+ * undone, each vCPU that is not blocked is queued again. */
 int sched_unpause(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
     int error = 0;
@@ -283,8 +289,8 @@ int sched_unpause(struct sched_vm *d) {
     return error;
 }
 
-/* on_cpu is set until the state of a vCPU has been saved, which is later than its last
- * instruction. */
+/* Returns whether the VM is paused and no pCPU holds the state of one of its vCPUs any more. on_cpu
+ * is set until the state of a vCPU has been saved, which is later than its last instruction. */
 bool sched_vm_stopped(struct sched_vm *d) {
     struct sched_pool *p = sched_enter(&d->pool);
     bool stopped = d->paused > 0;
@@ -306,8 +312,8 @@ void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
     v->migrations++;
 }
 
-/* Called also when a pCPU leaves the pool, so that there may be no pCPU left that the affinity
- * allows. */
+/* Assigns a vCPU to a pCPU of the pool that it may use. It is called also when a pCPU leaves the
+ * pool, so that there may be no pCPU left that the affinity allows. */
 void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -318,8 +324,8 @@ void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
     sched_move(p, v, p->policy->place(p, v));
 }
 
-/* A vCPU whose state is still in a pCPU cannot be placed yet. `migrating` keeps it from running
- * until sched_saved() has placed it. */
+/* Sends a vCPU away from its pCPU to another one. If a pCPU still holds its state, it cannot be
+ * placed yet: `migrating` then keeps it from running until sched_saved() has placed it. */
 void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
     ASSERT_HELD(&p->lock);
     if (v->on_cpu == SCHED_NO_CPU) {
@@ -331,8 +337,8 @@ void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
     sched_update(p, v, SCHED_MIGRATE);
 }
 
-/* If the vCPU may stay where it is, the policy is only told, because another pCPU may take it
- * now. */
+/* Sets on which pCPUs a vCPU may run. Returns 0, or -EINVAL if none of them is in the pool. If the
+ * vCPU may stay where it is, the policy is only told, because another pCPU may take it now. */
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
@@ -373,8 +379,9 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when) {
     machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);
 }
 
-/* Another pCPU may have moved or cancelled the timer while this one waited for the lock. So it
- * counts only if it is still armed and not queued again. */
+/* Calls the policy because its timer of this kind is due on pCPU `cpu`. Another pCPU may have moved
+ * or cancelled the timer while this one waited for the lock. So it counts only if it is still armed
+ * and not queued again. */
 void sched_timer_fire(u32 cpu, u32 kind) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
     struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool), *turbo = NULL;
@@ -407,7 +414,8 @@ void sched_init(void) {
     sched_set_seed(0);
 }
 
-/* The recording needs a pool for each input, but a new pCPU is in none. So `none` stands for it. */
+/* Brings a pCPU to the scheduler, in no pool yet. Returns 0 or -EINVAL. A recording names the pool
+ * of each input, and this pCPU has none, so `none` stands for it. */
 int sched_cpu_online(u32 cpu) {
     static struct sched_pool none = { .id = 0xff }; /* stands for no pool in the recording */
     struct sched_cpu *c = sched_cpus + cpu;
@@ -426,7 +434,8 @@ int sched_cpu_online(u32 cpu) {
     return 0;
 }
 
-/* The time in the present state is not in state_ns yet, so it is added. */
+/* Fills in how long a vCPU has been in each state. The time in the present state is not in state_ns
+ * yet, so it is added. */
 void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
 

@@ -224,8 +224,9 @@ static u64 shortened(const struct credit_pool *cp) {
     return MAX(cp->period * (all - asleep) / all, cp->tick);
 }
 
-/* First all grants are computed, because what one VM cannot use goes to those after it. Then shared
- * credit may move some of them. Only then do the vCPUs get their parts. */
+/* Does one accounting pass: gives each active VM the credit of a period. First all grants are
+ * computed, because what one VM cannot use goes to those after it. Then shared credit may move some
+ * of them. Only then do the vCPUs get their parts. */
 void credit_account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
     i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;

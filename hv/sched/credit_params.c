@@ -189,7 +189,8 @@ const struct sched_preset credit_presets[] = {
     { NULL, NULL },
 };
 
-/* Each rule is a combination that does not work, with the sentence that tells the operator so. */
+/* Returns the sentence that says why the pool's knobs do not go together, or NULL if they do. Each
+ * rule below is a combination that does not work. */
 const char *credit_conflict(const struct sched_pool *p) {
     const struct credit_knobs *k = &credit_pool(p)->knob;
     bool pair = p->turbo || p->regular;

@@ -109,7 +109,7 @@ static void begin_vm(struct sched_pool *from, struct sched_pool *to, struct sche
 }
 
 /* Adds how many vCPUs of the pool run or want to run now. */
-static void sample(const struct sched_pool *p) {
+static void governor_sample(const struct sched_pool *p) {
     list_for_each(d, &p->vms, struct sched_vm, in_pool)
         for_each_vcpu(v, d)
             if (v->state == RS_RUNNING || v->state == RS_RUNNABLE) load[p->id]++;
@@ -175,14 +175,16 @@ static void new_window(void) {
     for (u32 i = 0; i < SCHED_MAX_POOLS; i++) load[i] = 0;
 }
 
-/* As long as a change is under way, no load is measured, because it would be the load of pools that
- * are changing. */
+/* Moves pCPUs and VMs between the pools as their load asks for. Returns when it wants to be called
+ * again (ns). As long as a change is under way, no load is measured, because it would be the load
+ * of pools that are changing. */
 u64 governor_step(u64 now) {
     if (change.from) go_on();
     if (change.from) return now + RETRY;
     if (now < next_sample) return next_sample;
     next_sample = now + SAMPLE_PERIOD;
-    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) sample(p);
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
+        governor_sample(p);
     if (++nr_samples < SAMPLES) return next_sample;
     for (struct sched_pool *p = sched_pool_next(NULL); p && !change.from; p = sched_pool_next(p))
         govern(p);
@@ -191,7 +193,8 @@ u64 governor_step(u64 now) {
     return next_sample;
 }
 
-/* For tests, each of which begins with no change under way. */
+/* Forgets what was measured and any change that is under way. Tests call it, because each of them
+ * begins with no change under way. */
 void governor_reset(void) {
     next_sample = 0;
     change.from = NULL;

@@ -25,12 +25,12 @@ static struct null_pool *pool_of(const struct sched_pool *p) { return (void *)p-
 static struct null_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
 /* Where a pCPU keeps the vCPU that is assigned to it. */
-static struct sched_vcpu **owner(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
+static struct sched_vcpu **null_owner(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
 
 /* Takes v off its pCPU, or out of the list of those that wait for one. */
 static void null_release(struct sched_pool *p, struct sched_vcpu *v) {
-    if (*owner(v->cpu) == v) {
-        *owner(v->cpu) = NULL;
+    if (*null_owner(v->cpu) == v) {
+        *null_owner(v->cpu) = NULL;
         sched_kick(p, v->cpu); /* so that it takes on the next one that waits */
     }
     list_del(&vcpu_of(v)->waiting);
@@ -41,7 +41,7 @@ static void take_on(struct sched_pool *p, u32 cpu) {
     list_for_each(nv, &pool_of(p)->waiting, struct null_vcpu, waiting) {
         if (!sched_may_run(p, nv->vcpu, cpu)) continue;
         list_del(&nv->waiting);
-        *owner(cpu) = nv->vcpu;
+        *null_owner(cpu) = nv->vcpu;
         sched_move(p, nv->vcpu, cpu);
         return;
     }
@@ -68,18 +68,18 @@ static u32 null_place(struct sched_pool *p, struct sched_vcpu *v) {
 
     null_release(p, v);
     cpumask_for_each(cpu, &allowed)
-        if (*owner(cpu)) cpumask_clear(&free, cpu);
+        if (*null_owner(cpu)) cpumask_clear(&free, cpu);
     if (cpumask_empty(&free)) {
         list_add_tail(&pool_of(p)->waiting, &vcpu_of(v)->waiting);
         return nearest_of(&allowed, v);
     }
-    *owner(nearest_of(&free, v)) = v;
+    *null_owner(nearest_of(&free, v)) = v;
     return nearest_of(&free, v);
 }
 
 /* If a pCPU is assigned to v, makes it decide anew. */
 static void kick_own(struct sched_pool *p, struct sched_vcpu *v) {
-    if (*owner(v->cpu) == v) sched_kick(p, v->cpu);
+    if (*null_owner(v->cpu) == v) sched_kick(p, v->cpu);
 }
 
 static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
@@ -88,16 +88,16 @@ static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why
 
 /* A vCPU that waits may now be allowed to use a pCPU that is free. */
 static void null_affinity(struct sched_pool *p, struct sched_vcpu *v) {
-    if (*owner(v->cpu) == v) return;
+    if (*null_owner(v->cpu) == v) return;
     cpumask_for_each(cpu, &p->cpus)
-        if (!*owner(cpu) && sched_may_run(p, v, cpu)) sched_kick(p, cpu);
+        if (!*null_owner(cpu) && sched_may_run(p, v, cpu)) sched_kick(p, cpu);
 }
 
 /* A pCPU runs the vCPU that is assigned to it, or nothing. With `sleepless` it keeps that vCPU even
  * while the vCPU is blocked. */
 static struct sched_pick null_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
-    if (!*owner(cpu)) take_on(p, cpu);
-    struct sched_vcpu *v = *owner(cpu);
+    if (!*null_owner(cpu)) take_on(p, cpu);
+    struct sched_vcpu *v = *null_owner(cpu);
     bool stays = v && v == current && pool_of(p)->sleepless && !v->migrating && v->vm->paused == 0;
 
     if (v && !stays && !sched_runnable(v)) v = NULL;

@@ -36,7 +36,8 @@ static char param_kind_of(const struct param *e) {
     return 'v';
 }
 
-/* Parameters are numbered through all policies, one after the other. */
+/* Returns the name of parameter number `i` of all policies, or NULL at the end. Parameters are
+ * numbered through all policies, one after the other. */
 const char *param_name_at(u32 i, char *scope) {
     u32 number = 0;
 
@@ -67,7 +68,7 @@ struct param_place {
 
 /* Returns where the value of parameter `e` is in `object`, which is a pool or a VM, as e->scope
  * says. */
-static struct param_place place_of(const struct param *e, void *object) {
+static struct param_place param_place_of(const struct param *e, void *object) {
     struct sched_pool *p = object;
     struct sched_vm *d = object;
 
@@ -77,7 +78,7 @@ static struct param_place place_of(const struct param *e, void *object) {
 }
 
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
-    return *place_of(e, (void *)object).value;
+    return *param_place_of(e, (void *)object).value;
 }
 
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object,
@@ -101,8 +102,9 @@ static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u3
     return error;
 }
 
-/* The pool's turbo pool is locked, too, because the change has to be in both at once. Watches are
- * told after the locks are given back. */
+/* Sets a parameter of a pool or a VM. Returns 0, or -EINVAL with a sentence in *why. The pool's
+ * turbo pool is locked, too, because the change has to be in both at once. Watches are told after
+ * the locks are given back. */
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value,
               const char **why) {
     struct sched_pool *turbo;
@@ -114,7 +116,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
     *why = "the object is not in that pool";
     sched_enter(&pool);
     turbo = sched_enter(&pool->turbo); /* The VM's part there takes over its weight and cap. */
-    at = place_of(e, object);
+    at = param_place_of(e, object);
     if (at.pool == pool && pool->policy) {
         record_input(pool, IN_PARAM, at.who, (u32)(e - pool->policy->params), (u64)value);
         error = try_value(e, pool, at.value, (u32)value, why);
@@ -145,8 +147,9 @@ static void remember_params(struct sched_pool *pool, const struct sched_vm *d,
     }
 }
 
-/* A parameter whose value was 0 is not reported as lost, because 0 is what a VM without that
- * parameter has. */
+/* Moves a VM to another pool and keeps its parameters; `lost` names those that the new pool does
+ * not have. Returns 0, or an error with nothing changed. A parameter whose value was 0 is not
+ * reported as lost, because 0 is what a VM without that parameter has. */
 int param_move_vm(struct sched_pool *to, struct sched_vm *d, struct param_values *lost) {
     struct param_values had;
     int error;
@@ -221,8 +224,9 @@ static int read_value(const struct param *e, const char *text, u64 *value) {
     return 0;
 }
 
-/* Whether the pool's policy accepts the value together with its other settings is known only when
- * it is set. */
+/* Checks whether parameter `e` can have the value `text` in some pool. Returns 0, or -EINVAL with a
+ * sentence in `why`. Whether the pool's policy accepts the value together with its other settings
+ * is known only when it is set. */
 int param_check(const struct param *e, const char *text, char why[PARAM_WHY]) {
     char expected[PARAM_WHY];
     u64 value;
@@ -233,7 +237,8 @@ int param_check(const struct param *e, const char *text, char why[PARAM_WHY]) {
     return -EINVAL;
 }
 
-/* The sentence in `why` begins with the parameter, so that it makes sense wherever it is read. */
+/* Sets a parameter to the value that `text` means. Returns 0, or -EINVAL with a sentence in `why`.
+ * The sentence in `why` begins with the parameter, so that it makes sense wherever it is read. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    char why[PARAM_WHY]) {
     const char *refused;
@@ -278,8 +283,9 @@ static void no_such_preset(const struct sched_policy *policy, const char *preset
     for (u32 i = 0; i < n; i++) append(why, "%s%s", x[i].name, separator(n - 1 - i));
 }
 
-/* All values are changed at once, and put back together if the policy refuses them. One after the
- * other, some would be refused because of the old value of another. */
+/* Sets all parameters of a pool to those of a preset. Returns 0, or an error with a sentence in
+ * `why`. All values are changed at once, and put back together if the policy refuses them. One
+ * after the other, some would be refused because of the old value of another. */
 int param_preset_why(struct sched_pool *pool, const char *preset, char why[PARAM_WHY]) {
     const struct sched_preset *x = pool->policy->presets;
     const char *refused;

@@ -99,8 +99,8 @@ static struct sched_pool *free_pool(void) {
     return NULL;
 }
 
-/* Everything is filled in under the pool's lock. `policy` is what makes the pool visible to
- * sched_pool_next(). */
+/* Creates a pool without pCPUs. Returns 0 or a negative errno. Everything is filled in under the
+ * pool's lock. `policy` is what makes the pool visible to sched_pool_next(). */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out) {
     u32 number = policy_number(policy);
     struct sched_pool *p;
@@ -129,8 +129,8 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
     return error;
 }
 
-/* Looks at all pCPUs, and not at p->cpus, because a pCPU that is just leaving is not in p->cpus any
- * more. */
+/* Destroys a pool. Returns 0, or -EBUSY if it is in use. Looks at all pCPUs, and not at p->cpus,
+ * because a pCPU that is just leaving is not in p->cpus any more. */
 int sched_pool_destroy(struct sched_pool *p) {
     pool_begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
@@ -142,8 +142,8 @@ int sched_pool_destroy(struct sched_pool *p) {
     return pool_end(p, 0);
 }
 
-/* Clients of the store that watch a VM of the pool are told as well, because a node of the VM shows
- * the name of its pool. */
+/* Gives a pool another name. Returns 0, -EINVAL or -EEXIST. Clients of the store that watch a VM of
+ * the pool are told as well, because a node of the VM shows the name of its pool. */
 int sched_pool_rename(struct sched_pool *p, const char *name) {
     int error;
 
@@ -199,7 +199,9 @@ static int pair_locked(struct sched_pool *t, struct sched_pool *p, struct sched_
     return 0;
 }
 
-/* The two are locked in the order of their ids, so the turbo pool has to be the newer one. */
+/* Makes `t` the turbo pool of `p`, or ends the pair if `p` is NULL. Returns 0, or an error with a
+ * sentence in *why. The two are locked in the order of their ids, so the turbo pool has to be the
+ * newer one. */
 int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why) {
     struct sched_pool *other = p;
     int error;
@@ -220,7 +222,8 @@ int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char *
 
 /* ---- pCPUs ---- */
 
-/* The pCPU is kicked, so that it looks at once whether there is a vCPU for it. */
+/* Adds a pCPU that is in no pool to this pool. Returns 0, -ENODEV or -EBUSY. The pCPU is kicked, so
+ * that it looks at once whether there is a vCPU for it. */
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
 
@@ -251,7 +254,8 @@ static bool evacuate(struct sched_pool *p, u32 cpu) {
     return busy;
 }
 
-/* `leaving` keeps the pCPU from getting vCPUs while it still has one. It is cleared at the last
+/* Takes a pCPU out of its pool. Returns 0, -EAGAIN if it is to be called again, or another error.
+ * `leaving` keeps the pCPU from getting vCPUs while it still has one. It is cleared at the last
  * call, when the pCPU is out of the pool. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
@@ -307,7 +311,8 @@ static void vcpu_leave(struct sched_pool *p, struct sched_vcpu *v) {
     v->parked = false; /* only the policy that it leaves could unpark it */
 }
 
-/* The VM begins paused, so that none of its vCPUs runs before it is complete. */
+/* Adds a VM without vCPUs to a pool. The VM begins paused, so that none of its vCPUs runs before it
+ * is complete. */
 int sched_vm_init(struct sched_vm *d, u32 id, const char *name, struct sched_vcpu **vcpus,
                   struct sched_pool *p) {
     *d = (struct sched_vm){ .id = id, .name = name, .vcpu = vcpus, .paused = 1 };
@@ -318,7 +323,9 @@ int sched_vm_init(struct sched_vm *d, u32 id, const char *name, struct sched_vcp
     return pool_end(p, 0);
 }
 
-/* Both pools are locked, because the policy copies the VM's values from one to the other. */
+/* Adds the second part of a VM, which holds its turbo vCPU, to the turbo pool. Returns 0 or
+ * -EINVAL. Both pools are locked, because the policy copies the VM's values from one to the
+ * other. */
 int sched_vm_init_turbo(struct sched_vm *t, struct sched_vm *d, struct sched_vcpu **vcpu) {
     struct sched_pool *p, *turbo;
 
@@ -340,8 +347,8 @@ int sched_vm_init_turbo(struct sched_vm *t, struct sched_vm *d, struct sched_vcp
     return 0;
 }
 
-/* If the VM has a part in a turbo pool, both pools are locked, because each part points to the
- * other. */
+/* Takes a VM whose vCPUs are gone out of its pool. If the VM has a part in a turbo pool, both pools
+ * are locked, because each part points to the other. */
 void sched_vm_fini(struct sched_vm *d) {
     struct sched_vm *peer = d->peer;
     struct sched_pool *p = d->pool, *other = NULL;
@@ -365,8 +372,8 @@ void sched_vm_fini(struct sched_vm *d) {
     spin_unlock(&sched_lock);
 }
 
-/* A new vCPU is blocked, so that it does not run before the VM is complete. It begins when it is
- * woken. */
+/* Adds a vCPU to its VM. Returns 0, or -EINVAL if its affinity has no pCPU of the pool. A new vCPU
+ * is blocked, so that it does not run before the VM is complete. It begins when it is woken. */
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_vm *d, u32 id,
                     const struct cpumask *affinity) {
     struct sched_pool *p = pool_begin(&d->pool);
@@ -384,7 +391,8 @@ int sched_vcpu_init(struct sched_vcpu *v, struct sched_vm *d, u32 id,
     return pool_end(p, 0);
 }
 
-/* nr_vcpus becomes smaller if this was the last one. */
+/* Removes a vCPU, whose state no pCPU may hold any more. nr_vcpus becomes smaller if this was the
+ * last one. */
 void sched_vcpu_fini(struct sched_vcpu *v) {
     struct sched_vm *d = v->vm;
     struct sched_pool *p = pool_begin(&d->pool);
@@ -421,7 +429,9 @@ static int move_vm_locked(struct sched_pool *to, struct sched_vm *d) {
     return 0;
 }
 
-/* Both pools are locked, so nobody sees the VM in neither of them. */
+/* Moves a VM and its vCPUs to another pool. Returns 0, or an error with nothing changed. Both pools
+ * are locked meanwhile; otherwise another pCPU could look between the two steps and find the VM in
+ * no pool. */
 int sched_pool_move_vm(struct sched_pool *to, struct sched_vm *d) {
     struct sched_pool *from;
     int error = 0;

@@ -42,7 +42,8 @@ static int setup_pair(const struct setup *s, const struct config_pool *c, struct
                  "pool %s cannot be the turbo pool of %s: %s", c->head.name, c->turbo_of, why);
 }
 
-/* The preset comes before the single parameters, so that these can change what the preset has
+/* Makes pool number `i` of the VM file, without pCPUs. Returns 0, or -EINVAL after a fatal report.
+ * The preset comes before the single parameters, so that these can change what the preset has
  * set. */
 int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, config_report report,
                void *ctx) {

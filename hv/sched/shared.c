@@ -63,11 +63,12 @@ static u64 shared_next_part(const struct credit_pool *cp, struct split *x, u64 n
     return x->out - before;
 }
 
-/* First sums up what is needed and what is offered, then takes the credit from those that offer (a
- * part of each, or all of one VM after the other), and at last gives out exactly what was taken, in
- * proportion to the needs. So no credit is made or lost. Credit is in nanoseconds of CPU time.
- * Only the sums in `total` are in microseconds, because a product of two of them in nanoseconds
- * would not fit into 64 bits. */
+/* Moves credit from VMs that compute to I/O-intensive VMs that lack some. First it sums up what is
+ * needed and what is offered. Then it takes the credit from those that offer (a part of each, or
+ * all of one VM after the other), and at last it gives out exactly what was taken, in proportion to
+ * the needs. So no credit is made or lost. Credit is in nanoseconds of CPU time. Only the sums in
+ * `total` are in microseconds, because a product of two of them in nanoseconds would not fit into
+ * 64 bits. */
 void shared_credit(struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
     struct split take = { 0 }, give = { 0 };

@@ -98,7 +98,8 @@ static void uncount(struct credit_pool *cp, struct credit_vcpu *cv) {
     cv->counted = 0;
 }
 
-/* The counts decide how a round is divided, so they have to fit what the pCPU has to run. */
+/* Counts a vCPU on the pCPU where it is now, and no longer where it was counted before. These
+ * counts decide how a round is divided, so they have to fit what the pCPU has to run. */
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -121,8 +122,8 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     credit_set_over(p);
 }
 
-/* The largest weight of a pCPU can only be found anew: vslicer_count() lets it grow, but cannot
- * know what the second largest is. */
+/* Computes the counts of all pCPUs anew. The largest weight of a pCPU can only be found anew:
+ * vslicer_count() lets it grow, but cannot know what the second largest is. */
 void vslicer_recount(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -134,8 +135,9 @@ void vslicer_recount(struct sched_pool *p) {
     }
 }
 
-/* An LS runs for a micro-slice, or for what is left of its T_n. An NL runs for its share of a round
- * if it shares its pCPU with an LS, and otherwise for a whole slice. */
+/* Returns how long cv runs if it is picked now (ns). A vCPU with micro-slices (LS) runs for one
+ * micro-slice, or for what is left of its T_n, its budget in a round. One without (NL) runs for its
+ * share of a round if it shares its pCPU with an LS, and otherwise for a whole slice. */
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
                   const struct credit_vcpu *cv) {
     struct micro m;
@@ -150,7 +152,8 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc,
     return MIN(m.slice, cv->micro);
 }
 
-/* A slice that is too short would cost more in switches than it is long. */
+/* Returns the sentence that says why the micro-slices of the pool's VMs cannot be, or NULL if they
+ * can. A slice that is too short would cost more in switches than it is long. */
 const char *vslicer_refuses(const struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
 

@@ -27,8 +27,9 @@ static u64 used_by(const struct sched_vm *d) {
     return ns;
 }
 
-/* Called as soon as weight or cap change, and not with the next exchange: exchanges happen only
- * while some vCPU runs in the regular pool, and a VM may work on its turbo vCPU alone. */
+/* Copies weight and cap of a VM to its part in the turbo pool. Called as soon as weight or cap
+ * change, and not with the next exchange: exchanges happen only while some vCPU runs in the regular
+ * pool, and a VM may work on its turbo vCPU alone. */
 void vturbo_copy(const struct sched_vm *regular, struct sched_vm *turbo) {
     credit_vm(turbo)->weight = credit_vm(regular)->weight;
     credit_vm(turbo)->cap = credit_vm(regular)->cap;
@@ -46,8 +47,9 @@ static bool is_active_in_a_pool(const struct sched_vm *d) {
     return d->peer && credit_vm(d->peer)->nr_active;
 }
 
-/* First adds up what each VM has used in both pools. Its fair share of that, less what it has used
- * of the turbo pool, is its share of the regular pool; so time on a turbo core is not given on top.
+/* Divides CPU time between a regular pool and its turbo pool, once an accounting period. First it
+ * adds up what each VM has used in both pools. The VM's fair share of that, less what it has used
+ * of the turbo pool, is its share of the regular pool. So time on a turbo core is not given on top.
  * A share is at least 1, because 0 means that the VM's own weight counts. */
 void vturbo_exchange(struct sched_pool *r) {
     u64 all = 0, weights = 0;

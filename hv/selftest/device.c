@@ -71,8 +71,9 @@ static bool let_tick(void) {
     return raised;
 }
 
-/* It tells apart three cases: interrupts come; the clock asks for one and none comes, so something
- * on the way is broken; the clock does not ask, so there is nothing to check. */
+/* Checks whether an interrupt of a device, the real-time clock, comes through. It tells apart three
+ * cases: interrupts come; the clock asks for one and none comes, so something on the way is broken;
+ * the clock does not ask, so there is nothing to check. */
 void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char *no_iommu) {
     u32 flags, pin = acpi_line(acpi, RTC_IRQ, &flags);
     int vector = irq_alloc(on_tick, NULL);
@@ -132,13 +133,13 @@ enum { XHCI_TABLE_SIZE = 0x28, XHCI_TABLE = 0x30, XHCI_TABLE_END = 0x38 };
 #define XHCI_NOT_READY BIT(11)
 
 /* Writes a register of 64 bits in two halves, since not all controllers take 8 bytes at once. */
-static void write64(volatile u8 *at, u64 value) {
+static void device_write64(volatile u8 *at, u64 value) {
     mmio_write32(at, (u32)value);
     mmio_write32(at + 4, (u32)(value >> 32));
 }
 
 /* Waits until `bits` of a register have this value. Returns false if that takes too long. */
-static bool becomes(volatile u8 *at, u32 bits, u32 value) {
+static bool register_becomes(volatile u8 *at, u32 bits, u32 value) {
     u64 end = now_ns() + PATIENCE_NS;
 
     while ((mmio_read32(at) & bits) != value)
@@ -150,12 +151,12 @@ static bool becomes(volatile u8 *at, u32 bits, u32 value) {
  * there, switches it on, and says that there is a command. Returns false if it does not obey. */
 static bool provoke_nvme(volatile u8 *regs, hpa_t memory) {
     mmio_write32(regs + NVME_CC, 0);
-    if (!becomes(regs + NVME_CSTS, NVME_ENABLE, 0)) return false;
+    if (!register_becomes(regs + NVME_CSTS, NVME_ENABLE, 0)) return false;
     mmio_write32(regs + NVME_AQA, NVME_QUEUES);
-    write64(regs + NVME_ASQ, memory);
-    write64(regs + NVME_ACQ, memory + PAGE_SIZE);
+    device_write64(regs + NVME_ASQ, memory);
+    device_write64(regs + NVME_ACQ, memory + PAGE_SIZE);
     mmio_write32(regs + NVME_CC, NVME_SIZES | NVME_ENABLE);
-    if (!becomes(regs + NVME_CSTS, NVME_ENABLE, NVME_ENABLE)) return false;
+    if (!register_becomes(regs + NVME_CSTS, NVME_ENABLE, NVME_ENABLE)) return false;
     mmio_write32(regs + NVME_DOORBELL, 1);
     return true;
 }
@@ -169,12 +170,12 @@ static bool provoke_xhci(volatile u8 *regs, hpa_t memory) {
 
     if (runtime_at > XHCI_BYTES - XHCI_TABLE_END) return false; /* more is not mapped */
     mmio_write32(operational + XHCI_COMMAND, 0);
-    if (!becomes(operational + XHCI_STATUS, XHCI_HALTED, XHCI_HALTED)) return false;
+    if (!register_becomes(operational + XHCI_STATUS, XHCI_HALTED, XHCI_HALTED)) return false;
     mmio_write32(operational + XHCI_COMMAND, XHCI_RESET);
-    if (!becomes(operational + XHCI_COMMAND, XHCI_RESET, 0)) return false;
-    if (!becomes(operational + XHCI_STATUS, (u32)XHCI_NOT_READY, 0)) return false;
+    if (!register_becomes(operational + XHCI_COMMAND, XHCI_RESET, 0)) return false;
+    if (!register_becomes(operational + XHCI_STATUS, (u32)XHCI_NOT_READY, 0)) return false;
     mmio_write32(runtime + XHCI_TABLE_SIZE, 1);
-    write64(runtime + XHCI_TABLE, memory);
+    device_write64(runtime + XHCI_TABLE, memory);
     mmio_write32(operational + XHCI_COMMAND, XHCI_RUN);
     return true;
 }
@@ -218,7 +219,8 @@ static bool try_device(struct finding *f, struct pci_device *d, const struct pro
     return true;
 }
 
-/* The first device that can be used decides. */
+/* Checks whether the IOMMU stops a device that reaches for memory. Of the devices of this machine,
+ * the first one that can be used decides. */
 void check_dma(struct finding *f, const char *no_iommu) {
     if (no_iommu) {
         found(f, NOT_HERE, "nothing confines devices: %s", no_iommu);

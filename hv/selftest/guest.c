@@ -81,9 +81,9 @@ static void __attribute__((format(printf, 2, 3))) wrong(struct tester *t, const 
 /* ---- the guest ---- */
 
 /* Copies bytes into the guest's memory. */
-static void put(u32 at, const void *bytes, size_t n) { memcpy(ram + at, bytes, n); }
+static void guest_put(u32 at, const void *bytes, size_t n) { memcpy(ram + at, bytes, n); }
 
-static void put64(u32 at, u64 value) { put(at, &value, sizeof(value)); }
+static void guest_put64(u32 at, u64 value) { guest_put(at, &value, sizeof(value)); }
 
 /* Writes the programs and the page tables into the guest's memory. The programs mean the same in
  * 16, 32 and 64 bits, but for LOOK and LOOK_ON, which are for 32. */
@@ -100,15 +100,15 @@ static void write_programs(void) {
     static const u8 spin[] = { 0xeb, 0xfe };              /* jmp to itself */
     static const u16 gate[] = { ANSWER, 0 };
 
-    put(ASK, ask, sizeof(ask));
-    put(ANSWER, answer, sizeof(answer));
-    put(LOOK, look, sizeof(look));
-    put(LOOK_ON, look_on, sizeof(look_on));
-    put(SPIN, spin, sizeof(spin));
-    put(REAL_VECTORS + 4 * VECTOR, gate, sizeof(gate));
-    put64(PML4, PDPT | ENTRY_PRESENT_WRITABLE);
-    put64(PDPT, DIRECTORY | ENTRY_PRESENT_WRITABLE);
-    put64(DIRECTORY, ENTRY_LARGE | ENTRY_PRESENT_WRITABLE);
+    guest_put(ASK, ask, sizeof(ask));
+    guest_put(ANSWER, answer, sizeof(answer));
+    guest_put(LOOK, look, sizeof(look));
+    guest_put(LOOK_ON, look_on, sizeof(look_on));
+    guest_put(SPIN, spin, sizeof(spin));
+    guest_put(REAL_VECTORS + 4 * VECTOR, gate, sizeof(gate));
+    guest_put64(PML4, PDPT | ENTRY_PRESENT_WRITABLE);
+    guest_put64(PDPT, DIRECTORY | ENTRY_PRESENT_WRITABLE);
+    guest_put64(DIRECTORY, ENTRY_LARGE | ENTRY_PRESENT_WRITABLE);
 }
 
 /* Makes the tester of a CPU. Returns 0 or -ENOMEM. */
@@ -144,7 +144,7 @@ int guest_init(void) {
 }
 
 /* What the guest reads in the window while frame i is there. */
-static u32 mark(u32 i) { return (i + 1) * 0x01010101u; }
+static u32 frame_mark(u32 i) { return (i + 1) * 0x01010101u; }
 
 /* Maps frame i in the window, a place in the guest's memory whose mapping changes. */
 static int show_frame(u32 i) {
@@ -153,7 +153,7 @@ static int show_frame(u32 i) {
 
 /* Sets the vCPU's registers as the program at `rip` needs them in this mode. It has to be loaded on
  * this CPU. */
-static void begin(struct tester *t, enum mode mode, u32 rip) {
+static void tester_begin(struct tester *t, enum mode mode, u32 rip) {
     /* SDM 3A 3.4.5: present, accessed; code of 16, 32 and 64 bits, and data for all of it */
     static const struct guest_seg code[] = { [REAL] = { 0, 0x09b, 0xffff, 0 },
                                              [PROTECTED] = { 8, 0xc9b, 0xffffffff, 0 },
@@ -183,7 +183,7 @@ static void begin(struct tester *t, enum mode mode, u32 rip) {
 
 /* Lets the guest run until it exits by itself (true) or `until_ns` has passed. Interrupts of the
  * machine and the timer that ends its stay do not count. */
-static bool enter(struct tester *t, u64 until_ns, struct vm_exit *e) {
+static bool tester_enter(struct tester *t, u64 until_ns, struct vm_exit *e) {
     do {
         virt->run(&t->vcpu, until_ns, e);
         if (e->reason == EXIT_INTR || e->reason == EXIT_NMI)
@@ -199,7 +199,7 @@ static bool enter(struct tester *t, u64 until_ns, struct vm_exit *e) {
 static bool exits_by(struct tester *t, enum exit_reason reason, u64 rip, const char *where) {
     struct vm_exit e;
 
-    if (!enter(t, now_ns() + PATIENCE_NS, &e))
+    if (!tester_enter(t, now_ns() + PATIENCE_NS, &e))
         wrong(t, "in %s it runs on where it has to exit", where);
     else if (e.reason == EXIT_ENTRY_FAILED)
         wrong(t, "%s cannot be entered: %s", where, guest_why(&t->vcpu));
@@ -241,7 +241,7 @@ static void run_mode(struct tester *t, enum mode mode) {
     u64 before[16], spent;
     struct vm_exit e;
 
-    begin(t, mode, ASK);
+    tester_begin(t, mode, ASK);
     for (u32 i = 0; i < 16; i++)
         if (i != REG_RSP) v->regs.gpr[i] = 0x11111111u * (i & 7);
     memcpy(before, v->regs.gpr, sizeof(before));
@@ -264,7 +264,7 @@ static void run_mode(struct tester *t, enum mode mode) {
 
 /* An interrupt that is given to the guest must reach its handler, which halts. */
 static void run_event(struct tester *t) {
-    begin(t, REAL, SPIN);
+    tester_begin(t, REAL, SPIN);
     t->vcpu.regs.rflags |= RFLAGS_IF;
     t->vcpu.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = VECTOR };
     exits_by(t, EXIT_HLT, ANSWER, "the handler of an interrupt");
@@ -281,7 +281,8 @@ static void run_modes(void *arg) {
     virt->save(&t->vcpu);
 }
 
-/* The check "entry and exit". */
+/* Checks entry and exit: guests run in each mode, keep their registers, and exit for the right
+ * reason. */
 void check_entry(struct finding *f) {
     u64 best = ~0ull, worst = 0;
 
@@ -305,8 +306,8 @@ static void expect_frame(struct tester *t, u32 i) {
     }
     t->vcpu.regs.rip = LOOK;
     if (!exits_by(t, EXIT_CPUID, LOOK + 5, "a read of new memory")) return;
-    if ((u32)t->vcpu.regs.gpr[REG_RAX] != mark(i))
-        wrong(t, "it reads %x where %x was mapped", (u32)t->vcpu.regs.gpr[REG_RAX], mark(i));
+    if ((u32)t->vcpu.regs.gpr[REG_RAX] != frame_mark(i))
+        wrong(t, "it reads %x where %x was mapped", (u32)t->vcpu.regs.gpr[REG_RAX], frame_mark(i));
 }
 
 /* On each CPU: changes what is in the window, and at last takes it away. Each change must be seen
@@ -315,7 +316,7 @@ static void change_mapping(void *arg) {
     struct tester *t = arg;
 
     virt->load(&t->vcpu);
-    begin(t, PROTECTED, LOOK);
+    tester_begin(t, PROTECTED, LOOK);
     for (u32 i = 0; i < ROUNDS && !t->bad; i++) expect_frame(t, i & 1);
     npt_unmap(&guest.npt, WINDOW, PAGE_SIZE);
     t->vcpu.regs.rip = LOOK;
@@ -332,14 +333,14 @@ static void read_on(void *arg) {
     struct vm_exit e;
 
     virt->load(&t->vcpu);
-    begin(t, PROTECTED, LOOK_ON);
+    tester_begin(t, PROTECTED, LOOK_ON);
     t->vcpu.regs.gpr[REG_RSI] = COUNTERS + 4 * this_cpu()->id;
-    t->left = enter(t, now_ns() + JOB_NS / 2, &e) && e.reason == EXIT_NPF;
+    t->left = tester_enter(t, now_ns() + JOB_NS / 2, &e) && e.reason == EXIT_NPF;
     virt->save(&t->vcpu);
 }
 
 /* Waits until the guest on this CPU has read the window once. Returns false if it does not. */
-static bool runs(u32 cpu) {
+static bool tester_runs(u32 cpu) {
     u64 end = now_ns() + PATIENCE_NS;
 
     while (!*counter_of(cpu) && now_ns() < end) cpu_relax();
@@ -367,7 +368,7 @@ static bool take_away(struct finding *f, u64 *took_ns) {
         *counter_of(cpu) = 0;
         job_begin(cpu, read_on, tester[cpu]);
     }
-    for (u32 cpu = 1; cpu < nr_cpus; cpu++) all_run &= runs(cpu);
+    for (u32 cpu = 1; cpu < nr_cpus; cpu++) all_run &= tester_runs(cpu);
     start = now_ns();
     npt_unmap(&guest.npt, WINDOW, PAGE_SIZE);
     for (u32 cpu = 1; cpu < nr_cpus; cpu++) cpu_kick(cpu);
@@ -383,7 +384,7 @@ static bool take_away(struct finding *f, u64 *took_ns) {
     return all_run && passed;
 }
 
-/* The check "TLB": CPUs must not go on using translations that were changed. */
+/* Checks that no CPU goes on using a translation that was changed. */
 void check_tlb(struct finding *f) {
     u64 ns, longest = 0;
 
@@ -408,14 +409,14 @@ static void end_slices(void *arg) {
     struct vm_exit e;
 
     virt->load(&t->vcpu);
-    begin(t, PROTECTED, SPIN);
+    tester_begin(t, PROTECTED, SPIN);
     for (u32 i = 0; i < SLICES; i++) {
         u64 deadline = now_ns() + SLICE_NS;
 
         /* Should the preemption timer fail, the APIC's gets us back; without one run() arms that
          * anew. */
         lapic_timer_arm(deadline + SAFETY_NS);
-        if (enter(t, deadline, &e))
+        if (tester_enter(t, deadline, &e))
             wrong(t, "`jmp` to itself exits by reason %u (%x)", e.reason, e.raw);
         t->late_ns[i] = now_ns() - deadline;
     }
@@ -423,7 +424,7 @@ static void end_slices(void *arg) {
 }
 
 /* Sorts numbers, the lowest first. */
-static void sort(u64 *a, u32 n) {
+static void sort_numbers(u64 *a, u32 n) {
     for (u32 i = 1; i < n; i++)
         for (u32 j = i; j && a[j - 1] > a[j]; j--) {
             u64 t = a[j];
@@ -433,14 +434,14 @@ static void sort(u64 *a, u32 n) {
         }
 }
 
-/* The check "timer". On a busy host an emulator is late now and then, however good its timer is; so
- * what is judged is the end of a slice that was least late. */
+/* Checks whether a guest's stay ends in time. On a busy host an emulator is late now and then,
+ * however good its timer is; so what is judged is the end of a slice that was least late. */
 void check_timer(struct finding *f) {
     u64 least = 0, median = 0, latest = 0;
 
     if (!on_each_cpu(f, end_slices)) return;
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
-        sort(tester[cpu]->late_ns, SLICES);
+        sort_numbers(tester[cpu]->late_ns, SLICES);
         least = MAX(least, tester[cpu]->late_ns[0]);
         median = MAX(median, tester[cpu]->late_ns[SLICES / 2]);
         latest = MAX(latest, tester[cpu]->late_ns[SLICES - 1]);
@@ -459,13 +460,13 @@ static void wait_for_kicks(void *arg) {
     struct vm_exit e;
 
     virt->load(&t->vcpu);
-    begin(t, PROTECTED, SPIN);
+    tester_begin(t, PROTECTED, SPIN);
     t->waiting = true;
     while (!t->over) {
         u64 soon = now_ns() + NS_PER_MS; /* to look whether it is over */
 
         if (t->wait_in == IN_GUEST) {
-            enter(t, soon, &e);
+            tester_enter(t, soon, &e);
         } else {
             lapic_timer_arm(soon);
             cpu_halt();

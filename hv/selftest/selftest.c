@@ -27,7 +27,8 @@ void job_begin(u32 cpu, void (*fn)(void *arg), void *arg) {
     __atomic_store_n(&jobs[cpu].fn, fn, __ATOMIC_RELEASE);
 }
 
-/* A CPU that does not come back must not hang the self test, so there is a limit. */
+/* Waits until CPU `cpu` has done its job, for at most `ns`. Returns false if it has not. A CPU that
+ * does not come back must not hang the self test, so there is a limit. */
 bool job_end(u32 cpu, u64 ns) {
     u64 end = now_ns() + ns;
 
@@ -68,7 +69,8 @@ static void log_finding(const char *what, const struct finding *f, u32 count[]) 
     count[f->verdict]++;
 }
 
-/* If a check stops the machine, the last line of the log tells which one it was. */
+/* Makes all checks, logs the verdict, and ends the machine. A check that stops the machine logs no
+ * line of its own, so the last line of the log is that of the check before it. */
 void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     static const struct {
         const char *what;

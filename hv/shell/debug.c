@@ -76,7 +76,7 @@ static const struct {
     { "tr_base", BASE, SEG_TR },
 };
 
-static u64 reg_read(struct vcpu *v, u32 n) {
+static u64 debug_reg_read(struct vcpu *v, u32 n) {
     struct guest_seg seg;
 
     switch (regs[n].kind) {
@@ -113,7 +113,7 @@ static bool reg_takes(enum virt_reg reg, u64 value) {
 }
 
 /* Changes register number `n`. Returns false if it cannot have that value. */
-static bool reg_write(struct vcpu *v, u32 n, u64 value) {
+static bool debug_reg_write(struct vcpu *v, u32 n, u64 value) {
     switch (regs[n].kind) {
     case GPR: v->virt.regs.gpr[regs[n].number] = value; return true;
     case RIP:
@@ -161,7 +161,7 @@ static int set_registers(struct shell_call *c, struct vcpu *v, int i) {
             return shell_fail(-EINVAL, "%s is no register: vcpu-regs lists them", c->argv[i]);
         if (parse_address(text, &value, NULL))
             return shell_fail(-EINVAL, "%s is no number: expected one such as 0x1f", text);
-        if (!reg_write(v, n, value))
+        if (!debug_reg_write(v, n, value))
             return shell_fail(-EINVAL, "%s cannot be %s", c->argv[i], text);
     }
     return 0;
@@ -180,7 +180,7 @@ static int cmd_vcpu_regs(struct shell_call *c) {
     for (u32 n = 0; n < REGS_AT_ONCE && c->index < ARRAY_SIZE(regs); n++, c->index++) {
         char value[20];
 
-        hv_snprintf(value, sizeof(value), "0x%lx", reg_read(v, c->index));
+        hv_snprintf(value, sizeof(value), "0x%lx", debug_reg_read(v, c->index));
         table_row(c, CELLS(S(regs[c->index].name), S(value)));
     }
     if (c->index == ARRAY_SIZE(regs)) return 0;
@@ -245,7 +245,7 @@ static void base64(char *to, const u8 *from, u64 n) {
 
 /* Returns how many bytes from `at` on consist of one and the same word of 8 bytes: a multiple of
  * BLOCK, at most `n`. 0: not even the first block does. */
-static u64 filled(const u8 *at, u64 n) {
+static u64 same_words(const u8 *at, u64 n) {
     u64 same = 0, first, word;
 
     memcpy(&first, at, sizeof(first));
@@ -263,7 +263,7 @@ COLUMNS(memory_columns, COL(NULL, "address", 'u', 0), COL(NULL, "times", 'u', 0)
  * memory that is. */
 static u64 memory_row(struct shell_call *c, u64 address, const u8 *at, u64 n) {
     static char text[RAW_MOST / 3 * 4 + 8];
-    u64 same = filled(at, MIN(n, FILL_MOST)), length = 0;
+    u64 same = same_words(at, MIN(n, FILL_MOST)), length = 0;
 
     if (same) {
         base64(text, at, 8);
@@ -271,7 +271,7 @@ static u64 memory_row(struct shell_call *c, u64 address, const u8 *at, u64 n) {
         return same;
     }
     do length += MIN(n - length, BLOCK);
-    while (length < MIN(n, RAW_MOST) && !filled(at + length, MIN(n - length, BLOCK)));
+    while (length < MIN(n, RAW_MOST) && !same_words(at + length, MIN(n - length, BLOCK)));
     base64(text, at, length);
     table_row(c, CELLS(U(address), U(1), S(text)));
     return length;

@@ -28,9 +28,9 @@ static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
     return g;
 }
 
-/* Does one round for the group of the first claim that is not settled. Settles the claims whose
- * limit is not above their fair share. If there is none, settles all others with their fair
- * share. */
+/* Computes a part of the fair shares of CPU time. Returns false when all shares are final. Does one
+ * round for the group of the first claim that is not settled. Settles the claims whose limit is not
+ * above their fair share. If there is none, settles all others with their fair share. */
 bool entitle_step(struct claim *claims, u32 n) {
     struct cpumask g;
     u64 left, weights = 0;

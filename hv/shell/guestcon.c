@@ -45,9 +45,10 @@ static bool log_line(struct vm *vm, bool rest) {
     return true;
 }
 
-/* Logs at most one line of one VM. A round goes over all VMs; the next round begins ROUND_NS after
- * it, so that no VM can fill the log. A VM whose console a person has attached is left out: its
- * lines go to that person. */
+/* Moves what guests have printed to the log, a line at each call. Returns when to call it again
+ * (ns). Logs at most one line of one VM. A round goes over all VMs; the next round begins ROUND_NS
+ * after it, so that no VM can fill the log. A VM whose console a person has attached is left out:
+ * its lines go to that person. */
 u64 guestcon_step(u64 now) {
     /* The VM whose line was logged last, with a reference. NULL between two rounds. */
     static struct vm *vm;

@@ -12,30 +12,31 @@
 #define DEL     0x7f
 
 /* Prints text. */
-static void emit(struct line *l, const char *s) { l->emit(s, strlen(s)); }
+static void line_emit(struct line *l, const char *s) { l->emit(s, strlen(s)); }
 
-/* Draws the text and then moves the cursor back to its place, by the terminal's own sequence. */
+/* Draws the prompt and the line that is being edited. First it draws the text, and then it moves
+ * the cursor back to its place, by the terminal's own sequence. */
 void line_show(struct line *l) {
     char back[16];
 
-    emit(l, LINE_CLEAR);
-    emit(l, l->prompt);
-    emit(l, l->text);
+    line_emit(l, LINE_CLEAR);
+    line_emit(l, l->prompt);
+    line_emit(l, l->text);
     if (l->at == l->len) return;
     hv_snprintf(back, sizeof(back), "\x1b[%uD", l->len - l->at);
-    emit(l, back);
+    line_emit(l, back);
 }
 
 void line_start(struct line *l) {
     l->len = l->at = 0;
     l->text[0] = l->escape = 0;
     l->history_at = l->history_nr;
-    emit(l, l->prompt);
+    line_emit(l, l->prompt);
 }
 
 /* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind
  * it. */
-static void replace(struct line *l, u32 from, u32 gone, const char *s) {
+static void line_replace(struct line *l, u32 from, u32 gone, const char *s) {
     u32 n = (u32)strlen(s);
     bool append = from == l->len && n;
 
@@ -45,13 +46,13 @@ static void replace(struct line *l, u32 from, u32 gone, const char *s) {
     l->len += n - gone;
     l->at = from + n;
     if (append)
-        emit(l, s);
+        line_emit(l, s);
     else
         line_show(l);
 }
 
 /* Puts text where the cursor is. */
-static void insert_text(struct line *l, const char *s) { replace(l, l->at, 0, s); }
+static void insert_text(struct line *l, const char *s) { line_replace(l, l->at, 0, s); }
 
 /* Moves the cursor to a position, if there is one. */
 static void move_cursor(struct line *l, u32 to) {
@@ -66,13 +67,13 @@ static void drop_word(struct line *l) {
 
     while (from && l->text[from - 1] == ' ') from--;
     while (from && l->text[from - 1] != ' ') from--;
-    if (from < l->at) replace(l, from, l->at - from, "");
+    if (from < l->at) line_replace(l, from, l->at - from, "");
 }
 
 /* ---- history ---- */
 
 /* Shows line number `which` of the history, or an empty line behind the last one. */
-static void recall(struct line *l, u32 which) {
+static void line_recall(struct line *l, u32 which) {
     const char *text = "";
     u32 oldest = 0;
 
@@ -80,11 +81,11 @@ static void recall(struct line *l, u32 which) {
     if (which < oldest || which > l->history_nr) return;
     if (which < l->history_nr) text = l->history[which % LINE_HISTORY];
     l->history_at = which;
-    replace(l, 0, l->len, text);
+    line_replace(l, 0, l->len, text);
 }
 
 /* Adds the line to the history, unless it is empty or the same as the last one. */
-static void remember(struct line *l) {
+static void line_remember(struct line *l) {
     if (!l->len ||
         (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
         return;
@@ -95,7 +96,7 @@ static void remember(struct line *l) {
 
 /* Completes the word before the cursor by what all candidates have in common, and a blank if there
  * is only one. If that adds nothing, shows all candidates. */
-static void complete(struct line *l) {
+static void line_complete(struct line *l) {
     char word[LINE_MAX], common[LINE_MAX] = "";
     u32 start = l->at, n, len;
     const char *c;
@@ -120,10 +121,10 @@ static void complete(struct line *l) {
             const char *before = "  ";
 
             if (i == 0) before = "\n";
-            emit(l, before);
-            emit(l, c);
+            line_emit(l, before);
+            line_emit(l, c);
         }
-        emit(l, "\n");
+        line_emit(l, "\n");
         line_show(l);
     }
 }
@@ -134,8 +135,8 @@ static void complete(struct line *l) {
  * `key` is the last letter of it. */
 static void special_key(struct line *l, char key) {
     switch (key) {
-    case 'A': recall(l, l->history_at - 1); break;
-    case 'B': recall(l, l->history_at + 1); break;
+    case 'A': line_recall(l, l->history_at - 1); break;
+    case 'B': line_recall(l, l->history_at + 1); break;
     case 'C': move_cursor(l, l->at + 1); break;
     case 'D': move_cursor(l, l->at - 1); break;
     case 'H': move_cursor(l, 0); break;
@@ -165,36 +166,36 @@ static void ordinary_key(struct line *l, char c) {
     case ESC: l->escape = ESC; break;
     case CTRL('A'): move_cursor(l, 0); break;
     case CTRL('E'): move_cursor(l, l->len); break;
-    case CTRL('U'): replace(l, 0, l->len, ""); break;
+    case CTRL('U'): line_replace(l, 0, l->len, ""); break;
     case CTRL('W'): drop_word(l); break;
     case CTRL('L'):
-        emit(l, SCREEN_CLEAR);
+        line_emit(l, SCREEN_CLEAR);
         line_show(l);
         break;
     case CTRL('H'):
     case DEL:
-        if (l->at) replace(l, l->at - 1, 1, "");
+        if (l->at) line_replace(l, l->at - 1, 1, "");
         break;
-    case '\t': complete(l); break;
+    case '\t': line_complete(l); break;
     default:
         if (c >= ' ') insert_text(l, (char[]){ c, 0 });
     }
 }
 
-/* Takes one byte that was typed. A terminal may send CR, LF or both for the Enter key; an LF after
- * a CR does nothing. */
+/* Takes one byte that was typed, and says what came of it. A terminal may send CR, LF or both for
+ * the Enter key; an LF after a CR does nothing. */
 enum line_event line_feed(struct line *l, char c) {
     bool after_cr = l->was_cr;
 
     l->was_cr = c == '\r';
     if (c == '\n' && after_cr) return LINE_MORE;
     if (c == '\r' || c == '\n') {
-        remember(l);
-        emit(l, "\n");
+        line_remember(l);
+        line_emit(l, "\n");
         return LINE_DONE;
     }
     if (c == CTRL('C')) {
-        emit(l, "^C\n");
+        line_emit(l, "^C\n");
         return LINE_CANCEL;
     }
     if (l->escape)

@@ -102,7 +102,7 @@ static int cmd_assignable_list(struct shell_call *c) {
 }
 
 /* Fails because `s` does not name a device. */
-static int expected(const char *s) {
+static int expected_device(const char *s) {
     return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
 }
 
@@ -110,7 +110,7 @@ static int expected(const char *s) {
 static int cmd_pci_info(struct shell_call *c) {
     u64 bdf;
 
-    if (parse_pci(c->argv[1], &bdf, NULL)) return expected(c->argv[1]);
+    if (parse_pci(c->argv[1], &bdf, NULL)) return expected_device(c->argv[1]);
     if (!pci_find((u32)bdf)) return shell_fail(-ENOENT, "there is no PCI device %s", c->argv[1]);
     device_row(c, pci_find((u32)bdf), true);
     return 0;
@@ -159,7 +159,7 @@ static int cmd_attach(struct shell_call *c) {
     u64 asked;
 
     if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked))
-        return expected(c->argv[2]);
+        return expected_device(c->argv[2]);
     return hot_plug_result(c, give_attach(c->vm, asked, &c->at));
 }
 
@@ -167,7 +167,7 @@ static int cmd_attach(struct shell_call *c) {
 static int cmd_detach(struct shell_call *c) {
     u64 bdf;
 
-    if (parse_pci(c->argv[2], &bdf, NULL)) return expected(c->argv[2]);
+    if (parse_pci(c->argv[2], &bdf, NULL)) return expected_device(c->argv[2]);
     return hot_plug_result(c, give_detach(c->vm, (u32)bdf, c->opt['f'], &c->at));
 }
 

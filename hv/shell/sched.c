@@ -372,7 +372,7 @@ static int create_cpus(struct shell_call *c, const char *text) {
 
 /* Makes `turbo` the turbo pool of `pool`, or ends that if `pool` is NULL. An error becomes a
  * sentence that names the pools. */
-static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
+static int pair_pools(struct sched_pool *turbo, struct sched_pool *pool) {
     int error = sched_pool_pair(turbo, pool);
 
     if (error == -EBUSY && (!pool || turbo->nr_vms))
@@ -397,7 +397,7 @@ static int cmd_pool_turbo(struct shell_call *c) {
         pool = shell_pool(c->argv[2]);
         if (!pool) return -ENOENT;
     }
-    return pair(c->pool, pool);
+    return pair_pools(c->pool, pool);
 }
 
 /* Sets up the pool that was just created. `served` is the pool that it is the turbo pool of, or
@@ -407,7 +407,7 @@ static int create_settings(struct shell_call *c, struct sched_pool *served, cons
 
     if (served && !preset) preset = "turbo";
     if (preset) error = set_preset(c->pool, preset);
-    if (!error && served) error = pair(c->pool, served);
+    if (!error && served) error = pair_pools(c->pool, served);
     if (error) return error;
     return cmd_cpu_add(c);
 }

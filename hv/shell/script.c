@@ -6,7 +6,8 @@
 #include "lib/parse.h"
 #include "common/string.h"
 
-/* Takes one line apart. Empty lines and lines that begin with '#' are nothing. */
+/* Reads one line of a script into *out, and returns what kind of line it is. Empty lines and lines
+ * that begin with '#' are nothing. */
 enum script_line_kind script_line_read(const char *s, const char *end, struct script_line *out) {
     const char *blank = s;
     char time[24] = "";

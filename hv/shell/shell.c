@@ -92,8 +92,8 @@ static void answer_begin(int error) {
     out(", \"error\": %d, \"%s\": ", error, content);
 }
 
-/* Everything that a command prints goes through here, so that the head of a JSON answer comes
- * before it. */
+/* Prints formatted text as a part of the command's answer. All that a command prints goes through
+ * here, so that the head of a JSON answer comes before it. */
 void out(const char *fmt, ...) {
     char text[768];
     va_list ap;
@@ -118,8 +118,8 @@ static size_t words_that_fit(const char *s, size_t room) {
     return at;
 }
 
-/* Each further line begins with `indent` blanks. The blanks at which the text is broken are left
- * out. */
+/* Prints text, broken between words into lines. Each further line begins with `indent` blanks. The
+ * blanks at which the text is broken are left out. */
 void out_wrapped(const char *text, u32 indent, const char *eol) {
     for (;;) {
         size_t n = words_that_fit(text, SHELL_COLUMNS - indent);
@@ -221,7 +221,8 @@ static void table_begin(struct shell_call *c) {
         table_line(c, c->columns, NULL);
 }
 
-/* The first row brings the heads of the columns, or the bracket of a JSON array, before it. */
+/* Prints one row of a table, in the form that the reader wants. The first row brings the heads of
+ * the columns, or the bracket of a JSON array, before it. */
 void table_row(struct shell_call *c, const union cell *v) {
     if (!c->rows)
         table_begin(c);
@@ -241,7 +242,8 @@ void table_end(struct shell_call *c) {
     c->rows = 0;
 }
 
-/* A person gets a line for each column that has a head; a program gets one JSON object. */
+/* Prints one object: a line for each column that has a head for a person, or one JSON object for a
+ * program. */
 void record(struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
 
@@ -255,8 +257,8 @@ void record(struct shell_call *c, const struct column *col, const union cell *v)
 
 /* ---- results ---- */
 
-/* The sentence is shown when the command ends, because in JSON it belongs to the head of the
- * answer. */
+/* Keeps the formatted sentence as the reason for which the command fails, and returns `error`. The
+ * sentence is shown when the command ends, because in JSON it belongs to the head of the answer. */
 int shell_fail(int error, const char *fmt, ...) {
     va_list ap;
 
@@ -294,8 +296,8 @@ int shell_done(int error, const char *kind, const char *name) {
 
 /* ---- arguments ---- */
 
-/* The words stay in `s`. They only get shorter, because quotes are taken out, so there is always
- * room. */
+/* Splits a line into words, in place. Returns their number, -E2BIG or -EINVAL. The words stay in
+ * `s`. They only get shorter, because quotes are taken out, so there is always room. */
 int shell_split(char *s, char **argv) {
     int n = 0;
 
@@ -700,8 +702,8 @@ static bool shell_step(struct work *w) {
     return true;
 }
 
-/* `c` is kept. Commands that the configuration asks for, such as `top`, are typed as a person would
- * type them. The first ^U draws the prompt. */
+/* Starts the shell on the console. `c` is kept. Commands that the configuration asks for, such as
+ * `top`, are typed as a person would type them. The first ^U draws the prompt. */
 void shell_init(const struct config *c) {
     config = c;
     guestcon_init(c->guest_console_log);

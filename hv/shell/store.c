@@ -236,8 +236,8 @@ static bool host_step(struct work *w) {
     return true;
 }
 
-/* A port at which nothing can be done is only a warning: the hypervisor runs without this
- * connection, too. */
+/* Connects the host's port to the store, if the configuration names one. A port at which nothing
+ * can be done is only a warning: the hypervisor runs without this connection, too. */
 void store_host_init(const struct config *c) {
     struct console_spec port;
 

@@ -175,7 +175,8 @@ static bool add_ring(u32 cpu, unsigned order) {
                       (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
 }
 
-/* All rings are allocated first: a recording that lacks a pCPU could not be replayed. */
+/* Starts the recording of the scheduler at boot. All rings are allocated first: a recording that
+ * lacks a pCPU could not be replayed. */
 void traces_record(const struct config *c) {
     struct console_spec port;
 

@@ -39,9 +39,9 @@ bool shell_next_vm(struct shell_call *c) {
     return c->vm;
 }
 
-/* Each call returns the next vCPU and keeps the place in c->vm and c->index. A VM that is being
- * destroyed is left out. vCPUs are made in their order, so behind one that is not there yet there
- * is none. */
+/* Returns the next vCPU of all VMs, or NULL at the end; c->vm and c->index keep the place between
+ * calls. A VM that is being destroyed is left out. vCPUs are made in their order, so behind one
+ * that is not there yet there is none. */
 struct vcpu *shell_next_vcpu(struct shell_call *c) {
     if (!c->vm) c->vm = vm_next(NULL);
     for (; c->vm; c->vm = vm_next(c->vm), c->index = 0) {

@@ -70,7 +70,8 @@ static int parse_id(const char *text, u16 *id) {
 
 const char store_right[] = "nrwb";
 
-/* 'n' is no right, 'r' to read, 'w' to write, 'b' both. */
+/* Reads one entry of permissions, such as "r7", into p->of[at]. Returns 0 or -EINVAL. 'n' is no
+ * right, 'r' to read, 'w' to write, 'b' both. */
 int store_parse_perm(const char *text, struct store_perms *p, u32 at) {
     const char *letter;
 
@@ -107,7 +108,7 @@ static int request_set_perms(struct call *k) {
 }
 
 /* Makes the reply a text. Returns its length, with the terminator. */
-static int reply(struct call *k, const char *text) {
+static int reply_text(struct call *k, const char *text) {
     u32 len = (u32)strlen(text) + 1;
 
     memcpy(k->out, text, len);
@@ -122,8 +123,8 @@ static int request_domain(struct call *k, u32 type) {
     if (parse_id(k->in, &id)) return -EINVAL;
     if (type == XS_GET_DOMAIN_PATH) return hv_snprintf(k->out, STORE_HOME_LEN, STORE_HOME, id) + 1;
     vm = store_vm(id);
-    if (vm && !vm->left) return reply(k, "T");
-    return reply(k, "F");
+    if (vm && !vm->left) return reply_text(k, "T");
+    return reply_text(k, "F");
 }
 
 /* Returns a negative errno, or the length of the reply. For a new transaction that is its
@@ -188,8 +189,10 @@ static int request_dispatch(struct call *k, const struct xs_header *h) {
     return request_run(k, h->type);
 }
 
-/* If a list takes too long for one operation, the answer is -EBUSY. Then nothing is replied yet,
- * and the same request is carried out again later. It goes on from where the list has come. */
+/* Carries out the client's request and makes its reply. Returns false, with nothing done, if the
+ * request has to wait. If a list takes too long for one operation, the answer is -EBUSY. Then
+ * nothing is replied yet, and the same request is carried out again later. It goes on from where
+ * the list has come. */
 bool store_request(struct store_client *c) {
     struct call k = { .c = c, .in = (const char *)c->in.data, .out = (char *)c->out.data };
     u32 type = c->in.head.type;
@@ -201,11 +204,11 @@ bool store_request(struct store_client *c) {
     c->out.head = c->in.head;
     if (len < 0) {
         c->out.head.type = XS_ERROR;
-        len = reply(&k, name_of_error((u32)-len));
+        len = reply_text(&k, name_of_error((u32)-len));
     } else if (type == XS_TRANSACTION_START) {
         len = hv_snprintf(k.out, 16, "%d", len) + 1;
     } else if (flags[type] & OK) {
-        len = reply(&k, "OK");
+        len = reply_text(&k, "OK");
     }
     c->out.head.len = (u32)len;
     return true;

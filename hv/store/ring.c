@@ -16,9 +16,9 @@ static void break_up(struct store_client *c, u32 error) {
     if (c->page) __atomic_store_n(&c->page->error, error, __ATOMIC_RELEASE);
 }
 
-/* A packet is collected in c->in, first its head and then the rest, whose length the head tells.
- * The length is checked before any of the rest is copied, because c->in has no room for more than
- * XS_PAYLOAD_MAX. */
+/* Takes bytes of requests from a client, and returns how many it took. A packet is collected in
+ * c->in, first its head and then the rest, whose length the head tells. The length is checked
+ * before any of the rest is copied, because c->in has no room for more than XS_PAYLOAD_MAX. */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     u32 taken = 0, want, part;
 
@@ -41,8 +41,9 @@ u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     return taken;
 }
 
-/* A reply or an event is put into c->out as a whole and leaves in pieces, as far as there is room.
- * An event begins only when the packet before it has left completely. */
+/* Writes bytes of replies and events for a client, and returns how many. A reply or an event is put
+ * into c->out as a whole and leaves in pieces, as far as there is room. An event begins only when
+ * the packet before it has left completely. */
 u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     u32 done = 0, part;
     int len;
@@ -68,7 +69,8 @@ void store_fresh(struct store_client *c) {
     c->in_have = c->out_len = c->out_sent = 0;
 }
 
-/* `connection` is stored last, because the guest may use the ring from then on. */
+/* Connects a client to the ring in a page of its VM. `connection` is stored last, because the guest
+ * may use the ring from then on. */
 void store_connect(struct store_client *c, struct xs_page *p) {
     c->page = p;
     store_fresh(c);
@@ -126,7 +128,8 @@ static unsigned pump_result(bool tell, bool more) {
     return result;
 }
 
-/* Counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
+/* Moves requests, replies and events between a client's ring and the store. Returns STORE_* bits.
+ * It counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
  * client may have requests. So a guest that always has another request cannot keep the others from
  * being served. */
 unsigned store_pump(struct store_client *c, bool asks) {

@@ -34,7 +34,8 @@ struct store_client *store_vm(u16 id) {
     return NULL;
 }
 
-/* A VM's id must be free: an earlier VM with the same id has to have left completely. */
+/* Adds a client. Returns 0, -EEXIST or -EBUSY. A VM's id must be free: an earlier VM with the same
+ * id has to have left completely. */
 int store_open(struct store_client *c, u16 id, bool privileged) {
     if (store_busy()) return -EBUSY;
     if (!privileged && store_vm(id)) return -EEXIST;
@@ -51,7 +52,8 @@ int store_open(struct store_client *c, u16 id, bool privileged) {
     return 0;
 }
 
-/* Events and transactions go at once. Watches take longer; store_work() frees them one by one. */
+/* Drops a client's watches, events and transactions. Returns 0 or -EBUSY. Events and transactions
+ * go at once. Watches take longer; store_work() frees them one by one. */
 int store_reset(struct store_client *c) {
     if (store_busy()) return -EBUSY;
     while (!list_empty(&c->events)) event_free(list_first(&c->events, struct event, link));
@@ -61,9 +63,10 @@ int store_reset(struct store_client *c) {
     return 0;
 }
 
-/* The first call drops the watches and begins a walk over all nodes, which takes away what the VM
- * has there; `left` says that this has begun. When store_work() has finished the walk, the next
- * call takes the client off the list. */
+/* Does a part of ending a client. Returns true if there is more to do. The first call drops the
+ * watches and begins a walk over all nodes, which takes away what the VM has there; `left` says
+ * that this has begun. When store_work() has finished the walk, the next call takes the client off
+ * the list. */
 bool store_close(struct store_client *c) {
     if (store_work()) return true;
     if (c->left) {
@@ -91,7 +94,8 @@ bool store_close(struct store_client *c) {
 
 /* ---- operations ---- */
 
-/* A bound node has no value of its own: its binding writes the text. */
+/* Copies the value of a node to `buf`. Returns its length or a negative errno. A bound node has no
+ * value of its own: its binding writes the text. */
 int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 size) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_R, false, &n);
@@ -190,12 +194,12 @@ static int node_write(struct store_client *c, u32 tx, const char *path, const vo
     return 0;
 }
 
-/* Returns 0, or a negative errno. */
+/* Sets the value of a node, which is made if it does not exist. Returns 0, or a negative errno. */
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len) {
     return node_write(c, tx, path, value, len, false);
 }
 
-/* A node that exists is left as it is. */
+/* Makes a node. One that exists is left as it is. Returns 0, or a negative errno. */
 int store_mkdir(struct store_client *c, u32 tx, const char *path) {
     return node_write(c, tx, path, NULL, 0, true);
 }
@@ -217,8 +221,9 @@ static void remove_in_tx(struct node *n) {
     store_spent += COST_RM_SHADOW * n->tx->nr;
 }
 
-/* In a transaction only the shadows are marked. Otherwise store_work() removes the node and all
- * below it step by step, because there may be many. */
+/* Removes a node with all below it. Returns 0 or a negative errno. In a transaction only the
+ * shadows are marked. Otherwise store_work() removes the node and all below it step by step,
+ * because there may be many. */
 int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
@@ -311,9 +316,10 @@ static struct node *list_from(struct listing *s, struct node *n, const struct st
     return list_children(s, n, n->children.next);
 }
 
-/* A list may be read in pieces. The cursor remembers where the last piece ended, so that the next
- * one need not pass all names again. It is valid only while the list has not changed, which the
- * generation shows. */
+/* Writes the names of a node's children to `buf`. Returns their length or a negative errno. A list
+ * may be read in pieces. The cursor remembers where the last piece ended, so that the next one need
+ * not pass all names again. It is valid only while the list has not changed, which the generation
+ * shows. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
     struct listing s = { .buf = buf, .size = size, .removed = ~0ull };
@@ -352,7 +358,8 @@ int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 
     return (int)s.len;
 }
 
-/* Whoever may read a node may also see who else may. */
+/* Reads the permissions of a node. Returns 0 or a negative errno. Whoever may read a node may also
+ * see who else may. */
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_R, true, &n);
@@ -361,8 +368,9 @@ int store_get_perms(struct store_client *c, u32 tx, const char *path, struct sto
     return error;
 }
 
-/* Only a privileged client may give a node to another owner. In a transaction the shadow also gets
- * a copy of the value, because a shadow that is written no longer reads through to its base. */
+/* Sets the permissions of a node. Returns 0 or a negative errno. Only a privileged client may give
+ * a node to another owner. In a transaction the shadow also gets a copy of the value, because a
+ * shadow that is written no longer reads through to its base. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path,
                     const struct store_perms *perms) {
     struct node *n;
@@ -412,8 +420,9 @@ static struct watch *watch_find(struct store_client *c, const char *token) {
     return NULL;
 }
 
-/* The watch is put on the node even if that does not exist yet; the table then keeps the node. The
- * first event is due at once (c->late), as in XenStore. */
+/* Makes a watch: the client is told of changes at the node and below it. Returns 0 or a negative
+ * errno. The watch is put on the node even if that does not exist yet; the table then keeps the
+ * node. The first event is due at once (c->late), as in XenStore. */
 int store_watch(struct store_client *c, const char *path, const char *token) {
     struct part t = part_of(token, (u32)strlen(token));
     u32 size = (u32)sizeof(struct watch) + t.len + 1, len, cost;
@@ -450,7 +459,8 @@ int store_watch(struct store_client *c, const char *path, const char *token) {
     return 0;
 }
 
-/* Frees the watch and its events that were not read yet. */
+/* Ends a watch, and drops those of its events that were not read yet. Returns 0 or a negative
+ * errno. */
 int store_unwatch(struct store_client *c, const char *path, const char *token) {
     struct watch *w;
     int error;
@@ -473,8 +483,9 @@ static u32 put_string(char *buf, u32 at, const char *s) {
     return at + len;
 }
 
-/* New watches, and those whose events found no room, come first (c->late): each of them reports its
- * own path once, so that the client looks at all that is below it. */
+/* Writes the client's next event to `buf`. Returns its length, or 0 if there is none. New watches,
+ * and those whose events found no room, come first (c->late): each of them reports its own path
+ * once, so that the client looks at all that is below it. */
 int store_event(struct store_client *c, void *buf) {
     const char *path = store.path;
     struct event *e = NULL;
@@ -499,8 +510,8 @@ int store_event(struct store_client *c, void *buf) {
     return (int)len;
 }
 
-/* The transaction begins with a shadow of the root. All other shadows are made below it when the
- * client looks at a node. */
+/* Begins a transaction. Returns its number or a negative errno. The transaction begins with a
+ * shadow of the root. All other shadows are made below it when the client looks at a node. */
 int store_begin(struct store_client *c) {
     u32 size = (u32)(sizeof(struct transaction) + 2 * sizeof(struct node)) + 2;
     struct transaction *tx;
@@ -534,9 +545,9 @@ int store_begin(struct store_client *c) {
     return (int)tx->id;
 }
 
-/* A transaction that is doomed (something that it has looked at was changed by another client) ends
- * with -EAGAIN, and the client has to try again. Otherwise store_work() writes its shadows to their
- * bases. */
+/* Ends a transaction, with or without its changes. Returns 0 or a negative errno. A transaction
+ * that is doomed (something that it has looked at was changed by another client) ends with -EAGAIN,
+ * and the client has to try again. Otherwise store_work() writes its shadows to their bases. */
 int store_end(struct store_client *c, u32 id, bool commit) {
     struct transaction *tx = tx_find(c, id);
 
@@ -552,7 +563,9 @@ int store_end(struct store_client *c, u32 id, bool commit) {
     return 0;
 }
 
-/* The hypervisor itself is the client that makes the node, so no quota can refuse it. */
+/* Binds a node to functions of the hypervisor, which then read and write its value. Returns 0 or a
+ * negative errno. The hypervisor itself is the client that makes the node, so no quota can refuse
+ * it. */
 int store_bind(const char *path, const struct store_binding *b, void *ctx,
                const struct store_perms *perms) {
     struct node *n;
@@ -568,7 +581,8 @@ int store_bind(const char *path, const struct store_binding *b, void *ctx,
     return 0;
 }
 
-/* To be called after that value has changed; the node itself is not touched. */
+/* Tells watches that the value of a bound node has changed. It is called after the change, and does
+ * not touch the node itself. */
 int store_touch(const char *path) {
     struct node *n;
     int error = store_find(&store.self, 0, path, STORE_R, false, &n);

@@ -30,8 +30,8 @@ static u64 fold(u64 h) {
     return (u64)product ^ (u64)(product >> 64);
 }
 
-/* Hashes the name in words of 8 bytes, the last of which is filled up with zeros. The hash begins
- * with the length. */
+/* Returns a component of a path, with the hash of its name. The name is hashed in words of 8 bytes,
+ * the last of which is filled up with zeros. The hash begins with the length. */
 struct part part_of(const char *name, u32 len) {
     struct part p = { .name = name, .len = len, .hash = len };
     u64 word;
@@ -57,8 +57,9 @@ static bool has_name(const struct node *n, const struct part *p) {
     return word == p->tail;
 }
 
-/* Looks in the bucket of the hash table to which parent and name lead. The hash is compared first,
- * because nearly all other nodes of the bucket differ in it already. */
+/* Returns the child of that name, or NULL if the table has none. Looks in the bucket of the hash
+ * table to which parent and name lead. The hash is compared first, because nearly all other nodes
+ * of the bucket differ in it already. */
 struct node *node_child(const struct node *parent, const struct part *p) {
     u32 hash = (u32)fold(p->hash ^ (u64)parent);
     struct node *n = store.table[hash % BUCKETS];
@@ -67,8 +68,9 @@ struct node *node_child(const struct node *parent, const struct part *p) {
     return n;
 }
 
-/* Puts the node into the hash table, unless it is a root. `held` counts the nodes below a parent,
- * so that the parent is not freed before them. */
+/* Makes a node, which does not exist for clients yet. Returns NULL if there is no memory. Puts the
+ * node into the hash table, unless it is a root. `held` counts the nodes below a parent, so that
+ * the parent is not freed before them. */
 struct node *node_new(struct node *parent, const struct part *p) {
     struct node *n = heap_alloc(sizeof(*n) + MAX(p->len + 1, NAME_ROOM)), **bucket;
 
@@ -100,9 +102,10 @@ void node_unhash(struct node *n) {
     n->parent->held--;
 }
 
-/* Goes up as long as a node is needed only by the one that was freed below it. A node is needed
- * while it exists, while others are below it, while somebody watches it or a transaction has looked
- * at it, and while its change is being told. */
+/* Frees a node that nobody needs any more, and then the nodes above it. Goes up as long as a node
+ * is needed only by the one that was freed below it. A node is needed while it exists, while others
+ * are below it, while somebody watches it or a transaction has looked at it, and while its change
+ * is being told. */
 void node_vanish(struct node *n) {
     struct node *parent;
 
@@ -155,7 +158,8 @@ void node_set_perms(struct node *n, const struct store_perms *perms) {
     if (paid) node_pay(n);
 }
 
-/* An observer may read every node. Of several entries for a client the first one counts. */
+/* Returns the rights that a client has by these permissions. An observer may read every node. Of
+ * several entries for a client the first one counts. */
 u32 store_rights(const struct store_client *c, const struct store_perms *p) {
     u32 seen = 0;
 
@@ -186,8 +190,9 @@ void node_touched(struct node *n, const struct store_perms *old) {
     node_tell(n, false, old);
 }
 
-/* In a transaction only the shadow exists, and its client pays for it. Otherwise the owner pays,
- * and transactions that have looked at this node or at the list of its siblings are doomed. */
+/* Makes a node exist for clients. In a transaction only the shadow exists, and its client pays for
+ * it. Otherwise the owner pays, and transactions that have looked at this node or at the list of
+ * its siblings are doomed. */
 void node_appear(struct store_client *c, struct node *n) {
     n->perms = node_body(n->parent)->perms;
     if (!c->privileged) n->perms.of[0].id = c->id;
@@ -205,7 +210,8 @@ void node_appear(struct store_client *c, struct node *n) {
     }
 }
 
-/* Shadows that were not written read through to this node, so they no longer exist either. */
+/* Makes a node no longer exist for clients. Shadows that were not written read through to this
+ * node, so they no longer exist either. */
 void node_disappear(struct node *n, bool exact) {
     node_changed(n, ALL);
     node_changed(n->parent, LIST);
@@ -227,9 +233,9 @@ static const bool legal[256] = {
     ['-'] = true,         ['_'] = true,         ['@'] = true,
 };
 
-/* Splits the path at its slashes, and checks each name. A path that does not begin with '/' or '@'
- * is taken as below the client's home. The lengths of XenStore hold: XS_ABS_PATH_MAX, or
- * XS_REL_PATH_MAX for the others. */
+/* Makes `path` the current path. Returns 0, -EINVAL or -E2BIG. Splits the path at its slashes, and
+ * checks each name. A path that does not begin with '/' or '@' is taken as below the client's home.
+ * The lengths of XenStore hold: XS_ABS_PATH_MAX, or XS_REL_PATH_MAX for the others. */
 int path_parse(const struct store_client *c, const char *path, bool special) {
     u32 max = XS_REL_PATH_MAX, len, skip = 0;
     const char *name, *end;
@@ -264,8 +270,8 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     }
 }
 
-/* Counts the length first, and then writes the names from the end to the front, because a node
- * knows only its parent. */
+/* Writes the path of a node to `buf`. Returns its length. Counts the length first, and then writes
+ * the names from the end to the front, because a node knows only its parent. */
 u32 path_of(const struct node *n, char *path) {
     u32 len = 0;
 
@@ -313,7 +319,9 @@ static int node_shadow(struct node *n, const struct part *p, struct node **shado
     return 0;
 }
 
-/* If a step fails, node_vanish() frees the nodes that this call has made on the way. */
+/* Finds the node at the current path below `n`, and makes what is missing in the table. Returns 0
+ * with *placed, or an error; then node_vanish() frees the nodes that this call has made on the
+ * way. */
 int node_place(struct node *n, struct node **placed) {
     int error;
 
@@ -356,8 +364,9 @@ bool store_busy(void) {
            store.resetting || store.leaving;
 }
 
-/* Rights are checked before anything is made in the table. Otherwise a client could make the store
- * keep nodes that it must not see. */
+/* Finds the node of a path, if the client has one of the rights `need` on it. Returns 0 or a
+ * negative errno. Rights are checked before anything is made in the table. Otherwise a client could
+ * make the store keep nodes that it must not see. */
 int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special,
                struct node **node) {
     struct transaction *tx = NULL;
@@ -417,8 +426,8 @@ static struct node *root_new(struct node *parent, const char *name) {
     return n;
 }
 
-/* Makes the hash table, and the nodes that always exist: the root, and those of the special paths,
- * which begin with '@'. */
+/* Sets the store up. Returns 0 or -ENOMEM. Makes the hash table, and the nodes that always exist:
+ * the root, and those of the special paths, which begin with '@'. */
 int store_init(u64 seed) {
     hpa_t table = frame_alloc_zeroed(TABLE_ORDER);
 

@@ -22,7 +22,8 @@ void event_free(struct event *e) {
     heap_free(e);
 }
 
-/* node_vanish() comes last: the watch may have been all that kept its node in the table. */
+/* Frees a watch and its events. node_vanish() comes last, because the watch may have been all that
+ * kept its node in the table. */
 void watch_free(struct watch *w) {
     struct node *n = w->node;
 
@@ -211,7 +212,8 @@ static void leave_one(void) {
     node_touched(n, NULL);
 }
 
-/* The order matters: the watches are told of one change before the next change is made. */
+/* Does a part of what is in progress. Returns true if there is more to do. The order matters: the
+ * watches are told of one change before the next change is made. */
 bool store_work(void) {
     for (store_spent = 0; store_spent < LIMIT_WORK; store_spent += COST_WORK_STEP) {
         if (store.telling.node)

@@ -34,14 +34,15 @@ static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *p
     return n + STREAM_OVERHEAD;
 }
 
-/* 'H': who sends, and the time. */
+/* Writes a frame of kind 'H', which says which machine sends, and the time. Returns its length. */
 unsigned stream_header(struct stream *s, u8 *out, u32 cpus, u64 now) {
     const struct stream_header h = { "TAKTRACE", 1, cpus, now };
 
     return stream_frame(s, out, 'H', &h, sizeof(h));
 }
 
-/* 'V': the name of a VM, because records only have its id. */
+/* Writes a frame of kind 'V' with the name of a VM, because records only have its id. Returns its
+ * length. */
 unsigned stream_vm(struct stream *s, u8 *out, u32 id, u32 vcpus, const char *name) {
     struct stream_vm v = { id, vcpus, "" };
 
@@ -49,7 +50,7 @@ unsigned stream_vm(struct stream *s, u8 *out, u32 id, u32 vcpus, const char *nam
     return stream_frame(s, out, 'V', &v, sizeof(v));
 }
 
-/* 'R': records, as they are in memory. */
+/* Writes a frame of kind 'R' with records, as they are in memory. Returns its length. */
 unsigned stream_records(struct stream *s, u8 *out, const struct trace_record *r, unsigned n) {
     return stream_frame(s, out, 'R', r, MIN(n, (unsigned)STREAM_RECORDS) * (unsigned)sizeof(*r));
 }

@@ -21,7 +21,8 @@ struct trace_ring {
 static struct trace_ring rings[TAKT_MAX_CPUS];
 u32 trace_mask;
 
-/* A new event needs a line here, or tables show it as "?". */
+/* Returns the name of an event, or "?" if there is no such event. A new event needs a line here, or
+ * tables show it as "?". */
 const char *trace_event_name(u16 event) {
     static const struct {
         u16 event;
@@ -57,7 +58,8 @@ const char *trace_event_name(u16 event) {
     return "?";
 }
 
-/* `size` is stored last, because from then on other pCPUs may write records. */
+/* Gives a pCPU a ring for its records. Returns 0 or -EINVAL. `size` is stored last, because from
+ * then on other pCPUs may write records. */
 int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
     struct trace_ring *r = &rings[cpu];
 
@@ -89,8 +91,9 @@ static void slot_publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }
 
-/* If records were lost before, a TRC_LOST record with their number comes first, so that the reader
- * knows that there is a gap. */
+/* Writes a record to the ring of a pCPU, whatever the mask of recorded events says. If records were
+ * lost before, a TRC_LOST record with their number comes first, so that the reader knows that there
+ * is a gap. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_ring *r = &rings[cpu];
     struct trace_record *t = slot_reserve(r);
@@ -109,8 +112,9 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     slot_publish(t, event);
 }
 
-/* The event is read first, with acquire: 0 means that the writer has not finished, and then the
- * rest of the record is not valid yet. */
+/* Copies at most `max` records of a pCPU to `out`, the oldest first, and returns how many. The
+ * event is read first, with acquire: 0 means that the writer has not finished, and then the rest of
+ * the record is not valid yet. */
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
     struct trace_ring *r = &rings[cpu];
     unsigned n = 0;

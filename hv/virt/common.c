@@ -33,8 +33,9 @@ const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS,   MSR_SYSENTER_ESP, MSR_SYSE
 #define FAMILY_6   0x600u
 #define PAT_RESET  0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
 
-/* Gives every register the value that SDM 3A table 10-1 lists. Segments and other registers go
- * through the vendor's hooks, because only those know where VMCS or VMCB have them. */
+/* Resets the registers of a vCPU. Gives every register the value that SDM 3A table 10-1 lists.
+ * Segments and other registers go through the vendor's hooks, because only those know where VMCS or
+ * VMCB have them. */
 void guest_reset(struct virt_vcpu *v) {
     static const struct guest_seg segs[SEG_NR] = {
         [SEG_ES] = { 0, RESET_DATA, RESET_LIMIT, 0 },
@@ -69,9 +70,9 @@ void guest_reset(struct virt_vcpu *v) {
 
 /* ---- events ---- */
 
-/* `info` is how the CPU reports the event (EVENT_* of vendor.h). Without this, an interrupt that
- * was on its way when an exit happened would be lost, and the guest's driver would wait for
- * ever. */
+/* Queues an event again whose delivery an exit has cut short. `info` is how the CPU reports the
+ * event (EVENT_* of vendor.h). Without this, an interrupt that was on its way when an exit happened
+ * would be lost, and the guest's driver would wait for ever. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
     static const u8 types[8] = { [EVENT_TYPE_INTR] = EVENT_IRQ,
                                  [EVENT_TYPE_NMI] = EVENT_NMI,
@@ -105,9 +106,10 @@ static bool is_fault(u8 vector) {
            vector != EXC_DF && vector != EXC_MC;
 }
 
-/* Two exceptions become #DF, or a triple fault, by SDM 3A table 6-5. Where that says that the two
- * are delivered one after the other, the pending one is lost. As on hardware, the CPU finds that
- * fault again when it executes the instruction again. */
+/* Queues an exception for the next entry. Returns false if the result is a triple fault. Two
+ * exceptions become #DF, or a triple fault, by SDM 3A table 6-5. Where that says that the two are
+ * delivered one after the other, the pending one is lost. As on hardware, the CPU finds that fault
+ * again when it executes the instruction again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     enum exc_class first = BENIGN, second = class_of(vector);
 
@@ -153,8 +155,8 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v,
     }
 }
 
-/* Almost every exit ends here, so the usual case is a few instructions. The rest is a function of
- * its own that is not inlined. */
+/* Moves the guest to the instruction after the one that exited. Almost every exit ends here, so the
+ * usual case is a few instructions. The rest is a function of its own that is not inlined. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len, flags = v->regs.rflags & (RFLAGS_TF | RFLAGS_RF);
     u64 crosses_2g = (v->regs.rip ^ next) >> 31;
@@ -173,8 +175,9 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
 #define PHYSICAL_BITS(eax) ((eax)&0xffu)
 #define RFLAGS_RESERVED    0xffffffffffc08028ull /* bits that must be 0 */
 
-/* Checks the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break, as the CPU does not
- * say which one was broken. */
+/* Returns the sentence that says why the CPU refused to enter the guest, or NULL if that is not
+ * known. It checks the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break, as the CPU
+ * does not say which one was broken. */
 const char *guest_why(struct virt_vcpu *v) {
     u64 cr0 = virt->get_reg(v, VREG_CR0), cr4 = virt->get_reg(v, VREG_CR4),
         efer = virt->get_reg(v, VREG_EFER);

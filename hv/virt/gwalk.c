@@ -118,7 +118,7 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
 /* Walks from w->cr3 to the leaf for `va`, and sets w->gpa, the rights, and what set_accessed()
  * needs. Returns false if an entry is not present or cannot be read; the entries before it are in
  * *w. */
-static bool descend(struct walk *w, u64 va) {
+static bool walk_descend(struct walk *w, u64 va) {
     unsigned entry_size = 8, bits = 9; /* a table is a page, so it has 2^bits entries */
     unsigned shift = PAGE_SHIFT;
     u64 table = w->cr3 & ADDR_52;
@@ -161,7 +161,7 @@ static bool descend(struct walk *w, u64 va) {
 /* Do the rights that the entries grant allow the access? `access` is of GA_*. The supervisor may
  * write read-only pages unless CR0.WP is set, and is kept from user pages by SMEP (execution) and
  * SMAP (data, unless RFLAGS.AC is set). */
-static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
+static bool walk_allowed(const struct walk *w, unsigned access, u64 rflags) {
     bool user = access & GA_USER, exec = access & GA_EXEC, user_page = w->all & PTE_U;
 
     if (user && !user_page) return false;
@@ -202,8 +202,9 @@ static u32 fault_code(const struct walk *w, bool present, unsigned access) {
     return code;
 }
 
-/* Walks, checks the rights, and sets the accessed and dirty bits. If another vCPU has changed an
- * entry meanwhile, all this begins again. */
+/* Translates a guest-virtual address as the CPU would do it. Returns 0, or -EFAULT with the error
+ * code in *fault. It walks the page tables, checks the rights, and sets the accessed and dirty
+ * bits. If another vCPU has changed an entry meanwhile, all this begins again. */
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault) {
     struct walk w = walk_of(v);
 
@@ -213,11 +214,11 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
     *fault = GUEST_NOT_CANONICAL;
     if (w.levels > 3 && !is_canonical(gva)) return -EFAULT;
     do {
-        bool present = descend(&w, gva);
+        bool present = walk_descend(&w, gva);
 
         *gpa = w.gpa;
         *fault = 0;
-        if (w.reserved || !present || !allowed(&w, access, v->regs.rflags)) {
+        if (w.reserved || !present || !walk_allowed(&w, access, v->regs.rflags)) {
             *fault = fault_code(&w, present, access);
             return -EFAULT;
         }
@@ -234,7 +235,8 @@ void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
 }
 
-/* Walking the guest's tables at each exit would be slow, so the way to the instruction is
+/* Returns a pointer to the bytes of the instruction at `rip`, or NULL if it is not in memory in one
+ * piece. Walking the guest's tables at each exit would be slow, so the way to the instruction is
  * remembered: if the entries on it still hold the same values, insn_cached() finds the bytes
  * without a walk. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
@@ -243,7 +245,7 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     u64 room;
 
     c->cr3 = ~0ull;
-    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - INSN_MAX || !descend(&w, rip)) return NULL;
+    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - INSN_MAX || !walk_descend(&w, rip)) return NULL;
     c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
     if (!c->bytes) return NULL;
     for (unsigned i = 0; i < INSN_LEVELS; i++) {
@@ -258,8 +260,9 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     return c->bytes;
 }
 
-/* Copies page by page, because the pages of an instruction need not follow each other in RAM. Code
- * outside 64-bit mode is relative to the base of CS. */
+/* Copies the bytes of the guest's instruction to `buf`. Returns how many could be read. It copies
+ * page by page, because the pages of an instruction need not follow each other in RAM. Code outside
+ * 64-bit mode is relative to the base of CS. */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
     struct walk w = walk_of(v);
     struct guest_seg cs;
@@ -272,7 +275,7 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
 
         if (code_mode(w.efer, cs.attr) != 64) va = (u32)(cs.base + va);
         w.gpa = va;
-        if (w.levels && !descend(&w, va)) break;
+        if (w.levels && !walk_descend(&w, va)) break;
         p = guestmem_at(w.mem, w.gpa, &room);
         if (!p) break;
         take = (unsigned)MIN(max - n, PAGE_SIZE - (va & (PAGE_SIZE - 1)));
@@ -327,7 +330,8 @@ static bool is_prefix(u8 b) {
 
 static bool is_rex(u8 b) { return (b & REX_MASK) == REX; }
 
-/* Takes prefixes off first, then compares the opcode byte by byte. */
+/* Returns the length of the instruction in `bytes`, or 0 if it is not `insn`. It takes prefixes off
+ * first, then compares the opcode byte by byte. */
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn,
                      struct insn_regs *regs) {
     unsigned n = 0;

@@ -59,8 +59,9 @@ static bool has_rdtscp;
 static bool switch_all; /* VT-x: also what a VMCB would hold */
 static bool no_xsave;   /* on a CPU that was enabled before: then none may have it */
 
-/* Asks both vendors' code. The first one whose extension this CPU has is chosen, even if it cannot
- * be used: then caps->reason says why, which helps the operator more than "not present". */
+/* Chooses VT-x or AMD-V and sets `virt`. Returns 0, or -ENODEV with the reason in caps->reason.
+ * Both vendors' code is asked. The first one whose extension this CPU has is chosen, even if it
+ * cannot be used: then caps->reason says why, which helps the operator more than "not present". */
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
@@ -107,8 +108,9 @@ static const char *state_cpu_enable(void) {
     return NULL;
 }
 
-/* A pCPU on which this fails cannot run guests. The reason is logged, because on a machine where
- * only some CPUs fail it is hard to find. */
+/* Enables virtualisation on this pCPU. Returns 0 or a negative errno. A pCPU on which this fails
+ * cannot run guests. The reason is logged, because on a machine where only some CPUs fail it is
+ * hard to find. */
 int virt_cpu_enable(void) {
     struct virt_cpu *c = heap_alloc(sizeof(*c));
     hpa_t pages = frame_alloc_zeroed(1);
@@ -131,9 +133,10 @@ int virt_cpu_enable(void) {
     return 0;
 }
 
-/* XRSTOR and FXRSTOR load the control words from the area even at the first time. So these get the
- * values that they have after a reset. With 0 instead, every floating-point exception would be
- * on. */
+/* Allocates the pages that hold a vCPU's state. Returns the first one, or NULL if there is no
+ * memory. XRSTOR and FXRSTOR load the control words from the area even at the first time. So these
+ * get the values that they have after a reset. With 0 instead, every floating-point exception would
+ * be on. */
 u8 *vcpu_pages(struct virt_vcpu *v) {
     hpa_t pa = frame_alloc_zeroed(VCPU_ORDER);
     u8 *pages = hpa_to_va(pa);
@@ -178,8 +181,9 @@ static void write_regs(const struct virt_vcpu *v) {
     write_dr6(r[VREG_DR6]);
 }
 
-/* The generation of the TLB goes along: tlb_load() finds out whether this pCPU may still hold old
- * translations of the VM, which then have to be flushed. */
+/* Loads a vCPU's state that no VMCS or VMCB holds into this pCPU. The generation of the TLB goes
+ * along: tlb_load() finds out whether this pCPU may still hold old translations of the VM, which
+ * then have to be flushed. */
 void state_load(struct virt_vcpu *v) {
     /* If no x87 exception is pending, AMD's CPUs do not restore the opcode and addresses of the
      * last x87 instruction. So a guest would see those of another VM (CVE-2006-1056,
@@ -216,8 +220,9 @@ static void mark_x87_unused(void *area) {
     if (x87_is_initial(area)) *in_use &= ~XCR0_X87;
 }
 
-/* XCR0 is set to all that guests may have before XSAVE. Otherwise a guest that has switched a part
- * off would leave that part's registers in the CPU, for the next VM to read. */
+/* Saves the state that state_load() has loaded. XCR0 is set to all that guests may have before
+ * XSAVE. Otherwise a guest that has switched a part off would leave that part's registers in the
+ * CPU, for the next VM to read. */
 void state_save(struct virt_vcpu *v) {
     read_regs(v);
     if (virt_xcr0_mask) {
@@ -231,14 +236,15 @@ void state_save(struct virt_vcpu *v) {
     this_virt()->vcpu = NULL;
 }
 
-/* If v is loaded, the CPU has newer values than v->reg, so they are read first. */
+/* Returns a register of a vCPU. If the vCPU is loaded, the CPU has newer values than v->reg, so
+ * they are read first. */
 u64 state_get(struct virt_vcpu *v, enum virt_reg reg) {
     if (is_loaded(v)) read_regs(v);
     return v->reg[reg];
 }
 
-/* write_regs() writes all registers. So the others are read first; otherwise old values would
- * overwrite what the guest has put there. */
+/* Changes a register of a vCPU. write_regs() writes all registers. So the others are read first;
+ * otherwise old values would overwrite what the guest has put there. */
 void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     state_get(v, reg);
     v->reg[reg] = value;

@@ -153,7 +153,7 @@ static bool choose_controls(void) {
 #define NO_EPT "VT-x of this CPU has no EPT, which Takt needs."
 
 /* Returns a sentence about what this CPU lacks. Names that its owner can look up come first. */
-static const char *missing(const struct virt_caps *caps) {
+static const char *vmx_missing(const struct virt_caps *caps) {
     if (!caps->second_level) return NO_EPT;
     if (!caps->asid) return "VT-x of this CPU has no VPID, which Takt needs.";
     if (!caps->unrestricted)
@@ -185,7 +185,7 @@ static void vmx_probe(struct virt_caps *caps) {
     caps->unrestricted = controls[SECONDARY].value & SEC_UNRESTRICTED;
     caps->asid = controls[SECONDARY].value & SEC_VPID;
     caps->preemption_timer = controls[PIN].value & PIN_PREEMPTION_TIMER;
-    if (!enough) caps->reason = missing(caps);
+    if (!enough) caps->reason = vmx_missing(caps);
 }
 
 /* Makes the bitmap by which accesses of guests to all MSRs exit, except to those of free_msrs[],
@@ -722,7 +722,7 @@ static void vmx_decode(struct virt_vcpu *v, struct vm_exit *e) {
 
 /* Queues an event again whose delivery an exit has cut short. If it is an NMI, the CPU blocks NMIs
  * since its delivery began. This has to end, or the NMI itself could not be delivered. */
-static void requeue(struct virt_vcpu *v, u32 event) {
+static void vmx_requeue(struct virt_vcpu *v, u32 event) {
     event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
     if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
 }
@@ -756,7 +756,7 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
     v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
     event = (u32)vmread(VMCS_IDT_EVENT);
-    if (__builtin_expect(event & EVENT_VALID, 0)) requeue(v, event);
+    if (__builtin_expect(event & EVENT_VALID, 0)) vmx_requeue(v, event);
     vmx_decode(v, e);
     if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF)
         e->npf.in_delivery = true;

@@ -26,8 +26,8 @@ static struct spinlock vm_lock;
 static struct list vms = { &vms, &vms }; /* in the order of ids */
 static u32 last_id;
 
-/* The memory is freed without the lock: nobody else can find the VM any more after its last
- * reference is gone. */
+/* Gives a reference to a VM back; the last one frees struct vm. The memory is freed without the
+ * lock: no code can find the VM any more after its last reference is gone. */
 void vm_put(struct vm *vm) {
     bool last;
 
@@ -39,7 +39,8 @@ void vm_put(struct vm *vm) {
     heap_free(vm);
 }
 
-/* The reference is taken under the lock, so that the VM cannot be freed in between. */
+/* Returns the VM of that name or id with a reference, or NULL. The reference is taken under the
+ * lock, so that the VM cannot be freed in between. */
 struct vm *vm_find(const char *name_or_id) {
     struct vm *found = NULL;
     u64 id;
@@ -56,8 +57,8 @@ struct vm *vm_find(const char *name_or_id) {
     return found;
 }
 
-/* A VM that `after` was taken off the list meanwhile is no problem, because ids say where to go
- * on. */
+/* Returns the VM after `after`, with a reference, or NULL at the end. VMs are in the order of their
+ * ids, so it does no harm if `after` was taken off the list meanwhile. */
 struct vm *vm_next(struct vm *after) {
     struct vm *next = NULL;
 
@@ -245,8 +246,8 @@ static bool name_taken(const char *name) {
     return false;
 }
 
-/* The VM gets its id and its place in the list at once, so that the name is taken. The work item
- * does all the rest. */
+/* Begins to make a VM from *c. Returns 0 or a negative errno. The VM gets its id and its place in
+ * the list at once, so that the name is taken. The work item does all the rest. */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     struct vm *vm;
     bool taken;
@@ -304,8 +305,9 @@ static bool vm_stop(struct vm *vm, enum vm_state state) {
     return vm_change(vm, ALIVE, state);
 }
 
-/* Only the first end of a VM counts. Later calls change nothing, so that `why` keeps the sentence
- * that explains what happened first. */
+/* Ends a VM because of what its guest did, for a reason that the sentence tells. Returns false if
+ * the VM had ended already. Only the first end counts: later calls change nothing, so that `why`
+ * keeps the sentence that explains what happened first. */
 bool vm_vcrash(struct vm *vm, const char *fmt, va_list ap) {
     if (!vm_stop(vm, VM_CRASHED)) return false;
     hv_vsnprintf(vm->why, sizeof(vm->why), fmt, ap);
@@ -315,7 +317,7 @@ bool vm_vcrash(struct vm *vm, const char *fmt, va_list ap) {
     return true;
 }
 
-/* The sentence goes to the log and, as vm->why, to the operator. */
+/* Ends a VM as vm_vcrash() does. The sentence goes to the log and, as vm->why, to the operator. */
 bool vm_crash(struct vm *vm, const char *fmt, ...) {
     va_list ap;
     bool first;
@@ -326,8 +328,8 @@ bool vm_crash(struct vm *vm, const char *fmt, ...) {
     return first;
 }
 
-/* The name of the function that gave up is looked up in the image's symbol table. An address alone
- * would tell the operator little. */
+/* Ends a VM whose guest says that it cannot go on. The name of the function that gave up is looked
+ * up in the image's symbol table. An address alone would tell the operator little. */
 void vm_gives_up(struct vm *vm, int code, u64 where) {
     const struct module *m = module_find(vm->config.image);
     char symbol[IMAGE_SYMBOL] = "";
@@ -340,7 +342,8 @@ void vm_gives_up(struct vm *vm, int code, u64 where) {
         vm_crash(vm, "the guest gave up with code %d", code);
 }
 
-/* Only the first end of a VM counts: two vCPUs may ask for it at the same time. */
+/* Ends a VM because its guest asks for that. Only the first end of a VM counts: two vCPUs may ask
+ * for it at the same time. */
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
     bool again = how == TAKT_SHUTDOWN_REBOOT;
     const char *does = "ends";

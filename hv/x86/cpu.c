@@ -58,8 +58,9 @@ static void pat_init(void) {
     wrmsr(MSR_PAT, pat | PAT_WC << 8);
 }
 
-/* The segment registers keep the values that boot.asm gave them: its GDT has the same descriptors
- * at the same places. this_cpu() finds the CPU's data by the base of GS, which is written last. */
+/* Loads the tables of this CPU: GDT, IDT and TSS, and the base of GS. The segment registers keep
+ * the values that boot.asm gave them: its GDT has the same descriptors at the same places.
+ * this_cpu() finds the CPU's data by the base of GS, which is written last. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
     struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt },
@@ -82,7 +83,8 @@ void cpu_load_tables(struct cpu *c) {
     wrmsr(MSR_GS_BASE, (u64)&c->p);
 }
 
-/* SDM 2A, CLFLUSH: lines have 64 bytes on every CPU that VT-d is made with. */
+/* Writes the cache lines of [p, p + len) back to memory. Lines have 64 bytes on every CPU that VT-d
+ * is made with (SDM 2A, CLFLUSH). */
 void cache_write_back(const void *p, u64 len) {
     for (u64 at = ALIGN_DOWN((u64)p, 64); at < (u64)p + len; at += 64)
         __asm__ volatile("clflush (%0)" : : "r"(at) : "memory");

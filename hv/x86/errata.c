@@ -58,8 +58,8 @@ static u32 deadline_microcode(const struct cpu_kind *k) {
     return 0;
 }
 
-/* Reading the revision of the microcode means writing an MSR, which another hypervisor may not
- * allow. So it is read only where it matters. */
+/* Returns what kind of CPU this is. Reading the revision of the microcode means writing an MSR,
+ * which another hypervisor may not allow. So it is read only where it matters. */
 struct cpu_kind cpu_kind_read(void) {
     struct cpuid id = cpuid(1, 0);
     struct cpu_kind k = { .intel = cpuid(0, 0).ebx == CPUID_GENU,
@@ -80,7 +80,9 @@ u64 cpu_arch_capabilities(void) {
     return rdmsr(MSR_ARCH_CAPABILITIES);
 }
 
-/* A CPU that is not in the list has `mended` 0, which every revision reaches. */
+/* Returns whether this CPU's TSC-deadline timer may never fire; *microcode becomes the first
+ * revision that mends it. A CPU that is not in the list has `mended` 0, which every revision
+ * reaches. */
 bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
     u32 mended = deadline_microcode(k);
 
@@ -90,9 +92,9 @@ bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
     return true;
 }
 
-/* The list is from Intel's specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59),
- * 322911 (AAU65), 322373 (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124),
- * 321324 (AAK139). */
+/* Returns whether this CPU's VMX preemption timer cannot be trusted. The list is from Intel's
+ * specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59), 322911 (AAU65), 322373
+ * (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124), 321324 (AAK139). */
 bool erratum_preemption_timer(const struct cpu_kind *k) {
     static const u32 broken[] = {
         FAMILY_6(0x2e, 6), /* Nehalem-EX */
@@ -108,8 +110,9 @@ bool erratum_preemption_timer(const struct cpu_kind *k) {
     return false;
 }
 
-/* Intel, "Machine Check Error Avoidance on Page Size Change": the Core line is affected up to
- * the models that set PSCHANGE_MC_NO; Atom's and Xeon Phi's cores are not. */
+/* Returns whether a guest could stop this CPU by changing the size of a page from which it
+ * executes. Intel, "Machine Check Error Avoidance on Page Size Change": the Core line is affected
+ * up to the models that set PSCHANGE_MC_NO; Atom's and Xeon Phi's cores are not. */
 bool erratum_itlb_multihit(const struct cpu_kind *k, u64 arch_capabilities) {
     static const u8 unaffected[] = {
         0x1c, 0x26, 0x27, 0x35, 0x36,       /* Atom: Bonnell, Saltwell */

@@ -69,7 +69,7 @@ struct place_bits place_bits_read(void) {
     return read_amd();
 }
 
-/* Takes the three numbers out of an APIC id. */
+/* Returns the socket, the core and the thread that an APIC id means. */
 struct place place_of(const struct place_bits *b, u32 apic_id) {
     u64 id = apic_id; /* so that a shift by 32 is no special case */
 
@@ -98,7 +98,8 @@ static bool comes_before(const struct place_bits *b, u32 x, u32 y, u32 first) {
     return x < y;
 }
 
-/* Sorts by insertion: the list is short and sorted once. */
+/* Sorts APIC ids by socket, core and thread, the boot CPU first. It sorts by insertion, because the
+ * list is short and sorted once. */
 void place_sort(const struct place_bits *b, u32 *ids, u32 nr, u32 first) {
     for (u32 i = 1; i < nr; i++) {
         u32 id = ids[i], at = i;

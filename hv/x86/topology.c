@@ -14,10 +14,11 @@ struct place cpu_place(u32 cpu) {
     return place_of(&b, percpu_of[cpu]->apic_id);
 }
 
-/* The APIC ids of CPUs that share a cache differ only in their lower bits. How many bits that is,
- * follows from bits 25 to 14 of EAX, of the last subleaf that describes a cache (SDM 2A CPUID leaf
- * 4; APM3 E.4.15 8000_001D). So the id without these bits is the number of the cache. On a CPU that
- * has neither leaf all CPUs count as sharing one cache. */
+/* Returns the number of a pCPU's last-level cache. The APIC ids of CPUs that share a cache differ
+ * only in their lower bits. How many bits these are follows from bits 25 to 14 of EAX, of the last
+ * subleaf that describes a cache (SDM 2A CPUID leaf 4; APM3 E.4.15 8000_001D). So the id without
+ * these bits is the number of the cache. On a CPU that has neither leaf all CPUs count as sharing
+ * one cache. */
 u32 cpu_cache(u32 cpu) {
     u32 leaf = LEAF_CACHE_INTEL, shift = 31;
 

@@ -356,7 +356,7 @@ static u64 rest(void) {
     struct work w = { 0 };
     u64 now = fake_now;
 
-    pump(&w);
+    console_pump(&w);
     return w.not_before - now;
 }
 
@@ -375,8 +375,8 @@ static void without_interrupts_it_is_polled(void **state) {
 
     irq_dead = true;
     interrupted = listening = false;
-    listen();
-    run_until(from, "com1 does not interrupt: it is looked at every millisecond", NS_PER_S);
+    port_listen();
+    run_until(from, "com1 does not interrupt: Takt looks at it every millisecond", NS_PER_S);
     assert_true(irq_masked);
     script_loses_nothing();
     irq_dead = false;
@@ -385,14 +385,14 @@ static void without_interrupts_it_is_polled(void **state) {
 static void unknown_interrupt_is_polled(void **state) {
     interrupted = listening = false;
     serial.has_gsi = false;
-    listen();
+    port_listen();
     script_loses_nothing();
     serial.has_gsi = irq_none = true;
-    listen();
+    port_listen();
     assert_false(listening);
     script_loses_nothing();
     irq_none = false;
-    listen();
+    port_listen();
     run(100 * NS_PER_MS);
     assert_true(interrupted);
 }
@@ -409,7 +409,7 @@ static void too_much_is_told(void **state) {
     model_type(text);
     run(5 * NS_PER_S);
     model_type("\x03");
-    run_until(from, "bytes typed too early: lost", 20 * NS_PER_S);
+    run_until(from, "bytes came too early and got lost", 20 * NS_PER_S);
 }
 
 /* ---- where it is ---- */
