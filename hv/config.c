@@ -279,6 +279,7 @@ static int set_key(struct reader *r, const char *name, const char *value) {
 /* Copies a name that is known to fit. */
 static void set_name(char *field, const char *name) { hv_snprintf(field, CONFIG_NAME, "%s", name); }
 
+/* Fills in *c as for a VM file that says nothing: Pool-0 alone, and no VM. */
 void config_defaults(struct config *c) {
     memset(c, 0, sizeof(*c));
     set_name(c->pool[0].head.name, "Pool-0");
@@ -290,6 +291,7 @@ void config_defaults(struct config *c) {
     c->smt = true;
 }
 
+/* Gives a VM the values that hold where its section says nothing. */
 void config_vm_defaults(struct config_vm *v, const char *name) {
     memset(v, 0, sizeof(*v));
     set_name(v->head.name, name);
@@ -560,6 +562,7 @@ int config_cmdline(struct config *c, const char *cmdline, config_param_at param_
     return 0;
 }
 
+/* Sets one key of a VM's section, for a command of the shell. Returns 0 or -EINVAL. */
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,
                   config_report report_fn, void *ctx) {
     struct reader r = { .again = true, .param_at = param_at, .report = report_fn, .ctx = ctx };
@@ -568,6 +571,8 @@ int config_vm_set(struct config_vm *v, const char *key, const char *value, confi
     return set_key(&r, key, value);
 }
 
+/* Gives CPUs to the pools that only say how many they want. They get them from those that no pool
+ * names, and Pool-0 loses them. */
 void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu)) {
     struct cpumask left = cpumask_and(&c->pool[0].cpus, there);
 

@@ -142,6 +142,8 @@ static void check_model(struct check *k, const struct config_model *m) {
         ERROR(k, &m->head, NULL, "socket and remote are one model: both are needed");
 }
 
+/* Checks whether the sections of the file go together. Returns 0, or -EINVAL after an error was
+ * reported. */
 int config_check(struct config *c, config_report report, void *ctx) {
     struct check k = { c, report, ctx, 0 };
     bool pools_are_good;

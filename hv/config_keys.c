@@ -176,8 +176,10 @@ const struct config_key *config_key_at(u32 index) {
     return &keys[index];
 }
 
+/* Returns how a value of this kind is stored in the structure of its section. */
 enum config_storage config_storage_of(const struct config_key *k) { return kinds[k->kind].storage; }
 
+/* Returns what a value of the key must be, as the end of an error's sentence. */
 const char *config_expected(const struct config_key *k) { return kinds[k->kind].expected; }
 
 /* ---- values ---- */
@@ -285,6 +287,7 @@ int config_check_text(const struct config_key *k, const char *value, const char 
     }
 }
 
+/* Reads a list of CPUs, which must not be empty. Returns 0 or -EINVAL. */
 int config_read_cpus(const char *value, struct cpumask *cpus, const char **bad) {
     int error = parse_cpus(value, cpus, bad);
 

@@ -223,6 +223,7 @@ static const struct vm_part *const vm_parts[] = {
     NULL,
 };
 
+/* Sets up what VMs are made of, before the first of them is made. */
 static void vms_init(void) {
     vm_seed = config.seed;
     vm_init(vm_parts);

@@ -217,6 +217,7 @@ static void say_device(const struct pci_device *d) {
     say("\n");
 }
 
+/* Writes all that Takt's probes read of this machine to the console, and ends the machine. */
 void probe_run(const struct acpi_info *acpi, const char *why_not) {
     say("---- the description of this machine begins ----\n");
     say_name();

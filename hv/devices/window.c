@@ -39,6 +39,8 @@ struct window *window_of(struct backend *b, const struct vm *front) {
     return NULL;
 }
 
+/* Returns the back end's window on the RAM of the VM with this id, which may be gone already, or
+ * NULL. */
 struct window *window_of_id(struct backend *b, u32 id) {
     list_for_each(w, &b->windows, struct window, link) {
         if (w->front_id == id) return w;
@@ -230,6 +232,7 @@ int windows_revoke_step(struct vm *vm) {
     return 0;
 }
 
+/* Forgets all windows of a back end that ends. No pCPU runs it any more. */
 void windows_forget(struct vm *vm) {
     list_for_each_safe(w, &vm->back.windows, struct window, link) window_free(&vm->back, w);
 }

@@ -154,6 +154,8 @@ int evtchn_alloc(struct evtchn_vm *d, u32 remote_vm) {
     return port_make(d, (struct evtchn_port){ .remote_vm = remote_vm });
 }
 
+/* Makes a port for a device of the VM, which the guest cannot close. Returns the port or a negative
+ * errno. */
 int evtchn_make(struct evtchn_vm *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
 
 /* Joins a new port of `d` with a port that another VM has allocated for it. Returns the new port,
@@ -196,6 +198,7 @@ int evtchn_send(struct evtchn_vm *d, u32 port, u64 now) {
     return 0;
 }
 
+/* Raises an event of the hypervisor at a port, as if another VM had sent it. */
 int evtchn_raise(struct evtchn_vm *d, u32 port, u64 now) {
     int error = port_lock(d, port);
 
@@ -263,6 +266,7 @@ static void wake_pollers(struct evtchn_vm *d, u32 port) {
     __atomic_fetch_sub(&d->users, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Closes a port for the guest. Returns 0 or a negative errno. */
 int evtchn_close(struct evtchn_vm *d, u32 port) {
     int error = close_port(d, port, true);
 
@@ -321,6 +325,7 @@ static u32 first_pending_locked(struct evtchn_vm *d, u32 vcpu, u32 from) {
     return 0;
 }
 
+/* Returns the lowest port from `from` on that is pending for this vCPU, or 0. */
 u32 evtchn_first_pending(struct evtchn_vm *d, u32 vcpu, u32 from) {
     u32 port;
 
@@ -344,6 +349,8 @@ int evtchn_pending(struct evtchn_vm *d, u32 vcpu, u32 port) {
     return r;
 }
 
+/* Returns how long ago the event at `port` was sent, in ns, or 0 if that is not known, and forgets
+ * it. */
 u64 evtchn_taken(struct evtchn_vm *d, u32 port, u64 now) {
     u64 sent = __atomic_exchange_n(&d->port[port].sent_ns, 0, __ATOMIC_RELAXED);
 

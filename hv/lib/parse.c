@@ -61,6 +61,7 @@ static int parse_scaled(const char *s, const struct unit *unit, u64 *value, cons
     return 0;
 }
 
+/* Reads a number of bytes such as "64k". Returns 0 or an error. */
 int parse_size(const char *s, u64 *bytes, const char **bad) {
     static const struct unit units[] = { { "", 1 },        { "k", 1 << 10 }, { "K", 1 << 10 },
                                          { "M", 1 << 20 }, { "G", 1 << 30 }, { "T", 1ull << 40 },
@@ -69,6 +70,7 @@ int parse_size(const char *s, u64 *bytes, const char **bad) {
     return parse_scaled(s, units, bytes, bad);
 }
 
+/* Reads a time such as "10ms" into nanoseconds. Returns 0 or an error. */
 int parse_time(const char *s, u64 *ns, const char **bad) {
     static const struct unit units[] = {
         { "ns", 1 }, { "us", NS_PER_US }, { "ms", NS_PER_MS }, { "s", NS_PER_S }, { NULL, 0 }
@@ -97,6 +99,7 @@ int parse_thousandths(const char *s, u64 *value, const char **bad) {
     return parse_scaled(s, units, value, bad);
 }
 
+/* Reads a percentage such as "12.5%" into thousandths. Returns 0 or an error. */
 int parse_permille(const char *s, u64 *permille, const char **bad) {
     static const struct unit units[] = { { "%", 10 }, { NULL, 0 } };
     int error = parse_scaled(s, units, permille, bad);
@@ -254,6 +257,7 @@ static int take_address(const char **s, u64 *value) {
     return 0;
 }
 
+/* Reads a number such as "0x2f8". Returns 0 or an error. */
 int parse_address(const char *s, u64 *value, const char **bad) {
     int error = take_address(&s, value);
 

@@ -29,6 +29,7 @@ static void heap_merge(struct timer **at, struct timer *parent, struct timer *a,
     if (*at) (*at)->parent = parent;
 }
 
+/* Queues a timer, which must not be queued. */
 void timerq_insert(struct timerq *q, struct timer *t, u64 when) {
     t->when = when;
     t->seq = q->seq++;
@@ -51,6 +52,8 @@ void timerq_remove(struct timerq *q, struct timer *t) {
     t->queued = false;
 }
 
+/* Takes the earliest timer that is due at `now` off the queue. Returns it, or NULL if none is
+ * due. */
 struct timer *timerq_pop(struct timerq *q, u64 now) {
     struct timer *t = q->root;
 

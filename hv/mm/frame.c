@@ -41,6 +41,7 @@ static struct range *range_of(u64 frame) {
     return r;
 }
 
+/* Returns the NUMA node that holds this frame; 0 if no range says which. */
 static u32 node_of(u64 frame) {
     for (u32 i = 0; i < nr_node_ranges; i++)
         if (frame >= node[i].start >> PAGE_SHIFT && frame < node[i].end >> PAGE_SHIFT)
@@ -179,10 +180,14 @@ hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     return frame << PAGE_SHIFT;
 }
 
+/* Allocates 2^order frames below `limit`, of whichever node has them. Returns HPA_NONE if there are
+ * none. */
 hpa_t frame_alloc_below(unsigned order, hpa_t limit) { return frame_alloc_near(order, limit, 0); }
 
+/* Allocates 2^order frames. Returns the address of the first one, or HPA_NONE. */
 hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
+/* Allocates 2^order frames and fills them with zeros. Returns HPA_NONE if there are none. */
 hpa_t frame_alloc_zeroed(unsigned order) {
     hpa_t pa = frame_alloc(order);
 

@@ -74,6 +74,8 @@ void guestmem_shrink(struct guestmem *m) {
     frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
 }
 
+/* Returns the guest-physical address of chunk `n`. The RAM has a gap below 4 GiB, where devices
+ * are. */
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
     u64 off = (u64)n << CHUNK_SHIFT;
 
@@ -81,6 +83,7 @@ gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
     return off - m->low_size + TAKT_HIGH_RAM;
 }
 
+/* Frees all RAM of a VM, which has been scrubbed. */
 void guestmem_fini(struct guestmem *m) {
     if (!m->chunk) return;
     free_reserve(m);

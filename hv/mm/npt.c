@@ -130,6 +130,7 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
     return set_range(t, gpa, len, hpa | t->format->right[prot] | t->format->type[type]);
 }
 
+/* Unmaps [gpa, gpa + len). Returns 0 or -ENOMEM. */
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
 /* Returns the host-physical address to which `gpa` is mapped, or HPA_NONE, and in *writable whether
@@ -163,6 +164,7 @@ void npt_damage(struct npt *t, gpa_t gpa) {
     tlbgen_bump(&t->tlb);
 }
 
+/* Makes an empty table. Returns 0 or -ENOMEM. */
 int npt_init(struct npt *t, const struct npt_format *format) {
     *t = (struct npt){ .format = format, .root = frame_alloc_zeroed(0), .tlb.current = 1 };
     if (t->root == HPA_NONE) return -ENOMEM;

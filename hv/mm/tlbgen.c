@@ -5,6 +5,7 @@
  * VPID) marks whose translations are whose, so that a switch between vCPUs needs no flush. */
 #include "mm/tlbgen.h"
 
+/* Notes that entries of the tables were changed. Returns the generation that pCPUs have to pass. */
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
 
 /* Returns whether no pCPU can use a translation that is older than `generation` any more. A pCPU on
@@ -23,6 +24,7 @@ void tlb_tags_init(struct tlb_tags *t, u32 nr) {
     *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 };
 }
 
+/* Notes that a vCPU of the VM is loaded on this pCPU. */
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu) {
     /* What another pCPU has flushed says nothing about this one. And a tag of an earlier epoch
      * may belong to another vCPU now. */

@@ -24,6 +24,7 @@ void changes_from_store(u32 cpu) { __atomic_store_n(&writer, cpu, __ATOMIC_SEQ_C
 
 /* ---- names ---- */
 
+/* Returns the number of a parameter's name; names->nr if it is not there. */
 u32 param_number(const struct param_names *names, const char *name) {
     u32 i = 0;
 

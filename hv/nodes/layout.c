@@ -204,6 +204,8 @@ static int make_next(const node_group *groups, u32 nr, struct vm *vm, struct nod
     return STORENODES_END;
 }
 
+/* Makes the next node of a VM. Returns 0, STORENODES_END if there are no more, or a negative
+ * errno. */
 int nodes_make_next_of_vm(struct vm *vm, struct node_walk *at) {
     static const node_group groups[] = {
         vm_home, vm_params, vm_vcpus, vm_devices, vm_quotas, vm_pci
@@ -257,6 +259,8 @@ static int host_log(struct vm *vm, u32 item) {
     }
 }
 
+/* Makes the next node of the host. Returns 0, STORENODES_END if there are no more, or a negative
+ * errno. */
 int nodes_make_next_of_host(struct node_walk *at) {
     static const node_group groups[] = { host_begin, host_cpus, host_counters, host_quotas,
                                          host_log };

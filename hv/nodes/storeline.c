@@ -48,6 +48,8 @@ static u32 line_give(struct storeline *l, struct store_client *c) {
     return n;
 }
 
+/* Moves bytes between the VM's serial port and the store. Returns STORE_* bits as store_pump()
+ * does. */
 unsigned storeline_pump(struct storeline *l, struct store_client *c, bool asks) {
     unsigned result = 0;
     u32 given;
@@ -105,6 +107,7 @@ static void line_access(void *dev, const struct bus_access *a, u64 *value) {
     storeline_tell(l);
 }
 
+/* Makes the serial port by which a PC reaches the store. Returns 0 or -ENOMEM. */
 int storeline_make(struct vm *vm) {
     struct storeline *l;
 
@@ -119,6 +122,7 @@ int storeline_make(struct vm *vm) {
     return 0;
 }
 
+/* Takes the serial port to the store away again, if the VM has one. */
 void storeline_undo(struct vm *vm) {
     if (!vm->store.line) return;
     bus_remove(&vm->ports, vm->store.line);

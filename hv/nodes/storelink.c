@@ -28,6 +28,7 @@ static void storelink_due(struct store_client *c) {
     if (list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
+/* Moves what can be moved between a VM and the store. Returns whether the VM has to be told. */
 bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
@@ -83,8 +84,10 @@ void storelink_work(void) {
     if (__atomic_exchange_n(&working, ASKED, __ATOMIC_SEQ_CST) == IDLE) work_add(&worker);
 }
 
+/* Takes the lock of the store, before calls of hv/store. */
 void storelink_enter(void) { spin_lock(&store_lock); }
 
+/* Gives the lock of the store back, after calls of hv/store. */
 void storelink_leave(void) {
     /* The work item serves the requests of other VMs. */
     bool more = store_again || storelink_serve(false);

@@ -46,6 +46,7 @@ static struct found_param find_param(void *ctx, const char *name) {
     return f;
 }
 
+/* Writes the value of a parameter as text. */
 static void read_param(void *ctx, const char *name, char *text) {
     struct found_param f = find_param(ctx, name);
     char number[24];
@@ -168,6 +169,7 @@ static int write_vm_pool(void *ctx, const char *name, const char *text) {
 
 const struct store_binding node_vm_pool = { write_vm_pool, read_vm_pool };
 
+/* Writes how the scheduler has labelled a VM: as I/O-intensive, or not. */
 static void read_vm_class(void *ctx, const char *name, char *text) {
     const struct vm *vm = ctx;
 
@@ -176,6 +178,7 @@ static void read_vm_class(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_vm_class = { NULL, read_vm_class };
 
+/* Writes how many I/O events a second the monitor has measured for a VM. */
 static void read_vm_events(void *ctx, const char *name, char *text) {
     const struct vm *vm = ctx;
 
@@ -184,6 +187,7 @@ static void read_vm_events(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_vm_events = { NULL, read_vm_events };
 
+/* Writes whether a vCPU is online. */
 static void read_vcpu(void *ctx, const char *name, char *text) {
     const struct vcpu *v = ctx;
 
@@ -209,6 +213,7 @@ const struct store_binding node_pci = { write_pci, read_pci };
 
 /* ---- the host ---- */
 
+/* Writes to which pool a pCPU belongs. */
 static void read_cpu(void *ctx, const char *name, char *text) {
     const struct sched_pool *p = sched_pool_of_cpu((u32)(u64)ctx);
 
@@ -217,6 +222,7 @@ static void read_cpu(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_cpu = { NULL, read_cpu };
 
+/* Writes a counter, as its sum over all pCPUs. */
 static void read_counter(void *ctx, const char *name, char *text) {
     const struct counter *c = ctx;
     u64 sum = 0;
@@ -242,6 +248,7 @@ static void read_pool_name(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_pool_name = { NULL, read_pool_name };
 
+/* Writes which policy a pool runs. */
 static void read_pool_policy(void *ctx, const char *name, char *text) {
     const struct sched_pool *p = ctx;
 

@@ -334,6 +334,8 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     return (where & MSIX_BAR) == i;
 }
 
+/* Keeps all messages of the device back, or lets them through again, as its VM has switched
+ * them. */
 void interrupt_shut(struct assignment *a, bool shut) {
     spin_lock(&a->lock);
     a->shut = shut;

@@ -91,6 +91,7 @@ struct pci_device *pci_bridge_of(u32 bus) {
     return NULL;
 }
 
+/* Writes the name of a device, such as "03:00.0", to `name`, and returns it. */
 char *pci_name(u32 bdf, char name[PCI_NAME]) {
     u32 n = 0;
 

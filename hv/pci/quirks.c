@@ -97,6 +97,7 @@ static bool is_type(const struct pci_device *d, u32 type) {
     return d->express && EXPRESS_TYPE(pci_read(d->bdf, d->express + (u32)EXPRESS_FLAGS, 2)) == type;
 }
 
+/* Returns whether the device has other registers at the place of its BARs. */
 bool quirk_no_bars(const struct pci_device *d) { return is_in(d, no_bars, ARRAY_SIZE(no_bars)); }
 
 /* Returns whether the vendor says that the function reaches no other function of its device.

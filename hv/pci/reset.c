@@ -113,6 +113,8 @@ static bool device_answers(const struct pci_device *d) {
            !(pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) & TRANSACTIONS_PENDING);
 }
 
+/* Does phase 0: stops the device, and starts its reset. Returns in how many ns the next phase may
+ * come. */
 static u64 first_phase(struct pci_device *d) {
     keep_quiet(d);
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));

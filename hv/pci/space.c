@@ -56,8 +56,11 @@ static u32 ports_read(u32 bdf, u32 offset, u32 size) {
     return v;
 }
 
+/* Returns whether the I/O ports reach this register: they know segment 0 and 256 bytes of a
+ * function. */
 static bool ports_reach(u32 bdf, u32 offset) { return bdf >> 8 < PORT_BUSES && offset < 256; }
 
+/* Reads `size` bytes of a register in configuration space; all ones if it cannot be reached. */
 u32 pci_read(u32 bdf, u32 offset, u32 size) {
     volatile u8 *p = register_at(bdf, offset);
 
@@ -87,6 +90,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     spin_unlock(&lock);
 }
 
+/* Returns the first bus from `bus` on that can be reached, or PCI_NO_BUS. */
 u32 pci_next_bus(u32 bus) {
     u32 next = PCI_NO_BUS;
 

@@ -238,6 +238,7 @@ static bool is_igb(const struct pci_device *d) {
     return d->sriov && d->vendor == INTEL && d->class_rev >> 16 == CLASS_ETHERNET;
 }
 
+/* Returns the number n for which the card is called igb<n>, or -1 if it has no such name. */
 int sriov_number(const struct pci_device *pf) {
     int n = 0;
 
@@ -249,6 +250,7 @@ int sriov_number(const struct pci_device *pf) {
     return -1;
 }
 
+/* Returns the card that is called igb<number>, or NULL. */
 const struct pci_device *sriov_named(u32 number) {
     for (u32 i = 0; i < pci_count(); i++)
         if (pci_at(i)->sriov && sriov_number(pci_at(i)) == (int)number) return pci_at(i);

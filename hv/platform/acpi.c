@@ -252,6 +252,7 @@ static void parse_srat_entry(struct acpi_info *a, const u8 *e) {
     }
 }
 
+/* Reads the SRAT, which says to which NUMA node CPUs and memory belong. */
 static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
     static const u8 least[SRAT_KINDS] = {
         [SRAT_LAPIC] = 16, [SRAT_MEMORY] = 40, [SRAT_X2APIC] = 24

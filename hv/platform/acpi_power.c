@@ -25,6 +25,7 @@
 static struct acpi_power acpi;
 static volatile void *reset_register; /* NULL: it is not in memory, or cannot be mapped */
 
+/* Keeps what ACPI says about power, and maps the reset register if it lies in memory. */
 void acpi_power_init(const struct acpi_power *p) {
     acpi = *p;
     reset_register = NULL;

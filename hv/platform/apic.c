@@ -38,6 +38,7 @@ static u32 apic_read(u32 reg) {
     return mmio_read32(regs + reg * 16);
 }
 
+/* Writes register `reg` of the local APIC, in the mode that it is in. */
 static void apic_write(u32 reg, u32 v) {
     if (apic_x2)
         wrmsr(MSR_X2APIC + reg, v);
@@ -45,6 +46,7 @@ static void apic_write(u32 reg, u32 v) {
         mmio_write32(regs + reg * 16, v);
 }
 
+/* Returns the APIC id of this CPU. */
 u32 apic_id(void) {
     u32 id = apic_read(REG_ID);
 
@@ -73,6 +75,7 @@ void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     apic_write(REG_ICR, low);
 }
 
+/* Makes this CPU's APIC timer count down once from `ticks`; 0 stops it. */
 void apic_timer_count(u32 ticks) { apic_write(TIMER_COUNT, ticks); }
 
 u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }

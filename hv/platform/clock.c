@@ -171,6 +171,8 @@ int clock_calibrate(const struct acpi_info *a) {
     return 0;
 }
 
+/* Waits in a loop. It is for the start and the end of the machine, when no guest waits
+ * meanwhile. */
 void delay_ns(u64 ns) {
     u64 end = rdtsc() + ns_to_tsc(ns);
 
@@ -210,6 +212,7 @@ void clock_compare(volatile bool *done, bool mine) {
     while (!*done && rdtsc() < end) compare_once(true);
 }
 
+/* Returns by how many ticks the other CPU's TSC is behind the boot CPU's, and forgets it. */
 i64 clock_lag(void) {
     u64 late = behind[false], ahead = behind[true];
 

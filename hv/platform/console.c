@@ -302,6 +302,7 @@ static unsigned console_queue(const char *s, unsigned n) {
     return i;
 }
 
+/* Queues `n` bytes of the shell's output. Returns how many were taken. */
 unsigned console_write(const char *s, unsigned n) {
     bool taken = take_lock();
     unsigned done = console_queue(s, n);
@@ -347,6 +348,7 @@ static void add_line(u32 which, enum log_level at, const char *fmt, va_list ap) 
     drop_lock(taken);
 }
 
+/* Writes one line to the hypervisor's log. */
 void log_at(enum log_level at, const char *fmt, ...) {
     va_list ap;
 
@@ -355,6 +357,7 @@ void log_at(enum log_level at, const char *fmt, ...) {
     va_end(ap);
 }
 
+/* Writes a line that a guest has printed to the guests' log. */
 void log_of_guest(const char *fmt, ...) {
     va_list ap;
 
@@ -399,8 +402,10 @@ void console_init(const char *spec, const struct acpi_info *acpi) {
 
 bool console_is_port(u16 port) { return port && serial.uart.port == port; }
 
+/* Returns whether the console is at the PCI device with this bdf. */
 bool console_is_pci(u32 bdf) { return serial.is_pci && serial.bdf == bdf; }
 
+/* Sends all that waits for the console, and waits until it is sent. */
 void console_flush(void) {
     bool taken = take_lock();
 
@@ -580,6 +585,7 @@ static bool console_pump(struct work *w) {
     return true;
 }
 
+/* Makes the console buffer its output from now on, so that writers do not wait for the port. */
 void console_set_async(const struct acpi_info *acpi) {
     static struct work work = { .step = console_pump };
 

@@ -78,6 +78,7 @@ static bool head_ok(const struct head *h) {
            h->end > CRASH_NONE && h->end <= CRASH_ORDERLY;
 }
 
+/* Notes how this session ends, for the next one. */
 void crashlog_end(enum crash_end how) {
     if (!mine) return;
     mine->head.end = how;
@@ -175,6 +176,7 @@ void crashlog_open(void *at) {
     crashlog_end(CRASH_SILENT); /* until something else is known */
 }
 
+/* Keeps a line of the log for the next session. */
 void crashlog_line(const char *text) {
     u32 len = 0;
 
@@ -215,6 +217,7 @@ enum crash_end crashlog_last(void) {
     return (enum crash_end)last->head.end;
 }
 
+/* Finds the next line of the last session from number *at on. Returns false if there is none. */
 bool crashlog_last_line(u32 *at, const char **text) {
     const struct slot *s = ring_next(&last_lines, at);
 
@@ -223,6 +226,8 @@ bool crashlog_last_line(u32 *at, const char **text) {
     return true;
 }
 
+/* Finds the next trace record of the last session from number *at on. Returns false if there is
+ * none. */
 bool crashlog_last_record(u32 *at, struct trace_record *out) {
     const struct slot *s = ring_next(&last_records, at);
 

@@ -36,6 +36,7 @@ static bool hostmap_map(u64 va, hpa_t pa, u64 len, unsigned prot, enum npt_memty
     return npt_map(&tables, va & (NPT_LIMIT - 1), pa, len, prot, type) == 0;
 }
 
+/* Maps the RAM in [start, end) in the direct map. */
 void hostmap_direct(hpa_t start, hpa_t end) {
     start = MAX(ALIGN_DOWN(start, SIZE_2M), BIT(32));
     end = ALIGN_UP(end, SIZE_2M);
@@ -87,8 +88,10 @@ static volatile void *hostmap_registers(hpa_t pa, u64 len, enum npt_memtype type
     return (volatile void *)(va + pa % PAGE_SIZE);
 }
 
+/* Maps device registers, uncached and for ever. Returns where, or NULL. */
 volatile void *mmio_map(hpa_t pa, u64 len) { return hostmap_registers(pa, len, NPT_UC); }
 
+/* Maps a frame buffer with write combining, for ever. Returns where, or NULL. */
 volatile void *mmio_map_wc(hpa_t pa, u64 len) { return hostmap_registers(pa, len, NPT_WC); }
 
 const void *acpi_map(u64 pa, u64 len) {

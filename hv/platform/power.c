@@ -98,6 +98,7 @@ void platform_poweroff(void) {
     halt();
 }
 
+/* Resets the machine after an orderly end; does not return. */
 void platform_reboot(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
@@ -117,6 +118,7 @@ void platform_halt(void) {
     halt();
 }
 
+/* Says `why` and halts the machine, where it cannot go on but the hypervisor has no bug. */
 void stop_machine(const char *why) {
     log_err("%s", why);
     last_words();

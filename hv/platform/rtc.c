@@ -55,6 +55,7 @@ static u32 hour_of(const struct rtc_regs *r) {
     return hour;
 }
 
+/* Returns the seconds since 1970 that the clock's registers mean, or 0 if they are no date. */
 u64 rtc_seconds(const struct rtc_regs *r) {
     u32 year = rtc_number(r, r->year), month = rtc_number(r, r->month), day = rtc_number(r, r->day);
     u32 hour = hour_of(r), minute = rtc_number(r, r->minute), second = rtc_number(r, r->second);
@@ -86,6 +87,7 @@ static bool is_ready(void) {
     return true;
 }
 
+/* Reads all registers of the clock that make up the date and the time. */
 static struct rtc_regs read_all(void) {
     return (struct rtc_regs){ .second = read_register(REG_SECOND),
                               .minute = read_register(REG_MINUTE),

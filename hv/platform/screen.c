@@ -149,6 +149,7 @@ bool screen_there(void) { return cells; }
 /* Every cell may have changed. A round that is under way goes on where it is. */
 static void look_at_all(void) { left_to_look = terminal.columns * terminal.rows; }
 
+/* Clears the screen, which is a terminal from now on. */
 void screen_start_terminal(void) {
     if (!cells) return;
     terminal_init(&terminal, columns, rows);

@@ -255,6 +255,7 @@ void cpu_kick(unsigned cpu) {
     if (!self->kick_timer.queued) timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
 }
 
+/* Makes an interrupt pending on this CPU, because of which the next guest exits at once. */
 void cpu_interrupt_self(void) { apic_send(this_cpu()->apic_id, APIC_FIXED, VEC_KICK); }
 
 /* Stops all other CPUs for ever, before this one panics or ends the machine. An NMI reaches also a
@@ -267,8 +268,10 @@ void smp_stop_others(void) {
 
 /* ---- waiting ---- */
 
+/* Takes the pending interrupts of this CPU: switches interrupts on for a moment. */
 void irq_window(void) { __asm__ volatile("sti; nop; cli" : : : "memory"); }
 
+/* Halts this CPU until an interrupt comes, and takes it. */
 void cpu_halt(void) {
     struct cpu *c = cpu_of(this_cpu());
 
@@ -306,6 +309,7 @@ static void on_heartbeat(struct timer *t, u64 now) {
     timer_set(me, t, now + SILENT_NS);
 }
 
+/* Returns whether all CPUs still go through their loops. */
 bool smp_all_alive(void) {
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
         if (cpu_of(percpu_of[cpu])->silent >= SILENT_DUMP) return false;

@@ -23,6 +23,7 @@ static void terminal_blank(struct terminal *t, u32 row, u32 from, u32 to) {
     memset(row_of(t, row) + from, ' ', to - from);
 }
 
+/* Makes an empty terminal with that many rows and columns. */
 void terminal_init(struct terminal *t, u32 columns, u32 rows) {
     memset(t, 0, sizeof(*t));
     t->columns = MIN(columns, TERMINAL_COLUMNS);

@@ -58,6 +58,7 @@ static bool is_running(struct cpu_timers *c, const struct timer *t) {
     return yes;
 }
 
+/* Disarms the timer, and waits until no call of its function is under way. */
 void timer_cancel_wait(struct timer *t) {
     timer_cancel(t);
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
@@ -82,8 +83,10 @@ void timer_set(unsigned cpu, struct timer *t, u64 when) {
     if (sooner && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
+/* Returns the time at which this CPU's next timer is due; ~0 if there is none. */
 u64 timers_next(void) { return ((struct cpu_timers *)this_cpu()->timers)->next; }
 
+/* Returns for how many ns a timer of `cpu` has been due; 0 if none is. */
 u64 timers_late(unsigned cpu, u64 now) {
     u64 next = timers_of(cpu)->next;
 
@@ -145,6 +148,7 @@ void lapic_timer_arm(u64 when) {
         apic_timer_count(ticks_until(when));
 }
 
+/* Makes the timer queue of this CPU. */
 void timers_init_cpu(void) {
     struct cpu_timers *c = heap_alloc(sizeof(*c));
 
@@ -168,6 +172,7 @@ void work_add(struct work *w) {
     timer_set(WORK_CPU, &w->timer, w->not_before);
 }
 
+/* Returns whether a step of a work item is due. */
 bool work_due(void) { return !list_empty(&due_work); }
 
 /* Runs one step of the work item that has waited longest. Returns false if no step was due. It runs

@@ -18,6 +18,7 @@
 
 #define TOLERANCE_PPM          1000u
 
+/* Returns the TSC's rate in kHz by CPUID, or 0, and in *leaf the leaf that says so. */
 u64 tsc_rate_said(const char **leaf) {
     struct cpuid c = cpuid_or_zero(LEAF_TSC, 0);
 
@@ -30,6 +31,7 @@ u64 tsc_rate_said(const char **leaf) {
     return cpuid(LEAF_HYPERVISOR_TIMING, 0).eax;
 }
 
+/* Returns whether the measured rate agrees with the one by CPUID. */
 bool tsc_rate_confirmed(u64 said_khz, const struct tsc_measured *m) {
     u64 off = MAX(said_khz, m->khz) - MIN(said_khz, m->khz);
 

@@ -43,12 +43,15 @@ struct sched_pool *sched_enter(struct sched_pool *const *where) {
 
 static u32 sequence; /* number of the last input to any pool */
 
+/* Writes a trace record about a vCPU of the pool. */
 void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a,
                       u32 b, u64 c) {
     trace_write(machine_cpu(), p->now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, (u32)c,
                 (u32)(c >> 32));
 }
 
+/* Writes a record of an input to the scheduler, or of its decision, by which a run can be
+ * replayed. */
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
     /* The pool that stands for "no pool" has no lock. */
     if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock);
@@ -103,6 +106,7 @@ void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why
     }
 }
 
+/* Takes a vCPU off the policy's queue, if it is in one. */
 void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
     ASSERT_HELD(&p->lock);
     if (v->queued && p->policy->sleep) p->policy->sleep(p, v);
@@ -303,6 +307,7 @@ bool sched_vm_stopped(struct sched_vm *d) {
 
 /* ---- affinity and migration ---- */
 
+/* Assigns a vCPU, which is not queued, to pCPU `cpu`. */
 void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
     ASSERT_HELD(&p->lock);
     if (cpu == v->cpu) return;
@@ -360,6 +365,7 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
 
 /* ---- services for policies ---- */
 
+/* Makes a pCPU of the pool decide anew what it runs. */
 void sched_kick(struct sched_pool *p, u32 cpu) {
     ASSERT_HELD(&p->lock);
     sched_trace(p, sched_cpus[cpu].current, TRC_KICK, cpu, 0, 0);
@@ -367,6 +373,7 @@ void sched_kick(struct sched_pool *p, u32 cpu) {
     machine_kick(cpu);
 }
 
+/* Keeps a vCPU from running as the policy wants it, or lets it run again. */
 void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
     ASSERT_HELD(&p->lock);
     sched_trace(p, v, TRC_PARK, parked, 0, 0);
@@ -407,6 +414,7 @@ static void policy_timer_due(struct timer *t, u64 now) {
 
 /* ---- start-up and reading ---- */
 
+/* Forgets all pools, pCPUs and VMs, as at boot. */
 void sched_init(void) {
     memset(sched_cpus, 0, sizeof(sched_cpus));
     memset(sched_pools, 0, sizeof(sched_pools));
@@ -461,6 +469,7 @@ void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     spin_unlock(&p->lock);
 }
 
+/* Forgets the times from wake to run of a vCPU that were measured so far. */
 void sched_reset_latency(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
 

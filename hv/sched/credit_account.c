@@ -41,6 +41,7 @@ static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return (u64)n;
 }
 
+/* Returns how much more credit the active vCPUs of a VM can hold. */
 u64 credit_room(const struct credit_pool *cp, const struct credit_vm *cd) {
     u64 sum = 0;
 

@@ -54,6 +54,7 @@ static void label_locked(struct sched_pool *p, struct sched_vm *d, bool io) {
     param_changed(p, d, "class");
 }
 
+/* Labels a VM as I/O-intensive, or as one that is not. */
 void sched_label(struct sched_vm *d, bool io) {
     struct sched_pool *p = sched_enter(&d->pool);
 
@@ -123,6 +124,7 @@ static void window_over(struct timer *t, u64 now) {
     spin_unlock(&p->lock);
 }
 
+/* Prepares the I/O monitor of a new pool. */
 void sched_monitor_init(struct sched_pool *p) {
     p->io_threshold = 500;
     p->io_window_ms = 1000;

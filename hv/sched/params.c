@@ -21,6 +21,7 @@ const struct param *param_find(const struct sched_pool *pool, const char *name) 
     return param_of_policy(pool->policy, name);
 }
 
+/* Returns parameter number `index` of the pool's policy, or NULL at the end. */
 const struct param *param_at(const struct sched_pool *pool, unsigned index) {
     const struct param *e = pool->policy->params;
 
@@ -50,6 +51,7 @@ const char *param_name_at(u32 i, char *scope) {
     return NULL;
 }
 
+/* Returns whether parameter `name` is one of pools ('p') or of VMs ('v'), or 0 if there is none. */
 char param_kind(const char *name) {
     for (u32 i = 0; sched_policies[i]; i++) {
         const struct param *e = param_of_policy(sched_policies[i], name);
@@ -81,6 +83,7 @@ i64 param_get(const struct param *e, struct sched_pool *pool, const void *object
     return *param_place_of(e, (void *)object).value;
 }
 
+/* Returns the value of a parameter as a person reads it. */
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object,
                        char number[24]) {
     i64 v = param_get(e, pool, object);
@@ -172,7 +175,7 @@ int param_move_vm(struct sched_pool *to, struct sched_vm *d, struct param_values
 /* ---- text ---- */
 
 /* Appends to a text that has room for PARAM_WHY characters. What does not fit is left out. */
-static PRINTF(2, 3) void append(char text[PARAM_WHY], const char *fmt, ...) {
+static PRINTF(2, 3) void why_append(char text[PARAM_WHY], const char *fmt, ...) {
     size_t n = strlen(text);
     va_list ap;
 
@@ -188,15 +191,17 @@ static const char *separator(u32 left) {
     return ", ";
 }
 
+/* Writes what values parameter `e` can have, for an error's sentence. */
 void param_expected(const struct param *e, char text[PARAM_WHY]) {
     text[0] = 0;
     if (!e->names && e->max == 1) {
-        append(text, "on, off, 1 or 0");
+        why_append(text, "on, off, 1 or 0");
     } else if (!e->names) {
-        append(text, "a whole number from %u to %u", e->min, e->max);
-        if (*e->unit) append(text, " (%s)", e->unit);
+        why_append(text, "a whole number from %u to %u", e->min, e->max);
+        if (*e->unit) why_append(text, " (%s)", e->unit);
     } else {
-        for (u32 i = 0; i <= e->max; i++) append(text, "%s%s", e->names[i], separator(e->max - i));
+        for (u32 i = 0; i <= e->max; i++)
+            why_append(text, "%s%s", e->names[i], separator(e->max - i));
     }
 }
 
@@ -254,15 +259,17 @@ int param_set_text(const struct param *e, struct sched_pool *pool, void *object,
 
 /* ---- policies and presets ---- */
 
+/* Returns the policy of that name, or NULL with a sentence in `why`. */
 const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WHY]) {
     u32 n = 0;
 
     for (; sched_policies[n]; n++)
         if (strcmp(sched_policies[n]->name, name) == 0) return sched_policies[n];
     why[0] = 0;
-    append(why, "sched must be ");
-    for (u32 i = 0; i < n; i++) append(why, "%s%s", sched_policies[i]->name, separator(n - 1 - i));
-    append(why, ", not \"%s\"", name);
+    why_append(why, "sched must be ");
+    for (u32 i = 0; i < n; i++)
+        why_append(why, "%s%s", sched_policies[i]->name, separator(n - 1 - i));
+    why_append(why, ", not \"%s\"", name);
     return NULL;
 }
 
@@ -275,12 +282,12 @@ static void no_such_preset(const struct sched_policy *policy, const char *preset
 
     while (x && x[n].name) n++;
     why[0] = 0;
-    append(why, "%s has no preset \"%s\": ", policy->name, preset);
+    why_append(why, "%s has no preset \"%s\": ", policy->name, preset);
     if (n)
-        append(why, "expected ");
+        why_append(why, "expected ");
     else
-        append(why, "it has no presets");
-    for (u32 i = 0; i < n; i++) append(why, "%s%s", x[i].name, separator(n - 1 - i));
+        why_append(why, "it has no presets");
+    for (u32 i = 0; i < n; i++) why_append(why, "%s%s", x[i].name, separator(n - 1 - i));
 }
 
 /* Sets all parameters of a pool to those of a preset. Returns 0, or an error with a sentence in

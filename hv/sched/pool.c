@@ -43,6 +43,7 @@ static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
     spin_unlock(&b->lock);
 }
 
+/* Sets the seed of the random numbers of pools that are created from now on. */
 void sched_set_seed(u64 new_seed) { seed = new_seed; }
 
 u64 sched_random(struct sched_pool *p) {
@@ -50,10 +51,12 @@ u64 sched_random(struct sched_pool *p) {
     return seed_next(&p->random);
 }
 
+/* Returns a random number from 0 to n - 1. */
 u64 sched_random_below(struct sched_pool *p, u64 n) { return seed_below(sched_random(p), n); }
 
 /* ---- pools ---- */
 
+/* Returns the pool after `after`, the first one if that is NULL, or NULL at the end. */
 struct sched_pool *sched_pool_next(struct sched_pool *after) {
     struct sched_pool *p = sched_pools;
 
@@ -63,6 +66,7 @@ struct sched_pool *sched_pool_next(struct sched_pool *after) {
     return NULL;
 }
 
+/* Returns the pool of that name, or NULL. */
 struct sched_pool *sched_pool_find(const char *name) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
         if (strcmp(p->name, name) == 0) return p;

@@ -91,6 +91,8 @@ static int check_vm(const struct setup *s, const struct config_vm *v) {
     return error;
 }
 
+/* Checks whether the parameters of all VMs can be set in their pools. Returns 0, or -EINVAL after a
+ * fatal report. */
 int setup_check_vms(const struct config *c, config_report report, void *ctx) {
     const struct setup s = { c, report, ctx };
     int error = 0;

@@ -18,6 +18,7 @@ static struct job {
     void *arg;
 } jobs[TAKT_MAX_CPUS];
 
+/* Has CPU `cpu` call fn(arg), and does not wait for that. */
 void job_begin(u32 cpu, void (*fn)(void *arg), void *arg) {
     if (cpu == this_cpu()->id) {
         fn(arg);
@@ -39,6 +40,7 @@ bool job_end(u32 cpu, u64 ns) {
     return true;
 }
 
+/* Does what a check wants of this CPU, which is not the boot CPU. */
 void selftest_serve(void) {
     struct job *j = &jobs[this_cpu()->id];
     void (*fn)(void *arg) = __atomic_load_n(&j->fn, __ATOMIC_ACQUIRE);

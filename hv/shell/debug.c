@@ -362,6 +362,7 @@ static int show_debug(struct shell_call *c) {
     return 0;
 }
 
+/* Switches the debugging of a VM on or off, or shows its state. */
 static int cmd_debug(struct shell_call *c) {
     bool on;
     int rests;

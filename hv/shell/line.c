@@ -27,6 +27,7 @@ void line_show(struct line *l) {
     line_emit(l, back);
 }
 
+/* Begins a new, empty line, and draws the prompt. */
 void line_start(struct line *l) {
     l->len = l->at = 0;
     l->text[0] = l->escape = 0;

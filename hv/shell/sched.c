@@ -11,6 +11,7 @@
 #include "x86/percpu.h"
 #include "x86/topology.h"
 
+/* Returns the value of a parameter as a number; 0 if the pool's policy has none of that name. */
 i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
     const struct param *p = param_find(pool, name);
 
@@ -287,6 +288,7 @@ static int cmd_param(struct shell_call *c) {
 
 /* ---- pools ---- */
 
+/* Returns the pool of that name, or NULL after shell_fail(). */
 struct sched_pool *shell_pool(const char *name) {
     struct sched_pool *p = sched_pool_find(name);
 

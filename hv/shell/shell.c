@@ -235,6 +235,7 @@ void table_row(struct shell_call *c, const union cell *v) {
         table_line(c, c->columns, v);
 }
 
+/* Ends the table, also one without rows, and does nothing if none was begun. */
 void table_end(struct shell_call *c) {
     if (c->columns && !c->rows) table_begin(c);
     if (c->columns && c->json) out("]");
@@ -268,8 +269,10 @@ int shell_fail(int error, const char *fmt, ...) {
     return error;
 }
 
+/* Makes the command fail with its usage. Returns -EINVAL. */
 int shell_usage(void) { return shell_fail(-EINVAL, "usage: %s %s", running->name, running->usage); }
 
+/* Has the command called again in a millisecond. Returns SHELL_AGAIN. */
 int shell_later(void) {
     call.at = machine_now() + NS_PER_MS;
     return SHELL_AGAIN;
@@ -288,6 +291,8 @@ static const char *error_text(int error) {
     }
 }
 
+/* Turns the result of an operation on an object into that of the command. An error becomes a
+ * sentence that names the object, and -EAGAIN a further call. */
 int shell_done(int error, const char *kind, const char *name) {
     if (error == -EAGAIN) return shell_later();
     if (!error) return 0;
@@ -438,6 +443,7 @@ static int take_operands(struct shell_call *c, const char *kinds) {
 
 /* ---- commands ---- */
 
+/* Returns command number `index` of all, or NULL at the end. */
 const struct shell_command *shell_command_at(u32 index) {
     for (u32 f = 0; f < ARRAY_SIZE(families); f++) {
         for (const struct shell_command *c = families[f]; c->name; c++)
@@ -446,6 +452,7 @@ const struct shell_command *shell_command_at(u32 index) {
     return NULL;
 }
 
+/* Returns the command of that name, or NULL. */
 const struct shell_command *shell_command_find(const char *name) {
     const struct shell_command *c;
     u32 i = 0;

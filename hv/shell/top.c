@@ -151,6 +151,7 @@ static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
 
 static u32 not_made; /* VMs of the configuration that could not be made */
 
+/* Notes that a VM of the configuration could not be made, for a line of `top`. */
 void shell_vm_not_made(void) { not_made++; }
 
 /* Puts the line above the table. */

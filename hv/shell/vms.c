@@ -12,6 +12,7 @@
 #include "devices/devices.h"
 #include "vcpu/vcpu.h"
 
+/* Returns the VM of that name with a reference, or NULL after shell_fail(). */
 struct vm *shell_vm(const char *name) {
     struct vm *vm = vm_find(name);
 
@@ -19,6 +20,7 @@ struct vm *shell_vm(const char *name) {
     return vm;
 }
 
+/* Returns the pool of a VM in *pool. Returns 0, or an error after shell_fail(). */
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
     *pool = NULL;
     if (vm->state != VM_DYING) *pool = vm->sched.pool;
@@ -26,6 +28,7 @@ int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
     return 0;
 }
 
+/* Checks the name of a new VM or pool. Returns 0, or -EINVAL after shell_fail(). */
 int shell_new_name(const char *name) {
     if (valid_name(name)) return 0;
     return shell_fail(-EINVAL,
@@ -33,6 +36,8 @@ int shell_new_name(const char *name) {
                       name);
 }
 
+/* Moves c->vm to the next VM. Returns false at the end. If the command is about one VM, this is the
+ * only one. */
 bool shell_next_vm(struct shell_call *c) {
     if (c->only) return c->step == 0;
     c->vm = vm_next(c->vm);

@@ -27,6 +27,7 @@ struct store_quota store_quota = {
 
 /* ---- clients ---- */
 
+/* Returns the client of a VM, or NULL if there is none. */
 struct store_client *store_vm(u16 id) {
     list_for_each(c, &store.clients, struct store_client, link) {
         if (c->id == id && !c->privileged) return c;

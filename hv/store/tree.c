@@ -94,6 +94,7 @@ struct node *node_new(struct node *parent, const struct part *p) {
     return n;
 }
 
+/* Takes a node out of the hash table. */
 void node_unhash(struct node *n) {
     struct node **at = &store.table[n->hash % BUCKETS];
 
@@ -118,6 +119,7 @@ void node_vanish(struct node *n) {
     }
 }
 
+/* Gives a node a value, which it then owns; the old one is freed. */
 void node_set_value(struct node *n, void *value, u32 len) {
     client_charge(n->payer, -(i64)n->len);
     heap_free(n->value);
@@ -150,6 +152,7 @@ static void node_unpay(struct node *n) {
     n->payer = NULL;
 }
 
+/* Gives a node its permissions, and with them the owner that pays for it. */
 void node_set_perms(struct node *n, const struct store_perms *perms) {
     bool paid = n->exists && !n->tx;
 
@@ -170,6 +173,7 @@ u32 store_rights(const struct store_client *c, const struct store_perms *p) {
     return p->of[0].rights | seen;
 }
 
+/* Dooms the transactions that have looked at what has changed of a base. */
 void node_changed(struct node *n, u8 what) {
     n->generation = ++store.generation;
     list_for_each(s, &n->shadows, struct node, shadows) {
@@ -177,6 +181,7 @@ void node_changed(struct node *n, u8 what) {
     }
 }
 
+/* Has the watches on a node, and on the nodes above it, told that it has changed. */
 void node_tell(struct node *n, bool exact, const struct store_perms *old) {
     store.telling.node = store.telling.at = n;
     store.telling.watch = n->watches.next;
@@ -344,6 +349,8 @@ int node_place(struct node *n, struct node **placed) {
     return 0;
 }
 
+/* Returns the child of `n` that component `i` of the current path names, if it exists; else
+ * NULL. */
 struct node *node_below(struct node *n, u32 i) {
     struct node *next = node_child(n, &store.part[i]);
 
@@ -352,6 +359,7 @@ struct node *node_below(struct node *n, u32 i) {
     return next;
 }
 
+/* Returns the client's transaction with this number, or NULL. */
 struct transaction *tx_find(struct store_client *c, u32 id) {
     list_for_each(tx, &c->transactions, struct transaction, link) {
         if (tx->id == id) return tx;

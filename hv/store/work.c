@@ -98,6 +98,7 @@ static void remove_one(void) {
     node_disappear(n, store.removing);
 }
 
+/* Ends a transaction for which nothing is left to be done; store_work() frees it. */
 void tx_end(struct transaction *tx) {
     list_del(&tx->link);
     list_add_tail(&store.ended, &tx->link);

@@ -129,6 +129,7 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
 
 /* ---- instructions ---- */
 
+/* Returns the default operand size of the guest's code: 16, 32 or 64. */
 unsigned guest_mode(struct virt_vcpu *v) {
     struct guest_seg cs;
 

@@ -149,6 +149,7 @@ u8 *vcpu_pages(struct virt_vcpu *v) {
     return pages;
 }
 
+/* Frees what vcpu_pages() has allocated. */
 void vcpu_free_pages(struct virt_vcpu *v) {
     frame_free(va_to_hpa(v->xsave) - PAGE_SIZE, VCPU_ORDER);
     v->xsave = v->priv = NULL;

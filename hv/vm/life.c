@@ -18,6 +18,7 @@ void (*vm_stopped)(struct vm *vm);
 
 static const struct vm_part *const *parts;
 
+/* Keeps the parts that VMs are made of. It is called once, before the first VM. */
 void vm_init(const struct vm_part *const *all) { parts = all; }
 
 /* ---- the list of VMs, and their states ---- */
@@ -75,6 +76,7 @@ struct vm *vm_next(struct vm *after) {
     return next;
 }
 
+/* Returns the word for a state of a VM. */
 const char *vm_state_name(enum vm_state s) {
     static const char *const names[] = {
         [VM_CREATING] = "creating", [VM_PAUSED] = "paused",     [VM_RUNNING] = "running",
@@ -87,11 +89,13 @@ const char *vm_state_name(enum vm_state s) {
 #define ALIVE    (BIT(VM_RUNNING) | BIT(VM_PAUSED))
 #define STANDING (ALIVE | BIT(VM_CRASHED) | BIT(VM_SHUTDOWN))
 
+/* Keeps all vCPUs of the VM from running. Pauses are counted. */
 void vm_sched_pause(struct vm *vm) {
     if (vm->sched.pool) sched_pause(&vm->sched);
     if (vm->turbo.pool) sched_pause(&vm->turbo);
 }
 
+/* Undoes one vm_sched_pause(). */
 void vm_sched_unpause(struct vm *vm) {
     if (vm->sched.pool) sched_unpause(&vm->sched);
     if (vm->turbo.pool) sched_unpause(&vm->turbo);
@@ -115,12 +119,14 @@ static bool vm_change(struct vm *vm, u64 from, enum vm_state to) {
     return may;
 }
 
+/* Pauses the VM for the operator. Returns 0 or -EINVAL. */
 int vm_pause(struct vm *vm) {
     if (vm_change(vm, BIT(VM_RUNNING), VM_PAUSED)) return 0;
     if (vm->state == VM_PAUSED) return 0;
     return -EINVAL;
 }
 
+/* Lets a VM that the operator has paused go on. Returns 0 or -EINVAL. */
 int vm_unpause(struct vm *vm) {
     if (!vm_change(vm, BIT(VM_PAUSED), VM_RUNNING)) return -EINVAL;
     return 0;
@@ -128,6 +134,7 @@ int vm_unpause(struct vm *vm) {
 
 /* ---- the work of making and destroying ---- */
 
+/* Keeps `why` as the reason for which the VM could not be made. Returns `error`. */
 int vm_part_failed(struct vm *vm, int error, const char *why) {
     vm->job.why = why;
     return error;
@@ -290,6 +297,7 @@ static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
     return 0;
 }
 
+/* Begins to destroy the VM. Returns 0 or -EBUSY. */
 int vm_destroy(struct vm *vm, vm_done done, void *ctx) {
     int err = queue_destroy(vm, done, ctx, false);
 

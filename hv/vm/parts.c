@@ -45,6 +45,7 @@ static int memory_make(struct vm *vm) {
     return npt_init(&vm->virt.npt, virt->npt_format);
 }
 
+/* Frees the tables of the VM's memory, whose RAM is gone already. */
 static int memory_undo(struct vm *vm) {
     if (vm->virt.mem) npt_fini(&vm->virt.npt);
     guestmem_fini(&vm->mem);
@@ -101,6 +102,7 @@ static int sched_make(struct vm *vm) {
     return 0;
 }
 
+/* Takes the VM out of the scheduler. */
 static int sched_undo(struct vm *vm) {
     if (vm->turbo.pool) sched_vm_fini(&vm->turbo);
     if (vm->sched.pool) sched_vm_fini(&vm->sched);

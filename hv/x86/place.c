@@ -60,6 +60,7 @@ static struct place_bits read_amd(void) {
     return (struct place_bits){ .socket = size, .thread = bits_for(threads) };
 }
 
+/* Asks this CPU which bits of an APIC id number the socket, the core and the thread. */
 struct place_bits place_bits_read(void) {
     bool intel = cpuid(0, 0).ebx == CPUID_GENU;
     struct place_bits b;
@@ -109,6 +110,7 @@ void place_sort(const struct place_bits *b, u32 *ids, u32 nr, u32 first) {
     }
 }
 
+/* Keeps only the first id of each core. Returns how many ids are left. */
 u32 place_one_per_core(const struct place_bits *b, u32 *ids, u32 nr) {
     u32 left = 0;
 

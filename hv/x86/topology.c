@@ -8,6 +8,7 @@
 #define LEAF_CACHE_AMD   0x8000001du
 #define CACHE_TYPE       31u /* EAX: the type of a cache; 0: the subleaf describes none */
 
+/* Returns the socket, core and thread of a pCPU. */
 struct place cpu_place(u32 cpu) {
     struct place_bits b = place_bits_read();
 

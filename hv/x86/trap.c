@@ -55,6 +55,7 @@ static const char *const trap_names[] = {
     "control protection",
 };
 
+/* Registers `fn` as the handler of a vector. */
 void irq_register(u8 vector, void (*fn)(u8)) { irq_fn[vector] = fn; }
 
 /* ---- dumps ---- */
