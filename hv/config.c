@@ -64,7 +64,7 @@ static int report_value(struct reader *r, const char *at, const struct config_ke
     return report(r, at, ERROR, "%s: expected %s, not \"%s\"", k->name, config_expected(k), value);
 }
 
-/* The place of the character `at`, for checks that come after the whole file was read. */
+/* Returns the place of the character `at`, for checks that come after the whole file was read. */
 static struct config_place reader_place(const struct reader *r, const char *at) {
     u32 line = r->line, column = 0;
 

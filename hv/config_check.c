@@ -78,7 +78,7 @@ static bool has_turbo_pool(const struct config *c, const char *pool) {
     return false;
 }
 
-/* The CPUs that VM `v` may use of its pool, which exists. */
+/* Returns the CPUs that VM `v` may use of its pool, which exists. */
 static struct cpumask cpus_of(const struct config *c, const struct config_vm *v) {
     const struct config_pool *pool = config_find_pool(c, v->pool);
 
@@ -86,8 +86,8 @@ static struct cpumask cpus_of(const struct config *c, const struct config_vm *v)
     return cpumask_and(&v->cpus, &pool->cpus);
 }
 
-/* The key that an error about the VM's CPUs points at: `cpus`, or `pool` if the section does not
- * set `cpus`, whose place is then that of the heading. */
+/* Returns the key that an error about the VM's CPUs points at: `cpus`, or `pool` if the section
+ * does not set `cpus`, whose place is then that of the heading. */
 static const char *cpus_or_pool(const struct config_vm *v) {
     struct config_place at = config_place_of(&v->head, "cpus");
 

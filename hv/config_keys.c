@@ -194,8 +194,8 @@ static int read_choice_word(const struct word *words, const char *text, u64 *v) 
     return -EINVAL;
 }
 
-/* The physical function of a virtual one: "igb0" or "01:00.0", to the lower bits of a CONFIG_VF and
- * to CONFIG_VF_NAMED. */
+/* Reads the name of a card, "igb0" or "01:00.0", into a request for one of its virtual functions:
+ * into the lower bits of CONFIG_VF, and CONFIG_VF_NAMED. */
 static int read_physical_function(const char *s, u64 *request) {
     u64 n;
 

@@ -130,9 +130,10 @@ static int devices_make(struct vm *vm) {
     return 0;
 }
 
-/* For the role as a front VM: nobody finds the VM's devices any more. The back ends are told before
- * anything of the VM's RAM is taken from them. So when a back end has read from a window, and its
- * port is not raised after that, it knows that it has read what the VM has there. */
+/* Removes the devices that the VM has as a front VM, so that no code finds them any more. The back
+ * ends are told before anything of the VM's RAM is taken from them. So when a back end has read
+ * from a window, and its port is not raised after that, it knows that it has read what the VM has
+ * there. */
 static void devices_free(struct vm *vm) {
     bool had_some = false;
 
@@ -145,8 +146,7 @@ static void devices_free(struct vm *vm) {
     if (had_some) tell_named(vm);
 }
 
-/* For the role as a back end: withdraws one of the devices that the VM serves. Returns 1 if there
- * was one. */
+/* Withdraws one of the devices that the VM serves as a back end. Returns 1 if there was one. */
 static int withdraw_step(struct vm *vm) {
     list_for_each(d, &devices, struct device, link) {
         if (d->back != vm) continue;
@@ -157,8 +157,8 @@ static int withdraw_step(struct vm *vm) {
     return 0;
 }
 
-/* Does the next step for the VM in its role as a front VM, or else as a back end. The caller holds
- * backend_lock. */
+/* Does the next step of taking away the VM's devices: those that it has as a front VM first, then
+ * those that it serves as a back end. The caller holds backend_lock. */
 static int front_undo_step(struct vm *vm) {
     bool listed = vm->back.in_all.next; /* devices_make() has come to its end */
 

@@ -126,14 +126,15 @@ static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk)
     return devices_dma_map(vm, at, chunk, CHUNK_SIZE);
 }
 
-/* Notes the TLB generation. Until it has passed, earlier translations may still be in use. */
+/* Notes the TLB generation after pages of the window were taken away. Until all pCPUs have passed
+ * it, earlier translations may still be in use. */
 static void window_taken(const struct vm *vm, struct window *w) {
     w->generation = vm->virt.npt.tlb.current;
     w->kicked = false;
 }
 
-/* Takes the last chunk out. The window itself stays, because its generation says when the RAM of a
- * front VM that goes can be freed. */
+/* Unmaps the last chunk of a window. The window itself stays, because its generation says when the
+ * RAM of a front VM that ends can be freed. */
 static void unmap_last(struct vm *vm, struct window *w) {
     gpa_t at = window_gpa(w, --w->chunks);
 
@@ -144,8 +145,9 @@ static void unmap_last(struct vm *vm, struct window *w) {
     window_taken(vm, w);
 }
 
-/* Maps the next chunk. If only the vCPUs or only the devices get it, it is taken from them again.
- */
+/* Maps the next chunks of a window, for the vCPUs and for the devices of the back end. If only one
+ * of the two gets a chunk, it is taken from both again. Returns 1 if there is more to do, 0, or
+ * -ENOMEM. */
 static int map_step(struct vm *vm, struct window *w) {
     u32 all = (u32)(w->ram.size >> CHUNK_SHIFT);
 
@@ -159,10 +161,10 @@ static int map_step(struct vm *vm, struct window *w) {
     return w->chunks < all;
 }
 
-/* Maps the next chunk of the RAM of `front` in the back end `vm`. Returns 1 if there is more to do,
- * 0 when the whole RAM is mapped, or a negative errno. The waste chunk, whose pages stand in for
- * RAM that has been taken away, is made first, because window_waste_step() must not fail for lack
- * of memory. */
+/* Maps the next chunks of the RAM of `front` in the back end `vm`. Returns 1 if there is more to
+ * do, 0 when the whole RAM is mapped, or a negative errno. The waste chunk, whose pages stand in
+ * for RAM that has been taken away, is made first, because window_waste_step() must not fail for
+ * lack of memory. */
 int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
     struct window *w = window_of(&vm->back, front);
     int r = waste_make_step(&vm->back);

@@ -9,7 +9,7 @@
 /* Returns how many chunks the VM's RAM has when it is complete. */
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
-/* The order of the frames that hold the table of chunks. */
+/* Returns the order of the frames that hold the table of chunks. */
 static unsigned table_order(const struct guestmem *m) {
     return frame_order(nr_chunks(m) * sizeof(hpa_t));
 }

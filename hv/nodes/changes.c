@@ -86,7 +86,8 @@ _Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 63,
 
 /* ---- telling watches ---- */
 
-/* Clears the lowest bit of *mask and returns its number. Returns -1 if no bit was set. */
+/* Clears the lowest bit that is set in *mask and returns its number. Returns -1 if no bit is
+ * set. */
 static int take_bit(u64 *mask) {
     int n;
 

@@ -95,7 +95,8 @@ static void line_serve(struct storeline *l, bool changed) {
     storelink_leave();
 }
 
-/* The bus_fn of the port. */
+/* Carries out a guest's access to a register of the port: the function that its bus calls
+ * (bus_fn). */
 static void line_access(void *dev, const struct bus_access *a, u64 *value) {
     struct storeline *l = dev;
     bool was_open = vuart_is_open(&l->uart), changed;

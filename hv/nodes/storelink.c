@@ -98,7 +98,8 @@ void storelink_leave(void) {
 
 /* ---- VMs ---- */
 
-/* The first step opens the connection; then vm->job.at is 1 + the group of the next node. */
+/* Makes the next node of the VM. The first step opens the VM's connection to the store; from then
+ * on vm->job.at is 1 + the group of the next node. */
 static int nodes_step(struct vm *vm) {
     struct vm_job *j = &vm->job;
     struct node_walk walk;

@@ -153,7 +153,7 @@ static void set_masked(struct assignment *a, bool masked) {
     if (masked) __atomic_store_n(&a->masked, true, __ATOMIC_SEQ_CST);
 }
 
-/* The device stays masked until its millisecond is over; then a timer unmasks it. */
+/* Arms the timer that unmasks a masked device when its millisecond is over. */
 static void wait_for_window(struct assignment *a) {
     counter_inc(&device_interrupts_held, this_cpu()->id);
     timer_set(WORK_CPU, &a->unmask, a->window + NS_PER_MS);
@@ -202,7 +202,7 @@ static u32 msix_control(const struct pci_vector *e) {
     return 0;
 }
 
-/* Writes that word. */
+/* Writes the control word of an entry to the device's MSI-X table. */
 static void msix_control_write(const struct pci_vector *e) {
     u64 at = MSIX_ENTRY_SIZE * (u64)(e - e->assignment->entry) + MSIX_CONTROL;
 
@@ -358,7 +358,8 @@ static u64 msix_shown(const struct pci_vector *e, u64 offset) {
     }
 }
 
-/* The VM writes a word of an entry. Only a PC may say what message it wants. */
+/* Carries out a VM's write to a word of an entry of its MSI-X table. Only a PC may say what message
+ * it wants. */
 static void msix_write(struct pci_vector *e, u64 offset, u32 value) {
     if (offset == MSIX_CONTROL) {
         e->masked = value & MSIX_ENTRY_MASKED;

@@ -773,7 +773,7 @@ static void log_unit(const struct iommu_unit *u) {
     log_info("the IOMMU at %lx: %s pages, %s, %s ids", u->base, pages, coherent, ids);
 }
 
-/* Returns NULL, or why the unit is not in use. */
+/* Switches a unit on. Returns NULL, or why it is not in use. */
 static const char *switch_unit_on(struct iommu_unit *u) {
     if (!take_over_unit(u) || !start_unit(u)) {
         vtd_command(u, (u32)TRANSLATE, false);

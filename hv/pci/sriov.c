@@ -148,12 +148,12 @@ static void program_sriov(const struct pci_device *pf) {
     }
 }
 
-/* From now on the virtual functions exist. They need time before they answer (SRIOV_SETTLE_NS). */
+/* Makes the virtual functions exist. They need time before they answer (SRIOV_SETTLE_NS). */
 static void switch_vfs_on(const struct pci_device *pf) {
     sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) | (u32)(VF_ENABLE | VF_MEMORY));
 }
 
-/* Returns NULL, or why this physical function gets no virtual ones. */
+/* Enables the virtual functions of a card. Returns NULL, or why the card gets none. */
 static const char *enable_vfs(struct pci_device *pf, u32 most) {
     const struct pci_device *bridge = pci_bridge_of(pf->bdf >> 8);
     u32 nr = MIN(sriov_get(pf, INITIAL_VFS), most);

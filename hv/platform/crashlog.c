@@ -58,8 +58,8 @@ static struct bank *mine, *last; /* NULL: there is none */
 static struct ring my_lines, my_records, last_lines, last_records;
 static bool keeping; /* lines and records are kept from now on */
 
-/* The checksum is FNV-1a with 32 bits. It is meant to notice RAM that was overwritten, not to stop
- * an attacker. */
+/* Returns a checksum of `len` bytes, FNV-1a with 32 bits. It is meant to notice RAM that was
+ * overwritten, not to stop an attacker. */
 static u32 sum_of(const void *p, u32 len, u32 seed) {
     const u8 *b = p;
     u32 sum = 0x811c9dc5u ^ seed;
@@ -92,8 +92,8 @@ static struct slot *slot_of(const struct ring *r, u32 number) {
     return (struct slot *)(r->slots + (u64)(number % r->nr) * r->size);
 }
 
-/* The number of the session goes into the checksum, so that a line that an older session has left
- * in the same slot does not count as one of this session. */
+/* Returns the checksum of a slot. The number of the session goes into it, so that a line that an
+ * older session has left in the same slot does not count as one of this session. */
 static u32 slot_sum(const struct ring *r, const struct slot *s) {
     return sum_of(&s->number, r->size - (u32)offsetof(struct slot, number), r->session);
 }

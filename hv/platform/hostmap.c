@@ -44,8 +44,8 @@ void hostmap_direct(hpa_t start, hpa_t end) {
         panic("no memory for the page tables of the direct map");
 }
 
-/* What may be done with the page of the image at `va`: boot/takt.ld has code first, then constants,
- * then data. */
+/* Returns what may be done with the page of the image at `va`: boot/takt.ld has code first, then
+ * constants, then data. */
 static unsigned image_right(u64 va) {
     if (va < (u64)image_rodata) return NPT_R | NPT_X;
     if (va < (u64)image_data) return NPT_R;

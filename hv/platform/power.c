@@ -169,9 +169,10 @@ void panic(const char *fmt, ...) {
 
 const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|freeze|sleep|triple";
 
-/* The first address is small and not mapped; the second one is not canonical, which causes #GP. */
+/* Causes #PF: this small address is not mapped. */
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
 
+/* Causes #GP: this address is not canonical. */
 static void general_protection(void) { *(volatile int *)(0x8000000000000000ull | nr_cpus) = 0; }
 
 static void undefined(void) { __asm__ volatile("ud2"); }

@@ -45,7 +45,8 @@ static u32 rtc_number(const struct rtc_regs *r, u8 value) {
     return (value >> 4) * 10u + (value & 0xf);
 }
 
-/* With twice 12 hours, 12 is the first hour of its half of the day. */
+/* Returns the hour from 0 to 23. On a clock with twice 12 hours, 12 is the first hour of its half
+ * of the day. */
 static u32 hour_of(const struct rtc_regs *r) {
     u32 hour;
 

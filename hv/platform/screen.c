@@ -146,7 +146,8 @@ static u32 left_to_look; /* cells, from next_cell on, that may differ from what 
 
 bool screen_there(void) { return cells; }
 
-/* Every cell may have changed. A round that is under way goes on where it is. */
+/* Has screen_step() look at every cell again, as every cell may have changed. A round that is under
+ * way goes on where it is. */
 static void look_at_all(void) { left_to_look = terminal.columns * terminal.rows; }
 
 /* Clears the screen, which is a terminal from now on. */

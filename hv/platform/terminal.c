@@ -67,8 +67,8 @@ static u32 sequence_number(const struct terminal *t, u32 n, u32 missing) {
     return t->number[n];
 }
 
-/* ED, ECMA-48 8.3.39: 0 clears from the cursor to the end, 2 clears all. 1, from the beginning to
- * the cursor, is left out, because nobody uses it. */
+/* Clears a part of the display (ED, ECMA-48 8.3.39): with 0 from the cursor to the end, with 2 all.
+ * The form 1, from the beginning to the cursor, is left out, because no program here uses it. */
 static void erase_display(struct terminal *t) {
     u32 from = MIN(t->column, t->columns - 1), what = sequence_number(t, 0, 0), row = 0;
 
@@ -80,7 +80,8 @@ static void erase_display(struct terminal *t) {
     for (; row < t->rows; row++) terminal_blank(t, row, 0, t->columns);
 }
 
-/* EL, ECMA-48 8.3.41: 2 is the whole line, anything else from the cursor on. */
+/* Clears a part of the line (EL, ECMA-48 8.3.41): with 2 the whole line, otherwise from the cursor
+ * on. */
 static void erase_line(struct terminal *t) {
     u32 from = t->column;
 
@@ -109,7 +110,8 @@ static void finish_sequence(struct terminal *t, char c) {
     }
 }
 
-/* A byte of a sequence: numbers with ';' between them, then a letter. */
+/* Takes a byte of an escape sequence, which consists of numbers with ';' between them, and then a
+ * letter. */
 static void in_sequence(struct terminal *t, char c) {
     u32 *n = &t->number[t->nr - 1]; /* a sequence begins with nr = 1, and it stays at 2 */
 

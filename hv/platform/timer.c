@@ -162,7 +162,7 @@ void timers_init_cpu(void) {
 
 static struct list due_work = { &due_work, &due_work }; /* WORK_CPU's own: no lock */
 
-/* A work item's time has come: it joins the items that are due. */
+/* Called when a work item's time has come: adds it to the items that are due. */
 static void on_due(struct timer *t, u64 now) {
     list_add_tail(&due_work, &container_of(t, struct work, timer)->link);
 }

@@ -22,14 +22,15 @@ static enum credit_class by_credit(const struct sched_pool *p, const struct cred
     return credit_class_of(credit_pool(p), cv);
 }
 
-/* The rules for `off`. Each such function returns the class of a vCPU after an event. */
+/* Returns the class of a vCPU after an event, by the rules for `off`. The functions below do the
+ * same for the other rules. */
 static enum credit_class boost_off(const struct sched_pool *p, struct credit_vcpu *cv,
                                    enum boost_event event) {
     if (event == BOOST_CREDIT) return by_credit(p, cv);
     return cv->cls;
 }
 
-/* The rules for `stock`. */
+/* Returns the class by the rules for `stock`. */
 static enum credit_class boost_stock(const struct sched_pool *p, struct credit_vcpu *cv,
                                      enum boost_event event) {
     if (event == BOOST_CREDIT) return by_credit(p, cv);
@@ -38,7 +39,7 @@ static enum credit_class boost_stock(const struct sched_pool *p, struct credit_v
     return cv->cls;
 }
 
-/* The rules for `aggressive`. */
+/* Returns the class by the rules for `aggressive`. */
 static enum credit_class boost_aggressive(const struct sched_pool *p, struct credit_vcpu *cv,
                                           enum boost_event event) {
     if (event == BOOST_WAKE) return CLASS_BOOST;

@@ -115,7 +115,7 @@ void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* ---- running ---- */
 
-/* The timer of a slice: the pCPU has to decide anew. */
+/* Called at the end of a slice: makes the pCPU decide anew. */
 static void slice_over(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }

@@ -55,7 +55,7 @@ static void start_tick(struct sched_pool *p, u32 cpu) {
 
 /* ---- the active list ---- */
 
-/* What one unit of weight_scope (a VM, or a vCPU) of an active VM counts in W. */
+/* Returns what one unit of weight_scope (a VM, or a vCPU) of an active VM counts in W. */
 static u64 weight_of(const struct credit_pool *cp, const struct credit_vm *cd) {
     if (cd->share_ns) return MAX(cd->share_ns / NS_PER_US, 1);
     if (cp->knob.fault == FAULT_IGNORE_WEIGHT) return CREDIT_DEFAULT_WEIGHT;

@@ -39,8 +39,8 @@ static struct sched_vm *vm_in(struct sched_pool *p, u32 id) {
     return NULL;
 }
 
-/* Ends a change of a VM that is not in change.from any more: somebody else has moved or
- * destroyed it. */
+/* Unpauses a VM that was about to be moved, and that the operator has moved to another pool
+ * meanwhile. A VM that was destroyed is not found, and nothing is to be done for it. */
 static void let_go_of_vm(u32 id) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         struct sched_vm *d = vm_in(p, id);

@@ -24,7 +24,7 @@ static struct null_pool *pool_of(const struct sched_pool *p) { return (void *)p-
 
 static struct null_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
-/* Where a pCPU keeps the vCPU that is assigned to it. */
+/* Returns where a pCPU keeps the vCPU that is assigned to it. */
 static struct sched_vcpu **null_owner(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
 
 /* Takes v off its pCPU, or out of the list of those that wait for one. */
@@ -86,15 +86,15 @@ static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why
     kick_own(p, v);
 }
 
-/* A vCPU that waits may now be allowed to use a pCPU that is free. */
+/* Makes pCPUs without a vCPU look again, because a vCPU that waits may run on them now. */
 static void null_affinity(struct sched_pool *p, struct sched_vcpu *v) {
     if (*null_owner(v->cpu) == v) return;
     cpumask_for_each(cpu, &p->cpus)
         if (!*null_owner(cpu) && sched_may_run(p, v, cpu)) sched_kick(p, cpu);
 }
 
-/* A pCPU runs the vCPU that is assigned to it, or nothing. With `sleepless` it keeps that vCPU even
- * while the vCPU is blocked. */
+/* Returns the vCPU that is assigned to the pCPU, or none if that vCPU cannot run. With `sleepless`
+ * the pCPU keeps its vCPU even while that is blocked. */
 static struct sched_pick null_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     if (!*null_owner(cpu)) take_on(p, cpu);
     struct sched_vcpu *v = *null_owner(cpu);
@@ -104,7 +104,8 @@ static struct sched_pick null_pick(struct sched_pool *p, u32 cpu, struct sched_v
     return (struct sched_pick){ v, SCHED_NEVER };
 }
 
-/* The parameter was set: pCPUs that halt may have to switch, or the other way round. */
+/* Makes the pool's pCPUs decide anew after `sleepless` was set: a pCPU that halts with a vCPU may
+ * have to let it go, or the other way round. */
 static int null_changed(struct sched_pool *p, const struct param *e, const char **why) {
     cpumask_for_each(cpu, &p->cpus) sched_kick(p, cpu);
     return 0;

@@ -143,7 +143,7 @@ int guest_init(void) {
     return 0;
 }
 
-/* What the guest reads in the window while frame i is there. */
+/* Returns what the guest reads in the window while frame i is there. */
 static u32 frame_mark(u32 i) { return (i + 1) * 0x01010101u; }
 
 /* Maps frame i in the window, a place in the guest's memory whose mapping changes. */
@@ -262,7 +262,7 @@ static void run_mode(struct tester *t, enum mode mode) {
     }
 }
 
-/* An interrupt that is given to the guest must reach its handler, which halts. */
+/* Gives the guest an interrupt, which must reach its handler. The handler halts. */
 static void run_event(struct tester *t) {
     tester_begin(t, REAL, SPIN);
     t->vcpu.regs.rflags |= RFLAGS_IF;

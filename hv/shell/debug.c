@@ -259,8 +259,8 @@ static u64 same_words(const u8 *at, u64 n) {
 COLUMNS(memory_columns, COL(NULL, "address", 'u', 0), COL(NULL, "times", 'u', 0),
         COL(NULL, "data", 's', 0));
 
-/* One row for a program: bytes, and how often they follow each other. Returns how many bytes of
- * memory that is. */
+/* Prints a row of memory for a program: bytes, and how often they follow each other. Returns how
+ * many bytes of memory the row stands for. */
 static u64 memory_row(struct shell_call *c, u64 address, const u8 *at, u64 n) {
     static char text[RAW_MOST / 3 * 4 + 8];
     u64 same = same_words(at, MIN(n, FILL_MOST)), length = 0;
@@ -277,7 +277,7 @@ static u64 memory_row(struct shell_call *c, u64 address, const u8 *at, u64 n) {
     return length;
 }
 
-/* The same for a person: a line of at most ROW bytes. */
+/* Prints a line of memory for a person, of at most ROW bytes. Returns how many bytes it shows. */
 static u64 memory_line(u64 address, const u8 *at, u64 n) {
     n = MIN(n, ROW - address % ROW);
     out("%016lx ", address);

@@ -89,7 +89,7 @@ void guestcon_init(bool log) {
 
 /* ---- attached ---- */
 
-/* Called when the command `console` ends. */
+/* Called when the command `console` ends: gives the VM's output back to the log. */
 static void leave_console(struct shell_call *c) {
     attached = NULL;
     out("Disconnected from %s.\n", c->vm->name);

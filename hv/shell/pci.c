@@ -143,7 +143,7 @@ static int cmd_sriov(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-/* Called when the command ends, also if the operator has interrupted it: no step comes any more. */
+/* Ends the steps of pci-attach or pci-detach, also if the operator has interrupted the command. */
 static void end_hot_plug(struct shell_call *c) { give_stop(); }
 
 /* Returns what the command has to return after a step of giving a device or taking it away. `r` is

@@ -488,7 +488,7 @@ static int cmd_pool_rename(struct shell_call *c) {
     return shell_done(sched_pool_rename(c->pool, c->argv[2]), "pool", c->argv[2]);
 }
 
-/* Called when cpupool-migrate ends: lets the VM go on that was paused for it. */
+/* Lets the VM go on that was paused for cpupool-migrate, when the command ends. */
 static void end_migration(struct shell_call *c) {
     if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* NULL: the VM was destroyed meanwhile */
 }

@@ -563,7 +563,7 @@ static const char *completion(const char *word, bool first, unsigned n) {
     return NULL;
 }
 
-/* Called with what was typed. Wakes the work item. */
+/* Wakes the work item of the shell because something was typed. */
 static void shell_heard(const char *s, unsigned n) {
     for (; n; n--, s++) {
         /* ^C cancels what was typed before, so it must not be lost because of that. */

@@ -115,7 +115,7 @@ static int verb_perms(struct shell_call *c) {
     return node_result(c, store_set_perms(&operator, 0, c->argv[2], &p));
 }
 
-/* Called when `store watch` ends: the store need not tell of changes any more. */
+/* Ends the watch when `store watch` ends: the store need not tell of changes any more. */
 static void end_watch(struct shell_call *c) {
     storelink_enter();
     store_unwatch(&operator, c->argv[2], "shell");

@@ -227,7 +227,7 @@ static void job_done(void *ctx, struct vm *vm, int error, const char *why) {
     if (error) outcome = shell_fail(error, "%s", why);
 }
 
-/* The command ends before its job does: the job's result is nobody's then. */
+/* Called when a command ends before its job does: drops the job's result. */
 static void forget_job(struct shell_call *c) { ticket++; }
 
 /* Begins to wait for a job. Returns the ticket by which its end is recognised. */

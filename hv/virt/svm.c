@@ -138,8 +138,8 @@ static int svm_cpu_enable(u8 *pages) {
 
 /* ---- VMs and vCPUs ---- */
 
-/* Another pCPU may have run the vCPU, so this CPU must read all of the VMCB again (`clean` is
- * 0). */
+/* Makes the CPU read all of the VMCB again (`clean` is 0), as another pCPU may have run the
+ * vCPU. */
 static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 

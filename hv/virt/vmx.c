@@ -362,7 +362,8 @@ static void set_host_state(void) {
     vmwrite(VMCS_HOST_IDTR, idt_base());
 }
 
-/* The host fields are written again only if the vCPU was on another pCPU before. */
+/* Makes the VMCS of `v` current on this pCPU. The host fields are written again only if the vCPU
+ * was on another pCPU before. */
 static void vmx_load(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
     u32 cpu = this_cpu()->id + 1;
@@ -415,7 +416,8 @@ static void load_pdptes(const struct virt_vcpu *v) {
     for (unsigned i = 0; i < 4; i++) write_field(v, VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
 }
 
-/* Bits of CR0 and CR4 that the guest does not own are in a shadow register, as it has set them. */
+/* Returns CR0 or CR4 as the guest sees it. Bits that the guest does not own are in a shadow
+ * register, as it has set them. */
 static u64 with_shadow(const struct virt_vcpu *v, u64 value, u64 mask_field, u64 shadow_field) {
     u64 mask = read_field(v, mask_field);
 
@@ -582,7 +584,8 @@ static u8 mode_now(void) {
     return code_mode(vmread(VMCS_GUEST_EFER), seg_attr(vmread(VMCS_GUEST_AR + 2 * SEG_CS)));
 }
 
-/* An NMI or a machine check is the host's, so its handler runs here. The rest is the guest's. */
+/* Decodes an exit by an exception. An NMI or a machine check is the host's, so its handler runs
+ * here. The rest is the guest's. */
 static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = EVENT_TYPE(event);
 

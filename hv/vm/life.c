@@ -140,8 +140,8 @@ int vm_part_failed(struct vm *vm, int error, const char *why) {
     return error;
 }
 
-/* Called when all parts are made: the VM runs from now on. The job, in which the making was
- * recorded, is free for the one that destroys the VM. */
+/* Lets the VM run, now that all its parts are made. Its job, the record of how far the making has
+ * come, is free for the one that destroys the VM. */
 static void vm_made(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
@@ -152,7 +152,7 @@ static void vm_made(struct vm *vm) {
     if (done) done(ctx, vm, 0, NULL);
 }
 
-/* Called when all parts are undone: takes the VM off the list, reports the end, and makes the VM
+/* Takes the VM off the list, now that all its parts are undone, reports its end, and makes the VM
  * anew if that was asked for. */
 static void vm_destroyed(struct vm *vm) {
     struct vm_job *j = &vm->job;

@@ -65,8 +65,8 @@ static bool ram_scrub_part(struct vm *vm) {
     return *offset == 0;
 }
 
-/* A chunk is mapped only after it is scrubbed, so that the VM does not see what was there before.
- */
+/* Adds the next chunk to the VM's RAM. It is mapped only after it is scrubbed, so that the VM does
+ * not see what was there before. Returns 1 if there is more to do. */
 static int ram_make(struct vm *vm) {
     struct guestmem *m = &vm->mem;
     u32 n;
@@ -79,7 +79,8 @@ static int ram_make(struct vm *vm) {
     return (u64)m->grown << CHUNK_SHIFT < m->size;
 }
 
-/* A chunk is freed only after it is scrubbed again. */
+/* Scrubs and frees the last chunk of the VM's RAM. A chunk is freed only after it is scrubbed.
+ * Returns 1 if there is more to do. */
 static int ram_undo(struct vm *vm) {
     if (!vm->mem.grown) return 0;
     if (ram_scrub_part(vm)) guestmem_shrink(&vm->mem);

@@ -18,8 +18,8 @@ struct percpu *percpu_of[TAKT_MAX_CPUS] = { &boot_cpu.p };
 extern const u8 trap_stubs[256][16];
 static u64 idt[256][2]; /* all CPUs share it */
 
-/* The stack on which an exception is handled. Those that can come at any time, also while the
- * stack is of no use, have stacks of their own. */
+/* Returns the number of the stack on which an exception is handled. Exceptions that can come at any
+ * time, also while the current stack is of no use, have stacks of their own. */
 static u64 ist_of(unsigned vector) {
     switch (vector) {
     case TRAP_NMI: return IST_NMI;

@@ -35,10 +35,11 @@ static bool read_levels(u32 leaf, struct place_bits *b) {
     return true;
 }
 
-/* For older CPUs of Intel. CPUID leaf 1 says how many APIC ids are reserved for a package (socket):
- * the low bits that number these ids are the core and the thread, and the socket's number begins
- * above them, at bit b.socket. Leaf 4 says for how many cores ids are reserved, and so how many of
- * the low bits the core takes. The thread has the rest, bits 0 to b.thread - 1. */
+/* Returns which bits of an APIC id number what, for CPUs without a topology leaf. For older CPUs of
+ * Intel. CPUID leaf 1 says how many APIC ids are reserved for a package (socket): the low bits that
+ * number these ids are the core and the thread, and the socket's number begins above them, at bit
+ * b.socket. Leaf 4 says for how many cores ids are reserved, and so how many of the low bits the
+ * core takes. The thread has the rest, bits 0 to b.thread - 1. */
 static struct place_bits read_intel_legacy(void) {
     struct cpuid one = cpuid(1, 0);
     u32 ids = 1, cores = (cpuid_or_zero(4, 0).eax >> 26) + 1;
@@ -50,8 +51,9 @@ static struct place_bits read_intel_legacy(void) {
     return b;
 }
 
-/* For older CPUs of AMD: leaf 8000_0008 says how many bits number the cores of a package, or how
- * many cores there are. Leaf 8000_001E counts threads; CPUs without it have none. */
+/* Returns which bits of an APIC id number what, for CPUs without a topology leaf. For older CPUs of
+ * AMD: leaf 8000_0008 says how many bits number the cores of a package, or how many cores there
+ * are. Leaf 8000_001E counts threads; CPUs without it have none. */
 static struct place_bits read_amd(void) {
     u32 ecx = cpuid_or_zero(0x80000008, 0).ecx, size = ecx >> 12 & 15;
     u32 threads = (cpuid_or_zero(0x8000001e, 0).ebx >> 8 & 0xff) + 1;
