@@ -104,13 +104,14 @@ static void nodes_init(void) {
                                        acpi.mem_node[i].node };
     if (acpi.nr_nodes < 2) return;
     frame_set_nodes(node, acpi.nr_mem_nodes);
-    log_info("%u nodes of memory", acpi.nr_nodes);
+    log_info("memory: %u NUMA nodes", acpi.nr_nodes);
 }
 
 /* Reads ACPI's tables. This comes before the configuration, which may ask for the console that the
  * firmware's tables name. */
 static void read_firmware(void) {
-    if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
+    if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0)
+        log_warn("no usable ACPI tables were found: only the boot CPU is used");
     acpi_power_init(&acpi.power);
     if (acpi.bad_tables)
         log_warn("ACPI tables left out, as they are malformed: %u", acpi.bad_tables);
@@ -194,7 +195,8 @@ static void read_boot_config(void) {
         struct module image = { m->name, hpa_to_va(m->start), m->end - m->start };
 
         if (module_add(&image) < 0)
-            log_warn("boot module %s: a second one of this name, or too many; left out", m->name);
+            log_warn("boot module %s is left out: its name is taken, or there are too many",
+                     m->name);
     }
 }
 

@@ -233,6 +233,6 @@ void storelink_init(void) {
         r = make_host_nodes();
         spin_unlock(&store_lock);
     }
-    if (r < 0) log_err("the store lacks nodes of the host: error %d", -r);
+    if (r < 0) log_err("not all nodes of the host could be made in the store: error %d", -r);
     param_hook = storelink_param;
 }

@@ -199,7 +199,7 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     *found = assignment_of(d);
     if (!d && asked & CONFIG_VF)
         return assign_refuse(vm, -ENOENT,
-                             "there is no virtual function, or none left, as it is asked for");
+                             "no free virtual function matches the one that is asked for");
     if (!d)
         return assign_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
     if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
@@ -207,16 +207,17 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
         return assign_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, owner->name);
     other = page_shared(d, &d->bar[part]);
     if (other)
-        return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s",
+        return assign_refuse(vm, -EINVAL, "PCI device %s shares a page of registers with %s",
                              d->name, other->name);
     /* The group of a device does not depend on the BAR, so it is checked only once. */
     other = NULL;
     if (part == 0) other = group_shared(vm, d);
     if (other)
-        return assign_refuse(vm, -EPERM,
-                             "PCI device %s could reach %s unseen: one VM gets both, or it needs"
-                             " allow_shared_group = yes",
-                             d->name, other->name);
+        return assign_refuse(
+            vm, -EPERM,
+            "PCI device %s could reach %s past the IOMMU: one VM gets both, or it needs"
+            " allow_shared_group = yes",
+            d->name, other->name);
     if (vm_is_pc(vm) && !d->msix_table)
         return refuse_device(vm, -EINVAL, d,
                              "it has no MSI-X, and so no interrupt for a VM with a kernel=");
@@ -591,7 +592,7 @@ int give_attach(struct vm *vm, u64 asked, u64 *at) {
     int r;
 
     if (!vm_is_standing(vm) || (a && a->owner != vm))
-        return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
+        return assign_refuse(vm, -EAGAIN, "it is still being made, or is being destroyed");
     if (!a) return hot_begin(vm, asked);
     if (hot.failed) return take_back(vm, a, at);
     if (hot.step < PCI_RESET_PHASES) return hot_reset(a, at);
@@ -615,7 +616,7 @@ int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
     struct assignment *a = hot.a;
 
     if (!vm_is_standing(vm) || (a && a->owner != vm))
-        return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
+        return assign_refuse(vm, -EAGAIN, "it is still being made, or is being destroyed");
     for (u32 i = 0; !a && i < vm->nr_pci; i++) {
         struct assignment *own = vm->pci[i];
 

@@ -411,7 +411,8 @@ static int connect_line(struct vm *vm, struct assignment *a) {
 
     a->irq = PCI_NO_IRQ;
     if (!source) {
-        log_warn("%s: PCI device %s has no interrupt that firmware tells of", vm->name, d->name);
+        log_warn("%s: PCI device %s works without interrupts: firmware does not tell where they go",
+                 vm->name, d->name);
         return 0;
     }
     FOR_ASSIGNMENTS(other) {
@@ -560,5 +561,5 @@ void interrupt_disconnect(struct assignment *a) {
 void interrupt_init(const struct acpi_info *a) {
     acpi = a;
     mp_parse(&mp, a);
-    if (mp.bad) log_warn("the MP table is malformed; what does not hold of it was left out");
+    if (mp.bad) log_warn("the MP table is malformed: its wrong entries were left out");
 }

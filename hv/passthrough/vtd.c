@@ -206,7 +206,7 @@ const char *iommu_refused(const struct pci_device *d) {
 
     if (!on) return why_off;
     u = unit_of(d);
-    if (!u) return "no IOMMU is said to have it";
+    if (!u) return "firmware names no IOMMU for it";
     if (is_unsure(d)) return "firmware's table of IOMMUs has a malformed entry";
     if (!u->why && scope_of(d, true)) return region_refused(d);
     return u->why;
@@ -238,7 +238,7 @@ static int begin_domain(struct vm *vm) {
     spin_lock(&backend_lock);
     if (vm->back.nr_windows) {
         err = assign_refuse(
-            vm, -EBUSY, "it has other VMs' RAM already, which its first device would not reach");
+            vm, -EBUSY, "it serves other VMs already, whose RAM its first device would not reach");
     } else {
         vm->dma = make_domain();
         if (!vm->dma)
@@ -591,7 +591,7 @@ static const char *probe_unit(struct iommu_unit *u, u64 base) {
 
     u->base = base;
     u->regs = mmio_map(base, PAGE_SIZE);
-    if (!u->regs) return "the registers of its IOMMU are nowhere";
+    if (!u->regs) return "the registers of its IOMMU cannot be mapped";
     u->cap = vtd_read64(u, REG_CAP);
     u->ecap = vtd_read64(u, REG_ECAP);
     if (!~u->cap || !u->cap) return "its IOMMU does not answer";
@@ -602,7 +602,7 @@ static const char *probe_unit(struct iommu_unit *u, u64 base) {
         return "its IOMMU does not remap interrupts";
     end = CAP_FAULT_RECORDS(u->cap) + RECORD_SIZE * CAP_NR_RECORDS(u->cap);
     if (end > PAGE_SIZE) u->regs = mmio_map(base, end);
-    if (!u->regs) return "the registers of its IOMMU are nowhere";
+    if (!u->regs) return "the registers of its IOMMU cannot be mapped";
     return NULL;
 }
 
@@ -705,11 +705,10 @@ static int map_regions(const struct memmap *ram) {
         u64 first = dmar.region[i].first, len = dmar.region[i].last + 1 - first;
 
         if (dmar.region[i].odd || dmar.region[i].last >= NPT_LIMIT)
-            log_warn("firmware's table wants devices to reach %lx to %lx, which are no pages: they "
-                     "do not",
+            log_warn("a region of firmware's table is ignored: %lx to %lx are not whole pages",
                      first, dmar.region[i].last);
         else if (memmap_overlaps(ram, first, first + len))
-            log_warn("firmware wants devices to reach %lx, which is RAM: they do not", first);
+            log_warn("a region of firmware's table is ignored: there is RAM at %lx", first);
         else if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB))
             return -ENOMEM;
         else

@@ -69,7 +69,7 @@ static struct timer trouble = { .fn = on_trouble };
 /* Gives up a unit that does not answer. Its devices lose bus mastering at once. The caller may hold
  * locks, so the VMs cannot be ended here; the timer does that. */
 static void give_up(struct iommu_unit *u) {
-    log_err("the IOMMU at %lx does not answer: its devices are taken away", u->base);
+    log_err("the IOMMU at %lx does not answer: the VMs that have its devices end", u->base);
     FOR_ASSIGNMENTS(a) {
         if (a->iommu == u) pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
     }

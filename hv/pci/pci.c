@@ -449,6 +449,5 @@ void pci_enumerate(void) {
         for (u32 device = 0; device < 32; device++) probe_slot(bus << 8 | device << 3);
     for (u32 i = 0; i < nr_devices; i++) devices[i]->group = pci_group_of(devices[i]);
     if (left_out)
-        log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES,
-                 left_out);
+        log_warn("Takt knows %u PCI functions at most: %u are left out", PCI_MAX_DEVICES, left_out);
 }

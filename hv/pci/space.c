@@ -130,12 +130,12 @@ static const char *add_window(const struct acpi_info *a, const struct acpi_ecam 
     struct window *w = &window[nr_windows];
 
     if (!e->base || e->base % BUS_SIZE || e->first > e->last || to < from) return "it is malformed";
-    if (memmap_overlaps(ram, from, to)) return "there is RAM";
-    if (is_taken(e, from, to, a)) return "another one has these buses, or this memory";
+    if (memmap_overlaps(ram, from, to)) return "RAM lies there";
+    if (is_taken(e, from, to, a)) return "another window has these buses, or this memory";
     w->regs = mmio_map(from, to - from);
-    if (!w->regs) return "it is out of reach";
+    if (!w->regs) return "it cannot be mapped";
     if (!e->segment && !same_as_ports(w->regs, e->first))
-        return "it does not show what the ports show";
+        return "it does not show the same devices as the I/O ports";
     w->first = (u32)e->segment << 8 | e->first;
     w->last = (u32)e->segment << 8 | e->last;
     nr_windows++;

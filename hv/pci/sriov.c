@@ -93,7 +93,7 @@ static const char *place_vf_bars(struct pci_device *pf, const struct pci_device 
 
         n = pci_size_bar(pf, pf->sriov + VF_BAR + 4 * i, i == 5, &b);
         if (!b.size) continue;
-        if (b.io) return "a BAR of theirs is for ports";
+        if (b.io) return "one of their BARs is for I/O ports";
         if (!place_vf_bar(bridge, &b, b.size * nr))
             return "the bridge above it has no room for their BARs";
         pf->vf_bar[i] = b;
@@ -110,11 +110,11 @@ static const char *check_bdfs(const struct pci_device *pf, const struct pci_devi
     u32 stride = sriov_get(pf, STRIDE), first = pf->bdf + sriov_get(pf, OFFSET);
     u32 last = first + stride * (nr - 1);
 
-    if (first == pf->bdf || (nr > 1 && !stride)) return "they have no numbers of their own";
+    if (first == pf->bdf || (nr > 1 && !stride)) return "they would have no bdfs of their own";
     if (last >> 8 > pci_read(bridge->bdf, PCI_SUBORDINATE, 1))
-        return "some would be on no bus below the bridge";
+        return "the bridge above would not forward to all of them";
     for (u32 i = 0; i < nr; i++)
-        if (pci_find(first + i * stride)) return "one would be where another device is";
+        if (pci_find(first + i * stride)) return "one of them would have the bdf of another device";
     return NULL;
 }
 
@@ -159,10 +159,10 @@ static const char *enable_vfs(struct pci_device *pf, u32 most) {
     u32 nr = MIN(sriov_get(pf, INITIAL_VFS), most);
     const char *why;
 
-    if (!nr) return "it has none to give";
+    if (!nr) return "its capability offers none";
     if (!bridge) return "there is no bridge above it, in whose window they could be";
     if (!(pci_read(pf->bdf, pf->sriov + PAGES_SUPPORTED, 4) & PAGE_4K))
-        return "it knows no pages of 4 KiB";
+        return "it does not support pages of 4 KiB";
     /* NumVFs and the BARs can be written only while virtual functions are off: SR-IOV 1.1, 3.3.7,
      * 3.3.14 */
     sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) & ~(u32)(VF_ENABLE | VF_MEMORY));

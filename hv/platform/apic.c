@@ -119,7 +119,7 @@ int apic_init(const struct acpi_info *a) {
     acpi = a;
     if (apic_probe() < 0) return -ENODEV;
     if (apic_x2 && !acpi_wants_x2apic(a, rdmsr(MSR_APIC_BASE) & APIC_BASE_X2APIC)) {
-        log_info("firmware asks that x2APIC is left off: it is");
+        log_info("x2APIC is left off, as the firmware asks");
         apic_x2 = false;
     }
     if (!apic_x2) regs = mmio_map(ALIGN_DOWN(rdmsr(MSR_APIC_BASE), PAGE_SIZE), PAGE_SIZE);

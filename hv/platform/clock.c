@@ -140,7 +140,8 @@ static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock,
     else
         log_info("TSC: %lu.%03lu MHz by the %s, to within %u ppm", mhz, rest, clock, m->ppm);
     if (said && khz != said)
-        log_warn("%s says %lu.%03lu MHz, which is not believed", leaf, said / 1000, said % 1000);
+        log_warn("%s says %lu.%03lu MHz, which the measurement contradicts", leaf, said / 1000,
+                 said % 1000);
 }
 
 /* Finds the rates of the TSC and of the APIC's timer. Returns 0, or -ENODEV if that is not

@@ -472,7 +472,7 @@ static void port_listen(void) {
         vector = -1;
     }
     if (vector < 0) {
-        log_info("console: the interrupt of %s is not known: it is looked at every millisecond",
+        log_info("console: the interrupt of %s is not known: Takt looks at it every millisecond",
                  serial.name);
         return;
     }
@@ -487,7 +487,7 @@ static void check_interrupts(u64 now) {
     if (!listening || interrupted || now < listen_until) return;
     listening = false;
     irq_pin_mask(serial.gsi, true);
-    log_info("console: %s does not interrupt: it is looked at every millisecond", serial.name);
+    log_info("console: %s does not interrupt: Takt looks at it every millisecond", serial.name);
 }
 
 /* Gives the log its turn, if it has lines to send and may send them now. If the shell has output

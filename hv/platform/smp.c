@@ -157,7 +157,8 @@ static bool start_one(struct cpu *c, hpa_t page) {
         ap_order = AP_GO;
         return true;
     }
-    log_warn("the CPU with APIC id %u has a TSC that cannot be set right: time would go backwards",
+    log_warn("the CPU with APIC id %u has a TSC that cannot be set right: it is not used, as time "
+             "would go backwards",
              c->p.apic_id);
     apic_send(c->p.apic_id, APIC_INIT, 0);
     return false;
@@ -192,7 +193,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         }
         c = heap_alloc(sizeof(*c));
         if (!c || cpu_give_stacks(c) < 0) {
-            log_warn("no memory for more than %u CPU%s", nr_cpus, plural(nr_cpus));
+            log_warn("there is no memory for more than %u CPU%s: the others are not used", nr_cpus,
+                     plural(nr_cpus));
             break;
         }
         c->p.self = &c->p;
@@ -204,10 +206,9 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         if ((apic_x2 || id < 255) && start_one(c, page))
             nr_cpus++;
         else
-            log_warn("the CPU with APIC id %u does not answer: done without", id);
+            log_warn("the CPU with APIC id %u does not answer: it is not used", id);
     }
-    if (left_out)
-        log_warn("CPUs beyond the first %u, which are not used: %u", TAKT_MAX_CPUS, left_out);
+    if (left_out) log_warn("Takt uses %u CPUs at most: %u are left out", TAKT_MAX_CPUS, left_out);
     log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), mode);
 }
 

@@ -326,7 +326,7 @@ void watchdog_init(const struct acpi_info *a, u32 seconds) {
         if (find_tco()) name = "the chipset's TCO timer";
     }
     if (!name) {
-        log_warn("watchdog = %u: this machine has none that is known", seconds);
+        log_warn("watchdog = %u: Takt knows no watchdog of this machine", seconds);
         return;
     }
     count = ((u64)seconds * 1000 + dog.period_ms - 1) / dog.period_ms;

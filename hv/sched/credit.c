@@ -670,7 +670,7 @@ static void copy_to_turbo(struct sched_pool *p) {
 static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 period) {
     if (tick > period) return "tick_us is longer than period_us";
     if (k->ratelimit_us > k->tslice_us) return "ratelimit_us is longer than tslice_us";
-    if (k->ratelimit_us && k->ratelimit_us < 100) return "ratelimit_us is 0 or at least 100";
+    if (k->ratelimit_us && k->ratelimit_us < 100) return "ratelimit_us must be 0 or at least 100";
     if (k->credit_unit_us && period % k->credit_unit_us)
         return "the accounting period is not a multiple of credit_unit_us";
     return NULL;

@@ -158,11 +158,11 @@ const char *vslicer_refuses(const struct sched_pool *p) {
     const struct credit_pool *cp = credit_pool(p);
 
     if (cp->knob.slicer_infer_us && cp->knob.slicer_infer_us < VSLICER_LEAST_US)
-        return "slicer_infer_us is 0 or at least 50";
+        return "slicer_infer_us must be 0 or at least 50";
     list_for_each(d, &p->vms, struct sched_vm, in_pool) {
         u32 us = credit_vm(d)->micro_us;
 
-        if (us && us < VSLICER_LEAST_US) return "micro_us is 0 or at least 50";
+        if (us && us < VSLICER_LEAST_US) return "micro_us must be 0 or at least 50";
     }
     return NULL;
 }

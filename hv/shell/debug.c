@@ -391,7 +391,8 @@ static int cmd_step(struct shell_call *c) {
     v = find_vcpu(c->vm, c->argv[2]);
     if (!v) return -EINVAL;
     if (!c->vm->debug.on)
-        return shell_fail(-EINVAL, "%s is not debugged: debug %s on", c->vm->name, c->vm->name);
+        return shell_fail(-EINVAL, "%s is not debugged: type debug %s on first", c->vm->name,
+                          c->vm->name);
     if (vm_debug_step(c->vm, v->id))
         return shell_fail(-EINVAL, "%s is %s: only a paused VM can be stepped", c->vm->name,
                           vm_state_name(c->vm->state));

@@ -78,9 +78,9 @@ static int add_setting(struct sched_pool *pool, void *object, const char *name, 
         return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name,
                           pool->policy->name, name);
     if (p->scope == PARAM_POOL && !of_pool)
-        return shell_fail(-EINVAL, "%s belongs to a pool: -s -p POOL", name);
+        return shell_fail(-EINVAL, "%s is a parameter of pools: give -s -p POOL", name);
     if (p->scope != PARAM_POOL && of_pool)
-        return shell_fail(-EINVAL, "%s belongs to a VM: -d VM", name);
+        return shell_fail(-EINVAL, "%s is a parameter of VMs: give -d VM", name);
     for (u32 i = 0; i < *n; i++)
         if (s[i].param == p) return shell_fail(-EINVAL, "%s is given twice", name);
     s[(*n)++] = (struct setting){ p, text, 0 };
@@ -150,8 +150,7 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
             error = add_setting(pool, object, c->setting[i].name, c->setting[i].value, s, &n);
         else if (object != pool || c->nr_settings > 1 || n)
             error = shell_fail(
-                -EINVAL,
-                "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
+                -EINVAL, "--policy sets all parameters of a pool: it goes alone, with -s -p POOL");
         else
             return set_preset(pool, c->setting[i].value);
     }
@@ -507,7 +506,8 @@ static int cmd_pool_migrate(struct shell_call *c) {
         error = shell_vm_pool(c->vm, &from);
         if (error) return error;
         if (c->vm->turbo.pool)
-            return shell_fail(-EBUSY, "%s has a turbo vCPU, and stays where that is", c->vm->name);
+            return shell_fail(-EBUSY, "%s has a turbo vCPU, so it cannot leave its pool",
+                              c->vm->name);
         sched_pause(&c->vm->sched);
         c->end = end_migration;
     }

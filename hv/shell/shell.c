@@ -337,7 +337,7 @@ static int take_setting(struct shell_call *c, char *name, int *i) {
     for (char *s = name; *s; s++)
         if (*s == '-') *s = '_';
     if (!value) value = c->argv[++*i]; /* argv ends with NULL */
-    if (!*name || !value) return shell_fail(-EINVAL, "--%s wants a value", name);
+    if (!*name || !value) return shell_fail(-EINVAL, "--%s needs a value", name);
     c->setting[c->nr_settings].name = name;
     c->setting[c->nr_settings++].value = value;
     return 0;
@@ -360,7 +360,7 @@ static int take_option(struct shell_call *c, const char *letters, int *i) {
         rest = c->argv[++*i]; /* NULL if there is no next word */
     else if (l[1] != ':' && *rest)
         return shell_usage(); /* "-lx": -l takes no value */
-    if (!rest) return shell_fail(-EINVAL, "-%c wants a value", letter);
+    if (!rest) return shell_fail(-EINVAL, "-%c needs a value", letter);
     c->opt[(u8)letter] = rest;
     return 0;
 }
@@ -511,7 +511,7 @@ static void start_command(const char *text) {
     /* The options come first in any case, because the error may have to be shown in JSON. */
     error = take_options(&call, running->options);
     if (n == -E2BIG)
-        error = shell_fail(n, "too many words");
+        error = shell_fail(n, "the command has too many words");
     else if (n < 0)
         error = shell_fail(n, "a quotation mark is not closed");
     else if (!command)
@@ -688,7 +688,7 @@ static bool shell_step(struct work *w) {
     w->not_before = now + NS_PER_MS;
     if (console_room() < SHELL_STEP_ROOM) return true;
     if (input_lost && in_tail == in_head) {
-        log_warn("%u byte%s typed too early: lost. The shell keeps %u until it comes to them",
+        log_warn("%u byte%s came too early and got lost: the shell keeps %u until it reads them",
                  input_lost, plural(input_lost), IN_SIZE);
         input_lost = 0;
     }

@@ -243,7 +243,7 @@ void store_host_init(const struct config *c) {
 
     if (parse_console(c->store_console, &port, NULL) || !port.com) return;
     if (console_is_port(uart_port(port.com)))
-        log_warn("store_console: com%u is the console", port.com);
+        log_warn("store_console: com%u is the console's port", port.com);
     else if (!uart_init(&host.uart, uart_port(port.com), port.baud))
         log_warn("store_console: nothing answers at com%u", port.com);
     else

@@ -157,7 +157,7 @@ static int start_stream(const char *where) {
     if (keeper_queued)
         return shell_fail(-EBUSY, "the records are being kept: trace stop ends that");
     if (console_is_port(uart_port(port.com)))
-        return shell_fail(-EBUSY, "com%u is the console", port.com);
+        return shell_fail(-EBUSY, "com%u is the console's port", port.com);
     if (!open_stream(&port)) return shell_fail(-ENODEV, "nothing answers at com%u", port.com);
     return 0;
 }

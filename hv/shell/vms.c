@@ -24,7 +24,8 @@ struct vm *shell_vm(const char *name) {
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
     *pool = NULL;
     if (vm->state != VM_DYING) *pool = vm->sched.pool;
-    if (!*pool) return shell_fail(-EAGAIN, "%s is still being made, or on its way out", vm->name);
+    if (!*pool)
+        return shell_fail(-EAGAIN, "%s is still being made, or is being destroyed", vm->name);
     return 0;
 }
 
@@ -332,7 +333,8 @@ static int cmd_destroy(struct shell_call *c) {
     error = vm_destroy(c->vm, job_done, new_job(c));
     vm_put(c->vm); /* the job ends only when the last reference is gone */
     c->vm = NULL;
-    if (error) return shell_fail(error, "%s is still being made, or on its way out", c->argv[1]);
+    if (error)
+        return shell_fail(error, "%s is still being made, or is being destroyed", c->argv[1]);
     return SHELL_AGAIN;
 }
 

@@ -120,7 +120,7 @@ int virt_cpu_enable(void) {
     if (!c || pages == HPA_NONE) return -ENOMEM;
     c->pages = hpa_to_va(pages);
     if (!why) {
-        why = "it refuses";
+        why = "the CPU refuses";
         tags = virt->cpu_enable(c->pages);
     }
     if (tags == -EPERM) why = "the firmware has switched it off on this CPU alone, and locked that";

@@ -159,7 +159,7 @@ static __attribute__((noinline)) void handle_machine_check(const struct trap_fra
     }
     if (fatal) {
         dump_frame(f);
-        panic("machine check that cannot be gone on from");
+        panic("a machine check from which the CPU cannot go on");
     }
     wrmsr(MSR_MCG_STATUS, 0);
 }

@@ -68,7 +68,7 @@ def test_not_let_go_of():
         {"has": [VF[0], VF[3]], "left": [VF[0]], "gone": [], "other": [VF[1]]}
     assert (
         message(boot, "none")
-        == "deaf: there is no virtual function, or none left, as it is asked for"
+        == "deaf: no free virtual function matches the one that is asked for"
     )
     assert message(boot, "lost") == "deaf: PCI device 01:10.0: it did not come back from its reset"
     assert (
@@ -99,7 +99,7 @@ def test_seven_of_them_and_four_gigabytes():
     owners = {d["bdf"]: d["vm"] for d in boot.results["all"] if d["bdf"] in VF}
     assert sorted(owners) == VF and all(owners.values()) and sum(o == "a"
                                                                  for o in owners.values()) == 3
-    assert message(boot, "c") == "there is no virtual function, or none left, as it is asked for"
+    assert message(boot, "c") == "no free virtual function matches the one that is asked for"
     assert all(d["id"] == "8086:10ca" for d in boot.results["all"] if d["bdf"] in VF)
     places = [int(p, 16) for p in boot.said(r"registers at ([0-9a-f]+)")]
     assert places and all(p < 1 << 32 for p in places)

@@ -84,7 +84,7 @@ static void test_only_of_a_vm_that_rests(void **state) {
     answers("pause two", "takt> ");
     answers("vcpu-regs two 2", "two has no vCPU 2\n");
     answers("mem-read -v 7 two 0", "two has no vCPU 7\n");
-    answers("step two 0", "two is not debugged: debug two on\n");
+    answers("step two 0", "two is not debugged: type debug two on first\n");
     vm_crash(vm, "for the test");
     vm->state = VM_CRASHED;
     answers("vcpu-regs two 0", "  0x100200\n");

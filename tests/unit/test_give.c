@@ -74,7 +74,7 @@ static void test_bad_places(void **state) {
     fake_pci_bar(fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0), 0, 0xfe001200, 0x100, 0);
     init();
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why, "PCI device 00:03.0 has registers in one page with 00:04.0");
+    assert_string_equal(fake_why, "PCI device 00:03.0 shares a page of registers with 00:04.0");
 }
 
 /* A BAR of 64 bits that cannot be in the VM where it is in the machine is elsewhere, with all
@@ -304,8 +304,9 @@ static void test_groups(void **state) {
     fake_pci_add(NIC + 1, 0x12345678, 0);
     nic->space[PCI_HEADER] = 0x80;
     init();
-    refused(-EPERM, "PCI device 00:03.0 could reach 00:03.1 unseen: one VM gets both, or it needs"
-                    " allow_shared_group = yes");
+    refused(-EPERM,
+            "PCI device 00:03.0 could reach 00:03.1 past the IOMMU: one VM gets both, or it needs"
+            " allow_shared_group = yes");
     config.allow_shared_group = true;
     fake_destroy(driver());
     config.allow_shared_group = false;
@@ -316,8 +317,9 @@ static void test_groups(void **state) {
     nic->master_once = false;
     /* The other device of the group may belong to another VM by now. */
     assignment_of(pci_find(NIC + 1))->owner = (void *)&config;
-    refused(-EPERM, "PCI device 00:03.0 could reach 00:03.1 unseen: one VM gets both, or it needs"
-                    " allow_shared_group = yes");
+    refused(-EPERM,
+            "PCI device 00:03.0 could reach 00:03.1 past the IOMMU: one VM gets both, or it needs"
+            " allow_shared_group = yes");
     assignment_of(pci_find(NIC + 1))->owner = NULL;
 }
 

@@ -69,7 +69,7 @@ static void test_virtual_functions(void **state) {
     assert_int_equal(npt_lookup(&vm->virt.npt, vm->pci[1]->pci->bar[0].addr + 0x4000, NULL),
                      HPA_NONE); /* the next one's */
     strcpy(config.head.name, "other");
-    refused(-ENOENT, "there is no virtual function, or none left, as it is asked for");
+    refused(-ENOENT, "no free virtual function matches the one that is asked for");
     config.nr_pci = 0;
     wants("01:00.0/1");
     refused(-EBUSY, "PCI device 01:10.2 belongs to driver");
@@ -303,7 +303,7 @@ static void test_card_does_not_come_back(void **state) {
     strcpy(config.head.name, "third");
     config.nr_pci = 0;
     wants("igb0/any");
-    refused(-ENOENT, "there is no virtual function, or none left, as it is asked for");
+    refused(-ENOENT, "no free virtual function matches the one that is asked for");
     fake_destroy(vm);
     vm_put(second);
 }

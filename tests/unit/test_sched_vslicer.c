@@ -194,9 +194,9 @@ static void test_short_micro_slices(void **state) {
 
         if (!possible) want = -EINVAL;
         assert_int_equal(param_set(e, p, &d[2]->d, us, &why), want);
-        if (!possible) assert_string_equal(why, "micro_us is 0 or at least 50");
+        if (!possible) assert_string_equal(why, "micro_us must be 0 or at least 50");
         assert_int_equal(param_set(inferred, p, p, us, &why), want);
-        if (!possible) assert_string_equal(why, "slicer_infer_us is 0 or at least 50");
+        if (!possible) assert_string_equal(why, "slicer_infer_us must be 0 or at least 50");
     }
     sim_stop();
 }

@@ -54,7 +54,7 @@ static void not_yet_made(void **state) {
     c.memory = 2 << 20;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(vm_create(&c, NULL, NULL), 0);
-        answers(lines[i], i < 4 ? "early is still being made, or on its way out\n" : "Weight");
+        answers(lines[i], i < 4 ? "early is still being made, or is being destroyed\n" : "Weight");
         rig_run(NS_PER_S);
         answers("destroy early", "takt> ");
         rig_run(NS_PER_S);
@@ -78,7 +78,7 @@ static void cut_off_answer(void **state) {
     vm_put(vm);
     rig_run(NS_PER_S);
     said = strchr(fake_console_text, '\x1e');
-    if (!strstr(said, "\"}], \"message\": \"early is still being made, or on its way out\"}\n"))
+    if (!strstr(said, "\"}], \"message\": \"early is still being made, or is being destroyed\"}\n"))
         fail_msg("%s", said);
 }
 
@@ -229,7 +229,7 @@ static void refusals(void **state) {
     answers("sched-credit -d two -s", "usage: sched-credit ");
     answers("sched-credit -p none", "there is no pool none\n");
     answers("sched-credit -x", "usage: sched-credit ");
-    answers("sched-credit -d", "-d wants a value\n");
+    answers("sched-credit -d", "-d needs a value\n");
     answers("param nothing", "Pool-0 has no parameter nothing\n");
     answers("param -d two tslice_us", "two has no parameter tslice_us\n");
     answers("sched-credit -s --policy none",
@@ -248,7 +248,7 @@ static void refusals(void **state) {
     answers("top -d 0", "the interval cannot be 0\n");
     answers("top -d x", "expected a number of seconds, not x\n");
     answers("trace start nothing", "expected sched, exit, event, replay or all, not nothing\n");
-    answers("trace stream com1", "com1 is the console\n");
+    answers("trace stream com1", "com1 is the console's port\n");
     answers("trace stream", "expected com1 to com4, perhaps with a rate, not \n");
 }
 
@@ -328,15 +328,15 @@ static void settings(void **state) {
           "share_pct must be a whole number from 0 to 100 (%), not \"101\"\n" },
         { "sched-credit -d two --weight 7 --io maybe --cap 50",
           "io must be auto, io or cpu, not \"maybe\"\n" },
-        { "sched-credit -d two --micro-us", "--micro_us wants a value\n" },
+        { "sched-credit -d two --micro-us", "--micro_us needs a value\n" },
         { "sched-credit -d two --nothing 5",
           "pool Pool-0, which runs credit, has no parameter nothing\n" },
-        { "sched-credit -d two --boost off", "boost belongs to a pool: -s -p POOL\n" },
+        { "sched-credit -d two --boost off", "boost is a parameter of pools: give -s -p POOL\n" },
         { "sched-credit -d two -w 5 --weight 6", "weight is given twice\n" },
-        { "sched-credit -d two --policy vslicer", "--policy is a pool's, and sets all there is: " },
+        { "sched-credit -d two --policy vslicer", "--policy sets all parameters of a pool: " },
         { "sched-credit --boost off", "usage: sched-credit " },
         { "pause --boost off", "usage: pause VM\n" },
-        { "sched-credit -s --micro-us 100", "micro_us belongs to a VM: -d VM\n" },
+        { "sched-credit -s --micro-us 100", "micro_us is a parameter of VMs: give -d VM\n" },
         { "sched-credit -s --sleepless on",
           "pool Pool-0, which runs credit, has no parameter sleepless\n" },
         { "sched-credit -j -d two",
@@ -347,8 +347,8 @@ static void settings(void **state) {
           "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
         { "sched-credit -s --policy nothing",
           "credit has no preset \"nothing\": expected hardened, " },
-        { "sched-credit -s --policy sc --boost off", "--policy is a pool's, " },
-        { "sched-credit -s -t 5 --policy sc", "--policy is a pool's, " },
+        { "sched-credit -s --policy sc --boost off", "--policy sets all parameters of a pool: " },
+        { "sched-credit -s -t 5 --policy sc", "--policy sets all parameters of a pool: " },
         { "sched-credit -j -s --policy hardened", "\"error\": 0" },
         { "sched-credit -j -s --aca on --boost anticipatory", "\"error\": 0" },
         { "sched-credit -j -s",
@@ -442,7 +442,7 @@ static void turbo(void **state) {
     answers("top -j -d 0.01", "\"vm\": \"fast\", \"vcpu\": 0, ");
     answers("top -j -d 0.01", "\"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
     answers("cpupool-create -j other", "\"error\": 0");
-    answers("cpupool-migrate fast other", "fast has a turbo vCPU, and stays where that is\n");
+    answers("cpupool-migrate fast other", "fast has a turbo vCPU, so it cannot leave its pool\n");
     answers("cpupool-turbo t", "pool t has VMs\n");
     answers("cpupool-turbo other t", "other or t is in a pair already\n");
     answers("destroy -j fast", "\"error\": 0");

@@ -121,10 +121,10 @@ static void test_odd(void **state) {
                 { { 0xd0080000, 1, 0, 0 }, "it is malformed" },
                 { { 0xd0000000, 1, 5, 4 }, "it is malformed" },
                 { { ~0ull << 20, 1, 0, 0 }, "it is malformed" },
-                { { 0x3ff00000, 1, 0, 0 }, "there is RAM" },
-                { { 0xd0000000, 0, 1, 2 }, "another one has these buses, or this memory" },
-                { { 0xe0100000, 1, 0, 0 }, "another one has these buses, or this memory" },
-                { { 0xd0000000, 0, 2, 2 }, "it does not show what the ports show" } };
+                { { 0x3ff00000, 1, 0, 0 }, "RAM lies there" },
+                { { 0xd0000000, 0, 1, 2 }, "another window has these buses, or this memory" },
+                { { 0xe0100000, 1, 0, 0 }, "another window has these buses, or this memory" },
+                { { 0xd0000000, 0, 2, 2 }, "it does not show the same devices as the I/O ports" } };
     char sentence[160];
 
     for (u32 i = 0; i < ARRAY_SIZE(odd); i++) {

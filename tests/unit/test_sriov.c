@@ -146,21 +146,21 @@ static void none(const char *why) {
 
 static void test_none(void **state) {
     fake_set(card, SRIOV + 0x14, 4, 0x80);
-    none("they have no numbers of their own");
+    none("they would have no bdfs of their own");
     fake_set(card, SRIOV + 0x14, 4, 2 << 16);
-    none("they have no numbers of their own");
+    none("they would have no bdfs of their own");
     fake_set(card, SRIOV + 0x14, 4, 0xfc | 2 << 16);
-    none("some would be on no bus below the bridge");
+    none("the bridge above would not forward to all of them");
     fake_set(card, SRIOV + 0x14, 4, 0x80 | 2 << 16);
     fake_pci_add(CARD + 0x80, 0x12345678, 0);
-    none("one would be where another device is");
+    none("one of them would have the bdf of another device");
     fake_nr_devices--;
     fake_set(card, SRIOV + 0x1c, 4, 0x552);
-    none("it knows no pages of 4 KiB");
+    none("it does not support pages of 4 KiB");
     fake_set(card, SRIOV + 0x1c, 4, 0x553);
     fake_set(card, SRIOV + 0x24, 4, 1);
     card->writable[SRIOV + 0x24] = 0xe0;
-    none("a BAR of theirs is for ports");
+    none("one of their BARs is for I/O ports");
     fake_set(card, SRIOV + 0x24, 4, 0xc);
     card->writable[SRIOV + 0x24] = 0;
     fake_set(port, PCI_WINDOW, 4, 0xfe40fe40); /* 1 MiB, and a part of it is taken */
@@ -172,7 +172,7 @@ static void test_none(void **state) {
     port->space[PCI_SECONDARY] = 2;
     none("there is no bridge above it, in whose window they could be");
     fake_set(card, SRIOV + 0x0c, 2, 0);
-    none("it has none to give");
+    none("its capability offers none");
 }
 
 /* A reset takes the virtual functions away, and they come back where they were. */

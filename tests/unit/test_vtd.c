@@ -320,7 +320,7 @@ static void test_windows_before(void **state) {
     vm->back.nr_windows = 1;
     assert_int_equal(iommu_prepare(vm, pci_find(NIC)), -EBUSY);
     assert_string_equal(vm->why,
-                        "it has other VMs' RAM already, which its first device would not reach");
+                        "it serves other VMs already, whose RAM its first device would not reach");
     assert_null(vm->dma);
     vm->back.nr_windows = 0;
     while ((r = iommu_prepare(vm, pci_find(NIC))) > 0) continue;
@@ -347,8 +347,9 @@ static void test_scopes(void **state) {
     boot();
     assert_null(fake_vm(&config));
     assert_string_equal(
-        fake_why, "PCI device 01:00.0 reaches all memory, as no IOMMU is said to have it: it needs"
-                  " unsafe_dma = yes");
+        fake_why,
+        "PCI device 01:00.0 reaches all memory, as firmware names no IOMMU for it: it needs"
+        " unsafe_dma = yes");
 
     end = 48; /* the second has all but what the first names */
     add_unit_at(MODEL_BASE, false, 1, &(const u8[5]){ DMAR_ENDPOINT, 0, 0, 4, 0 });
