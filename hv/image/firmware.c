@@ -101,7 +101,7 @@ struct __attribute__((packed)) acpi_xsdt { /* 5.2.8 */
 
 _Static_assert(AT_MADT + sizeof(struct acpi_madt) <= AT_DSDT, "a place for each");
 
-/* The value that makes all bytes add up to 0. */
+/* Returns the value that makes all bytes of a table add up to 0. */
 static u8 checksum(const void *table, u32 size) {
     const u8 *b = table;
     u8 sum = 0;
@@ -180,9 +180,9 @@ static void write_madt(const struct guestmem *mem, u32 nr_vcpus) {
     write_table(mem, AT_MADT, &m.head);
 }
 
-/* Linux ends a hardware-reduced machine by a jump to the reset address, in real mode, if it does
- * not use the reset register. These instructions are there: mov dx, PC_RESET_PORT; mov al,
- * PC_RESET; out dx, al; hlt. */
+/* Writes the instructions at the reset address. Linux ends a hardware-reduced machine by a jump
+ * there, in real mode, if it does not use the reset register. They are: mov dx, PC_RESET_PORT; mov
+ * al, PC_RESET; out dx, al; hlt. */
 static void write_reset(const struct guestmem *mem) {
     static const u8 code[] = { 0xba, PC_RESET_PORT & 0xff, PC_RESET_PORT >> 8, 0xb0, PC_RESET, 0xee,
                                0xf4 };
@@ -190,8 +190,8 @@ static void write_reset(const struct guestmem *mem) {
     guestmem_write(mem, LOAD_FIRMWARE + AT_RESET, code, sizeof(code));
 }
 
-/* The XSDT lists the other tables. The DSDT is the only one with code (AML): it describes the
- * devices. */
+/* Writes the ACPI tables of a VM that is a PC into its RAM. The XSDT lists the other tables. The
+ * DSDT is the only one with code (AML): it describes the devices. */
 void pc_write_tables(const struct guestmem *mem, u32 nr_vcpus) {
     struct acpi_xsdt x = { .head = head("XSDT", 1, sizeof(x)),
                            .table = { LOAD_FIRMWARE + AT_FADT, LOAD_FIRMWARE + AT_MADT } };

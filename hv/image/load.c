@@ -156,8 +156,8 @@ struct elf_segment {
     u64 type, offset, vaddr, paddr, filesz, memsz;
 };
 
-/* The first word after e_entry is e_phoff. After e_shoff come e_flags (4 bytes) and e_ehsize (2).
- */
+/* Reads the header of the ELF image. The first word after e_entry is e_phoff. After e_shoff come
+ * e_flags (4 bytes) and e_ehsize (2). */
 static void read_elf_header(const struct loader *l, unsigned word, struct elf_header *h) {
     u64 phentsize = EH_ENTRY + 3 * word + 6;
 
@@ -169,8 +169,8 @@ static void read_elf_header(const struct loader *l, unsigned word, struct elf_he
                               .phnum = image_number(l, phentsize + 2, 2) };
 }
 
-/* p_type and, with 64 bits, p_flags take the first word; then come offset, vaddr, paddr, filesz and
- * memsz, a word each. */
+/* Reads a program header of the ELF image. p_type and, with 64 bits, p_flags take the first word;
+ * then come offset, vaddr, paddr, filesz and memsz, a word each. */
 static struct elf_segment read_elf_segment(const struct loader *l, unsigned word, u64 at) {
     return (struct elf_segment){ .type = image_number(l, at, 4),
                                  .offset = image_number(l, at + word, word),
@@ -282,8 +282,9 @@ static gpa_t start_page_at(const struct loader *l) {
     return gpa;
 }
 
-/* A multiboot1 header with addresses counts more than ELF, as the multiboot1 specification wants it
- * (3.1.2, bit 16 of the flags). */
+/* Checks the image as a whole, and notes what has to be copied. Returns NULL, or the sentence that
+ * says why it is refused. A multiboot1 header with addresses counts more than ELF, as the
+ * multiboot1 specification wants it (3.1.2, bit 16 of the flags). */
 const char *load_start(struct loader *l, const struct load_order *order) {
     const struct module *m = order->image;
     char cmdline[CONFIG_CMDLINE];
@@ -325,7 +326,8 @@ static void map_add(struct start_page *page, gpa_t from, gpa_t to, u32 type) {
     page->info.memmap_entries = n + 1;
 }
 
-/* The start page itself is at [at, end). A guest without firmware may use all the rest of RAM. */
+/* Fills in the guest's memory map. The start page itself is at [at, end). A guest without firmware
+ * may use all the rest of RAM. */
 static void map_fill(const struct loader *l, struct start_page *page, gpa_t at, gpa_t end) {
     const struct guestmem *m = l->order.mem;
 
@@ -393,7 +395,8 @@ static void finish(struct loader *l) {
     }
 }
 
-/* The step that finds no segment left writes the start page. */
+/* Copies the next part of the image into the VM's RAM. Returns whether there is more to do. The
+ * step that finds no segment left writes the start page. */
 bool load_step(struct loader *l) {
     const struct load_segment *s = &l->segment[l->at];
     u64 n;

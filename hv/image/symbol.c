@@ -94,8 +94,8 @@ static const struct symbol *symbol_before(const struct loader *l, const struct s
     return best;
 }
 
-/* The file may contain anything, so each character of the name is read with a check of its
- * place. */
+/* Finds the name of the function that contains `address` in the image's symbol table. The file may
+ * contain anything, so each character of the name is read with a check of its place. */
 void image_symbol(const struct module *m, u64 address, char text[IMAGE_SYMBOL]) {
     struct loader l = { .image = m->data, .size = m->size };
     char function[IMAGE_SYMBOL - OFFSET_CHARS];

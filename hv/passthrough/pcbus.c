@@ -91,8 +91,8 @@ static u32 dword_shown(struct assignment *a, u32 offset) {
     }
 }
 
-/* The VM writes COMMAND. mediate_write() refuses to make the device master of the bus while it must
- * not be; then the VM reads that it is not. */
+/* Carries out a VM's write to COMMAND. mediate_write() refuses to make the device master of the bus
+ * while it must not be; then the VM reads that it is not. */
 static void write_command(struct assignment *a, u32 value) {
     u32 real = pci_read(a->pci->bdf, PCI_COMMAND, 2) & ~(u32)PCI_COMMAND_MASTER;
 
@@ -100,8 +100,8 @@ static void write_command(struct assignment *a, u32 value) {
     mediate_write(a, PCI_COMMAND, 2, real | (value & PCI_COMMAND_MASTER));
 }
 
-/* The VM writes the register of BAR i. The BAR stays where it is: all that the VM can do is to ask
- * for its size, by all ones (6.2.5.1). */
+/* Carries out a VM's write to the register of BAR i. The BAR stays where it is: all that the VM can
+ * do is to ask for its size, by all ones (6.2.5.1). */
 static void write_bar(struct assignment *a, u32 i, u32 value) {
     u8 bit = (u8)(1u << i);
 
@@ -111,14 +111,14 @@ static void write_bar(struct assignment *a, u32 i, u32 value) {
         a->sizing &= (u8)~bit;
 }
 
-/* The VM writes the control word of MSI-X. As long as it has not switched MSI-X on, or has masked
- * all of it, no entry sends. */
+/* Carries out a VM's write to the control word of MSI-X. As long as the VM has not switched MSI-X
+ * on, or has masked all of it, no entry sends. */
 static void write_msix_control(struct assignment *a, u32 value) {
     a->msix_control = (u16)(value & (PCI_MSIX_ENABLE | PCI_MSIX_MASK));
     interrupt_shut(a, a->msix_control != PCI_MSIX_ENABLE);
 }
 
-/* The VM writes a dword. Registers that are not named here keep what they have. */
+/* Carries out a VM's write to a dword. Registers that are not named here keep what they have. */
 static void write_dword(struct assignment *a, u32 offset, u32 value) {
     const struct pci_device *d = a->pci;
 
@@ -163,8 +163,9 @@ static void bus_write(struct vm *vm, u32 address, u32 at, u32 size, u32 value) {
     write_dword(a, ADDRESS_REG(address), value);
 }
 
-/* The VM's vCPUs share the address register, as the CPUs of a PC do. Which of them may use it is
- * for the operating system to settle. */
+/* Carries out a VM's access to the ports of its PCI bus: the function that its I/O bus calls
+ * (bus_fn). The VM's vCPUs share the address register, as the CPUs of a PC do. Which of them may
+ * use it is for the operating system to settle. */
 void pcbus_access(void *dev, const struct bus_access *access, u64 *value) {
     struct vm *vm = dev;
     u32 address = __atomic_load_n(&vm->pci_address, __ATOMIC_RELAXED);

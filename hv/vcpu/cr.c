@@ -56,8 +56,8 @@ static bool set_cr0(struct vcpu *v, u64 value) {
     return true;
 }
 
-/* A guest that sets a bit of a feature which CPUID does not show it gets #GP, as on a CPU without
- * it. */
+/* Returns the bits of CR4 that guests may set. A guest that sets a bit of a feature which CPUID
+ * does not show it gets #GP, as on a CPU without it. */
 u64 cr4_guest_mask(void) {
     static const struct {
         u8 leaf, reg, bit; /* as cpuid_guest_has() takes them */

@@ -117,10 +117,11 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     }
 }
 
-/* A vCPU that has halted, and gets no interrupt, sleeps instead of entering its guest.
- * `again_exits` is not 0 if the guest made a hypercall that has to wait (HC_AGAIN). If nothing else
- * has happened to the vCPU since, that call is repeated here, without entering the guest in
- * between. */
+/* Prepares the next entry of the loaded vCPU: delivers what is pending. Returns false if the guest
+ * must not be entered now. A vCPU that has halted, and gets no interrupt, sleeps instead of
+ * entering its guest. `again_exits` is not 0 if the guest made a hypercall that has to wait
+ * (HC_AGAIN). If nothing else has happened to the vCPU since, that call is repeated here, without
+ * entering the guest in between. */
 bool vcpu_prepare(struct vcpu *v) {
     u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
 

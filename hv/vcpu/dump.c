@@ -63,7 +63,8 @@ static void dump_reach(struct vcpu *v) {
     dump_code(v);
 }
 
-/* If the image has a symbol table, the log also names the function at RIP. */
+/* Logs the state of a vCPU whose VM has crashed. If the image has a symbol table, the log also
+ * names the function at RIP. */
 void vcpu_dump(struct vcpu *v) {
     const struct module *m = module_find(v->vm->config.image);
     const struct guest_regs *r = &v->virt.regs;

@@ -66,7 +66,8 @@ int vcpu_send(struct vcpu *v, u32 port) {
     return evtchn_send(&v->vm->events, port, now);
 }
 
-/* Makes the page that VM and hypervisor share, with the bits of pending and masked ports. */
+/* Makes the page that VM and hypervisor share, with the bits of pending and masked ports. It is a
+ * part of making a VM. */
 static int events_make(struct vm *vm) {
     hpa_t page = frame_alloc_zeroed(0);
 

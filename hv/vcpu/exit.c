@@ -10,8 +10,9 @@
 
 DEFINE_COUNTER(pause_yields);
 
-/* vm_vcrash() returns true for the first end of a VM only. Another vCPU may have crashed at the
- * same time, and its state is not what explains the end. */
+/* Ends the VM of a vCPU because of what its guest did, and logs the vCPU's state. vm_vcrash()
+ * returns true for the first end of a VM only. Another vCPU may have crashed at the same time, and
+ * its state is not what explains the end. */
 void vcpu_crash(struct vcpu *v, const char *fmt, ...) {
     va_list ap;
     bool first;
@@ -45,8 +46,8 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
 #define SPIN_PAUSES 32
 #define SPIN_GAP    (100 * NS_PER_US) /* from one PAUSE to the next */
 
-/* A PAUSE has exited. Does the vCPU spin in a loop? Then it waits for another vCPU, and the pCPU
- * should rather run that one. */
+/* Returns whether the vCPU whose PAUSE has exited spins in a loop. If so, it waits for another
+ * vCPU, and the pCPU should rather run that one. */
 static bool spins(struct vcpu *v) {
     u64 now = rdtsc();
 
@@ -58,7 +59,8 @@ static bool spins(struct vcpu *v) {
     return true;
 }
 
-/* PAUSE stands in loops that wait for another CPU. The vCPU gives way if it spins. */
+/* Handles the exit of a PAUSE. PAUSE stands in loops that wait for another CPU. The vCPU gives way
+ * if it spins. */
 static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
     if (spins(v)) {
         counter_inc(&pause_yields, this_cpu()->id);
@@ -123,7 +125,8 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
-/* Frequent exits go through a table, without further checks. */
+/* Handles an exit of the vCPU's guest. Frequent exits go through a table, without further
+ * checks. */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e) {
     static void (*const frequent[EXIT_NR])(struct vcpu *, const struct vm_exit *) = {
         [EXIT_CPUID] = exit_cpuid, [EXIT_HYPERCALL] = exit_hypercall,

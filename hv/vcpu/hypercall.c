@@ -22,7 +22,8 @@ void hypercalls_add(const struct hypercall *c, u32 n) {
     }
 }
 
-/* No VM is privileged yet. The log gets one line a second at most, whichever VM asks. */
+/* Refuses a hypercall that only a privileged VM may make, since no VM is privileged yet. The log
+ * gets one line a second at most, whichever VM asks. */
 static i64 refuse_control(const struct vcpu *v, u64 nr) {
     static u64 quiet_until;
     u64 now = now_ns();
@@ -49,8 +50,9 @@ static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
     return c->fn(v, a);
 }
 
-/* Only the guest's kernel (CPL 0) may make hypercalls; its programs get -EPERM. A call that has to
- * wait returns HC_AGAIN: the instruction is not skipped, and the call is made again later. */
+/* Handles the exit of a hypercall. Only the guest's kernel (CPL 0) may make hypercalls; its
+ * programs get -EPERM. A call that has to wait returns HC_AGAIN: the instruction is not skipped,
+ * and the call is made again later. */
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, nr = gpr[REG_RAX];
     u64 a[4] = { gpr[REG_RBX], gpr[REG_RCX], gpr[REG_RDX], gpr[REG_RSI] };

@@ -5,7 +5,8 @@
 
 static const u64 size_mask[] = { [1] = 0xff, [2] = 0xffff, [4] = 0xffffffff };
 
-/* The sizes are 1, 2 and 4 bytes. Bits beyond the size are neither passed on nor returned. */
+/* Carries out a guest's access to an I/O port. Returns the value that was read. The sizes are 1, 2
+ * and 4 bytes. Bits beyond the size are neither passed on nor returned. */
 u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value) {
     struct bus_access a = { .addr = port, .size = size, .write = !in, .vcpu = v->id };
 

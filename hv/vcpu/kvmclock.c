@@ -40,7 +40,8 @@ struct kvm_steal {
     u8 preempted, pad[47];
 };
 
-/* KVM's leaves of CPUID: by its signature and its features a guest finds this clock. */
+/* Returns what a guest reads in a leaf of CPUID that belongs to this clock. KVM's leaves of CPUID:
+ * by its signature and its features a guest finds this clock. */
 struct cpuid kvmclock_cpuid(u32 leaf) {
     struct cpuid r = { 0 };
 
@@ -99,8 +100,9 @@ static bool set_steal(struct vcpu *v, u64 value) {
     return true;
 }
 
-/* "Steal" is time in which the vCPU wanted to run and did not. `version` is odd while the numbers
- * change, so that the guest can notice that it has to read again. */
+/* Writes the vCPU's steal time to where its guest reads it. "Steal" is time in which the vCPU
+ * wanted to run and did not. `version` is odd while the numbers change, so that the guest can
+ * notice that it has to read again. */
 void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted) {
     __atomic_store_n(&s->version, s->version + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -115,8 +117,8 @@ bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value) {
     return true;
 }
 
-/* The guest writes the address at which it wants to read: the time of day, its time, or its
- * steal. */
+/* Carries out a guest's write to an MSR of this clock. The guest writes the address at which it
+ * wants to read: the time of day, its time, or its steal. */
 bool kvmclock_write(struct vcpu *v, u32 msr, u64 value) {
     bool ok = false;
 

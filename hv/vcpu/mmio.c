@@ -31,9 +31,10 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
     return n < INSN_MAX && !insn_translate(v, SEG_CS, va, GA_EXEC, &gpa);
 }
 
-/* The handler of the exit for such an access. Only RAM may hold code, page tables, and what the CPU
- * reads to deliver an event. If the instruction in memory is not the one that exited, because
- * another vCPU has changed it, nothing is done: the guest executes what is there now. */
+/* Handles the exit of an access to guest-physical memory that is not RAM: a register of a device.
+ * Only RAM may hold code, page tables, and what the CPU reads to deliver an event. If the
+ * instruction in memory is not the one that exited, because another vCPU has changed it, nothing is
+ * done: the guest executes what is there now. */
 void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
     struct mmio_insn in;

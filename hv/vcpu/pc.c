@@ -10,7 +10,8 @@ static void ioapic_access(void *dev, const struct bus_access *a, u64 *value) {
     vioapic_access(((struct vm *)dev)->ioapic, a, value);
 }
 
-/* Sleep control, sleep status and reset (image/firmware.h). A read gives 0. */
+/* Carries out a guest's access to the power registers of a PC. Sleep control, sleep status and
+ * reset (image/firmware.h). A read gives 0. */
 static void power_access(void *dev, const struct bus_access *a, u64 *value) {
     if (!a->write || a->size != 1) return;
     if (a->addr == PC_SLEEP_PORT && *value == PC_SLEEP_S5)
@@ -51,7 +52,8 @@ u32 vm_message_vcpu(const struct vm *vm, u64 address) {
 
 /* ---- making it ---- */
 
-/* On the housekeeping pCPU the IOAPIC stays, because the job that destroys a VM runs there, too. */
+/* Presses the power button of a VM that is a PC. On the housekeeping pCPU the IOAPIC stays, because
+ * the job that destroys a VM runs there, too. */
 int vm_press_power(struct vm *vm) {
     if (!vm_is_pc(vm)) return -ENODEV;
     if (vm->state != VM_RUNNING) return -EINVAL;

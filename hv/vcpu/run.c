@@ -41,7 +41,8 @@ void kick_users(const struct tlbgen *g) {
         if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
-/* If the bits were set already, whoever set them has told v; a second kick would only cost time. */
+/* Sets bits in v->todo, and wakes or kicks the vCPU so that it sees them. If the bits were set
+ * already, whatever set them has told the vCPU; a second kick would only cost time. */
 void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
     const struct percpu *cpu = this_cpu();
@@ -219,8 +220,8 @@ void cpu_pass(void) {
     pass(cpu, c);
 }
 
-/* `mark` is the time up to which this pCPU's time was counted as a guest's, idle or the
- * hypervisor's. */
+/* Runs vCPUs on this pCPU for ever. `mark` is the time up to which this pCPU's time was counted as
+ * a guest's, idle or the hypervisor's. */
 void cpu_loop(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);

@@ -100,8 +100,9 @@ static bool seg_fault(struct vcpu *v, enum seg_name seg) {
     return false;
 }
 
-/* Page faults go to the guest as #PF. An address that is not canonical raises #SS for the stack
- * segment and #GP for all others. */
+/* Translates an address that the guest's instruction uses. Returns false if it faults. Page faults
+ * go to the guest as #PF. An address that is not canonical raises #SS for the stack segment and #GP
+ * for all others. */
 bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access, gpa_t *gpa) {
     u32 fault;
 
@@ -162,8 +163,9 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
     return true;
 }
 
-/* A burst is at most STRING_BURST units, so that one exit cannot keep the pCPU for long. The
- * registers then say how far the instruction has come, as after an interrupt. */
+/* Handles the exit of INS and OUTS: moves a burst of units between port and memory. A burst is at
+ * most STRING_BURST units, so that one exit cannot keep the pCPU for long. The registers then say
+ * how far the instruction has come, as after an interrupt. */
 void exit_string_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, *index = &gpr[e->io.in ? REG_RDI : REG_RSI];
     struct string_io s;

@@ -27,8 +27,8 @@ static struct vlapic *lapic_peer(struct vlapic *l, u32 id) {
     return id < vm->nr_vcpus ? &vm->vcpu[id]->lapic : NULL;
 }
 
-/* A LAPIC has something for its vCPU: an interrupt, an NMI, an INIT or a SIPI. The vCPU is told by
- * a bit in v->todo, which it sees before its next entry. */
+/* Tells a vCPU that its LAPIC has something for it: an interrupt, an NMI, an INIT or a SIPI. The
+ * vCPU is told by a bit in v->todo, which it sees before its next entry. */
 static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     static const u32 todo[] = {
         [DM_FIXED] = TODO_EVENT, [DM_NMI] = TODO_NMI, [DM_INIT] = TODO_INIT, [DM_SIPI] = TODO_SIPI
@@ -42,7 +42,7 @@ static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     vcpu_notify(v, todo[what]);
 }
 
-/* A LAPIC wants to be told at the time `when`; ~0 means not at all. */
+/* Arms the timer by which a LAPIC is told that the time `when` has come; ~0 disarms it. */
 static void lapic_arm(struct vlapic *l, u64 when) {
     struct vcpu *v = vcpu_of_lapic(l);
 
@@ -202,8 +202,9 @@ void vcpu_publish(struct sched_vcpu *s, u64 now) {
 #define START_DATA 0xc93
 #define START_TSS  0x08b
 
-/* Images start in 32-bit mode without paging, as PVH and multiboot define it; EAX and EBX tell them
- * who started them and where their information is. */
+/* Sets the registers with which vCPU 0 begins to execute the image. Images start in 32-bit mode
+ * without paging, as PVH and multiboot define it; EAX and EBX tell them who started them and where
+ * their information is. */
 void vcpu_start_state(struct vcpu *v, const struct image_start *start) {
     static const struct guest_seg code = { .sel = 0x08, .attr = START_CODE, .limit = 0xffffffff };
     static const struct guest_seg data = { .sel = 0x10, .attr = START_DATA, .limit = 0xffffffff };

@@ -5,9 +5,9 @@
 #include "lib/printf.h"
 #include "vdev/bus.h"
 
-/* Takes the place of a range that was removed (its size is 0), or a new one. The size is written
- * last, because another pCPU that searches meanwhile must not call a function that is not complete
- * yet. */
+/* Adds a device at a range of addresses to a bus of the VM. Takes the place of a range that was
+ * removed (its size is 0), or a new one. The size is written last, because another pCPU that
+ * searches meanwhile must not call a function that is not complete yet. */
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev) {
     struct bus_range *r = b->range;
 
@@ -23,7 +23,8 @@ void bus_remove(struct bus *b, const void *dev) {
         if (r->dev == dev) __atomic_store_n(&r->size, 0, __ATOMIC_RELEASE);
 }
 
-/* Searches the ranges from the first one on. An access that begins in a range but goes beyond its
+/* Carries out a guest's access by the device at that address. Returns false if there is none. It
+ * searches the ranges from the first one on. An access that begins in a range but goes beyond its
  * end finds no device. */
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value) {
     const struct bus_range *r = b->range, *end = r + b->nr;

@@ -23,7 +23,7 @@ struct cursor {
 #define REX_W               8
 #define REX_R               4
 
-/* ES CS SS DS: 26 2E 36 3E; FS GS: 64 65 */
+/* Returns whether the byte is a segment prefix: 26 2E 36 3E (ES CS SS DS), 64 65 (FS GS). */
 static bool is_segment_prefix(u8 b) { return (b & 0xe7) == 0x26 || (b & 0xfe) == 0x64; }
 
 /* Returns 2 or 4, the size in bytes of an operand or an address. Code of `mode` 16 has 2 by
@@ -104,9 +104,10 @@ static inline int skip_modrm(struct cursor *c) {
     return modrm >> 3 & 7;
 }
 
-/* Bit 0 of most of these opcodes tells whether the operand is one byte or as large as
- * operand_size() says, and bit 1 in which direction the MOV goes. Comments name the cases by their
- * opcodes. Reading off the end is checked once, at the end. */
+/* Decodes a MOV-class instruction that accesses memory. Bit 0 of most of these opcodes tells
+ * whether the operand is one byte or as large as operand_size() says, and bit 1 in which direction
+ * the MOV goes. Comments name the cases by their opcodes. Reading off the end is checked once, at
+ * the end. */
 int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned mode) {
     struct cursor c = { .p = bytes, .len = MIN(len, INSN_MAX), .mode = mode };
     u8 op = skip_prefixes(&c), operand = operand_size(&c), size = 1;
@@ -159,8 +160,9 @@ static u64 low_bytes(u64 v, unsigned bytes) {
     return v & (BIT(8 * bytes) - 1);
 }
 
-/* `value` is what the device returned. It is extended to the size of the register, and put in that
- * part of the register which the instruction names; the CPU keeps or clears the other parts as
+/* Returns the value of the instruction's register after it has read `value` from a device. `value`
+ * is what the device returned. It is extended to the size of the register, and put in that part of
+ * the register which the instruction names; the CPU keeps or clears the other parts as
  * mmio_insn.reg_size says. */
 u64 mmio_loaded(const struct mmio_insn *in, u64 old, u64 value) {
     unsigned unused = 64 - 8 * in->size;

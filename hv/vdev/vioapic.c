@@ -53,8 +53,9 @@ static void send_if_asserted(struct vioapic *io, u32 pin) {
     if (io->lines >> pin & 1 && io->entry[pin] & ENTRY_LEVEL) ioapic_send(io, pin);
 }
 
-/* A level-triggered pin is asserted as long as the device wants something, so it is sent even if
- * its level did not change: send() knows whether an EOI is awaited. */
+/* Sets the level of a pin of the VM's IOAPIC. A level-triggered pin is asserted as long as the
+ * device wants something, so it is sent even if its level did not change: send() knows whether an
+ * EOI is awaited. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     u32 bit = 1u << pin;
     bool rises;
@@ -142,8 +143,8 @@ static void ioapic_write_locked(struct vioapic *io, u32 offset, u32 value) {
     }
 }
 
-/* The guest selects a register by one address and reads or writes it by another one, so all
- * accesses need the lock. */
+/* Carries out a guest's access to its IOAPIC. The guest selects a register by one address and reads
+ * or writes it by another one, so all accesses need the lock. */
 void vioapic_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vioapic *io = dev;
     u32 offset = (u32)(a->addr - TAKT_IOAPIC_GPA);

@@ -216,7 +216,8 @@ static u32 read_status(const struct virtio_mmio *d) {
     return d->front.status;
 }
 
-/* Accesses that the standard does not allow read as 0 and are counted. */
+/* Returns what the driver reads in a register of the device. Accesses that the standard does not
+ * allow read as 0 and are counted. */
 u32 virtio_mmio_read(struct virtio_mmio *d, u32 offset, unsigned size) {
     const struct takt_queue *q = selected(d);
 
@@ -237,7 +238,8 @@ u32 virtio_mmio_read(struct virtio_mmio *d, u32 offset, unsigned size) {
     }
 }
 
-/* Anything that is no register of these is one of a queue, or unknown. */
+/* Carries out the driver's write to a register of the device. Anything that is no register of these
+ * is one of a queue, or unknown. */
 unsigned virtio_mmio_write(struct virtio_mmio *d, u32 offset, unsigned size, u32 value) {
     if (size != 4 || offset & 3) return drop(d);
     switch (offset) {
@@ -313,7 +315,8 @@ static unsigned go_on(struct virtio_mmio *d) {
     return VIRTIO_TELL_BACK;
 }
 
-/* The front end's driver may look at the device from now on. */
+/* Lets a back end offer the device to the front end. The front end's driver may look at the device
+ * from now on. */
 int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell) {
     int error = virtio_mmio_offer_refused(d, offer);
 
@@ -331,6 +334,7 @@ int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, uns
     return 0;
 }
 
+/* Takes a back end's offer back. */
 unsigned virtio_mmio_withdraw(struct virtio_mmio *d) {
     if (!d->offer.nr_queues) return 0;
     if (d->stays) return wait_for_back_end(d);

@@ -97,8 +97,8 @@ static void set_error(struct vlapic *l, u32 bits) {
         set_irr(l, (u8)lvt);
 }
 
-/* Both switches have to be on: that of the MSR IA32_APIC_BASE, and that of the register SVR
- * (11.4.7.2). */
+/* Returns whether the guest has switched its LAPIC on. Both switches have to be on: that of the MSR
+ * IA32_APIC_BASE, and that of the register SVR (11.4.7.2). */
 bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); }
 
 void vlapic_raise(struct vlapic *l, u8 vector) {
@@ -256,8 +256,9 @@ static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now)
 
 /* ---- delivery ---- */
 
-/* If the vector's handler makes no EOI, the vector must not be in service: nothing would end
- * that. */
+/* Accepts an interrupt: moves its vector from "pending" (IRR) to "in service" (ISR). If the
+ * vector's handler sends no end of interrupt (EOI), the vector must not be in service: nothing
+ * would end that. */
 void vlapic_accept(struct vlapic *l, u8 vector) {
     u32 word = vector >> 5, bit = 1u << (vector & 31);
 
@@ -464,7 +465,8 @@ u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
     return (u32)reg_read(l, offset >> 4, now);
 }
 
-/* Bits that a write by the page may not set are dropped. */
+/* Carries out a guest's write to a register on the LAPIC's page. Bits that a write by the page may
+ * not set are dropped. */
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
     u32 n = offset >> 4;
 
@@ -545,7 +547,8 @@ void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
     vlapic_reset(l);
 }
 
-/* The state after a reset and after INIT: 11.4.7.1, 11.4.7.3. */
+/* Gives all registers of the LAPIC their initial values. The state after a reset and after INIT:
+ * 11.4.7.1, 11.4.7.3. */
 void vlapic_reset(struct vlapic *l) {
     memset(l->reg, 0, sizeof(l->reg));
     l->reg[R_ID] = l->id << 24;

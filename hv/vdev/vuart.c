@@ -24,7 +24,8 @@ unsigned ring_get(struct console_ring *r, char *s, unsigned max) {
     return max;
 }
 
-/* The log takes whole lines. A ring that holds only the beginning of a line waits for the rest. */
+/* Takes the next line out of a ring, and returns its length, 0 if there is none. The log takes
+ * whole lines. A ring that holds only the beginning of a line waits for the rest. */
 unsigned ring_get_line(struct console_ring *r, char *s, unsigned max) {
     unsigned n = 0;
     bool whole = false;
@@ -93,14 +94,15 @@ bool vuart_is_open(const struct vuart *u) {
     return (u->reg[MCR] & (MCR_DTR | MCR_LOOP)) == MCR_DTR;
 }
 
-/* Why it wants an interrupt: a value of IIR. */
+/* Returns why the UART wants an interrupt, as a value of IIR. */
 static u8 cause(const struct vuart *u) {
     if (typed(u) && u->reg[IER] & IER_RDA) return IIR_RDA;
     if (u->thr_pending && u->reg[IER] & IER_THRE && has_room(u)) return IIR_THRE;
     return IIR_NONE;
 }
 
-/* u->irq says whether the interrupt line is asserted. */
+/* Sets the UART's interrupt line as the state of the UART wants it. u->irq says whether the
+ * interrupt line is asserted. */
 void vuart_update(struct vuart *u) {
     bool wants;
 
@@ -178,8 +180,9 @@ static void write_reg(struct vuart *u, unsigned n, u8 v) {
     u->reg[n] = v & writable[n];
 }
 
-/* Called when the guest has exited because it accesses one of the UART's ports. `*value` is what it
- * writes, or becomes what it reads; it is 0 before a read. */
+/* Carries out a guest's access to a register of its UART. Called when the guest has exited because
+ * it accesses one of the UART's ports. `*value` is what it writes, or becomes what it reads; it is
+ * 0 before a read. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value) {
     for (unsigned i = 0; i < a->size; i++) {
         unsigned n = (unsigned)(a->addr - TAKT_UART_PORT + i) & 7;
