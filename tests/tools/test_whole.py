@@ -332,6 +332,7 @@ COPIES = "".join(f"[vm {name}]\nimage = membw\ncmdline = report_ms=200\nmemory =
 def received(path):
     """Returns the output, and how many bytes the VM `server` was given in the first second."""
     said = whole("-w", "200ms", "-t", "900ms", path).stdout
+    assert "crashed" not in said
     return said, int(re.search(r"server\.0: .*out_bytes=(\d+)", said)[1])
 
 
