@@ -60,7 +60,7 @@ WARN   := -Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wvla $(WERRO
 MAKEFLAGS += --no-print-directory
 J = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
 
-include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/playground.mk mk/labs.mk \
+include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/faults.mk mk/playground.mk mk/labs.mk \
 	mk/goals.mk
 
 all: $(B)/takt.elf $(B)/cfgdump guests ## builds everything that goes into an image

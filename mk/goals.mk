@@ -43,7 +43,7 @@ test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all unit-build $(B)/machine-check $(B)/sim $(B)/takt-checked.elf \
-	    sim-whole-build
+	    sim-whole-build $(B)/sim-faults
 test-guest: ## runs only the guest tests (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) \
 	    $(if $(GUEST),-k '$(GUEST)')
@@ -57,7 +57,7 @@ test: ## runs unit, guest and system tests, on QEMU and Bochs; under ten minutes
 
 # Here a warning of the compiler is an error, also in what the tests build. It takes two hours, so a
 # part that fails does not keep the others from being seen.
-CHECKS := lint fuzz tsan unit size labs-check test-long shake experiments-quick fresh
+CHECKS := lint fuzz tsan unit size labs-check sim-faults test-long shake experiments-quick fresh
 check: export WERROR := -Werror
 check: ## runs also the long tests: soak, fuzz, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check lab linux experiments \
@@ -137,6 +137,12 @@ else
 	@$(MAKE) $(J) sim-whole-build
 	$(B)/sim-whole $(SIM_CPUS)$(if $(TRACE),--trace $(TRACE) )$(SCENARIO)
 endif
+
+sim-faults: ## runs the whole machine with faults that seeds choose, checking (SEEDS=n FIRST=1)
+	@tools/deps.sh build net
+	@$(MAKE) lwip
+	@$(MAKE) $(J) sim-whole-build $(B)/sim-faults
+	@$(PYTHON) tools/simfaults.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
 
 fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS=n)
 	@tools/deps.sh build net bochs
@@ -231,7 +237,7 @@ kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests PLATFORM=
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/kut.py --platform $(EMULATOR)
 
-.PHONY: fidelity sim
+.PHONY: fidelity sim sim-faults
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \
 	mutants bench trace compare experiments experiments-quick experiment report book \
 	net-demo net-experiments collab-demo collab-arrivals store-bench store-demo \

@@ -44,7 +44,7 @@ $(B)/dsdt.hex: hv/image/dsdt.asl
 	$(Q)$(CC) -E -P -x c $< -o $(B)/dsdt.asl
 	$(Q)iasl -vs -tc -p $(B)/dsdt $(B)/dsdt.asl > $(B)/dsdt.log || { cat $(B)/dsdt.log; exit 1; }
 FIRMWARE_O := $(addsuffix /hv/image/firmware.o,\
-	$(addprefix $(B)/,image host fuzz/obj tsan/obj whole/hv))
+	$(addprefix $(B)/,image host fuzz/obj tsan/obj whole/hv faults))
 $(FIRMWARE_O): $(B)/dsdt.hex
 $(FIRMWARE_O): MORE := -I$(B)
 

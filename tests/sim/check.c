@@ -1,19 +1,16 @@
 /* Checks the scheduler's books between two events: what its structures say about a vCPU has to
  * agree with each other, and with where vCPUs are. A mistake in them shows at the event that made
  * it, and not seconds later in a share that is a little wrong. */
-#include "lib/printf.h"
+#include "check.h"
+#include "sched/core.h"
 #include "sched/credit.h"
-#include "sim.h"
 
-#define MUST(cond, fmt, ...)                                                                       \
-    do {                                                                                           \
-        if (!(cond)) panic("%s does not hold: " fmt, #cond, ##__VA_ARGS__);                        \
-    } while (0)
+static u32 nr_pcpus; /* of the machine that is checked */
 
 static u32 times_current(const struct sched_vcpu *v) {
     u32 n = 0;
 
-    for (u32 cpu = 0; cpu < sim.opt.cpus; cpu++) n += sched_cpus[cpu].current == v;
+    for (u32 cpu = 0; cpu < nr_pcpus; cpu++) n += sched_cpus[cpu].current == v;
     return n;
 }
 
@@ -124,7 +121,8 @@ static void check_credit(const struct sched_pool *p) {
 }
 
 /* Goes through all pools, VMs and pCPUs. */
-void sim_check(void) {
+void sched_check(u32 cpus) {
+    nr_pcpus = cpus;
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         u32 n = 0;
 
@@ -148,7 +146,7 @@ void sim_check(void) {
 
 /* Ends the test if a vCPU waits while a pCPU where it may run is idle. That holds only when no kick
  * is under way. */
-void sim_check_work_conserving(void) {
+void sched_check_work_conserving(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
         list_for_each(d, &p->vms, struct sched_vm, in_pool) {
             for (u32 i = 0; i < d->nr_vcpus; i++) {

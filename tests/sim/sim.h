@@ -12,6 +12,7 @@
 #include <guest/arrivals.h>
 #include <guest/duty.h>
 #include <guest/phase.h>
+#include "check.h"
 #include "config.h"
 #include "sched/core.h"
 #include "trace/trace.h"
@@ -208,14 +209,8 @@ u64 sim_ran(struct sim_vcpu *v);
 /* The longest time in ns that it was runnable without running, since sim_mark, up to now. */
 u64 sim_waits(struct sim_vcpu *v);
 
-/* check.c: the books of the scheduler. Both panic with a sentence if they are wrong. */
-
-/* What must hold between any two events: a vCPU runs on one pCPU at most, and where it may; the
- * queues hold all that are runnable; and sums agree with what they are sums of. */
-void sim_check(void);
-/* No vCPU waits while a pCPU where it may run is idle. That only holds when no kick is under
- * way. */
-void sim_check_work_conserving(void);
+/* sched_check() of check.h, for this machine. */
+static inline void sim_check(void) { sched_check(sim.opt.cpus); }
 
 /* rules.c: tells on standard error, in sentences, which rules a policy breaks. */
 

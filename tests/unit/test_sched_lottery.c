@@ -90,7 +90,7 @@ static void test_replay(void **state) {
             sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL, sim_below(&rng, 2) ? HOG : naps);
             sim_run_until(sim.now + 70 * MS);
         }
-        sim_check_work_conserving();
+        sched_check_work_conserving();
         n = sim.nr_kept;
         r = malloc(n * sizeof(*r));
         memcpy(r, sim.kept, n * sizeof(*r));

@@ -269,7 +269,7 @@ static void test_work_conserving(void **state) {
                 sim_run_until(sim.now + 4 * o.kick_ns);
                 if (sim.events == events) break;
             }
-            if (sim.events == events) sim_check_work_conserving();
+            if (sim.events == events) sched_check_work_conserving();
         }
         sim_stop();
     }

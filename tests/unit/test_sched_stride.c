@@ -83,7 +83,7 @@ static void test_let_on(void **state) {
         sched_set_affinity(&d[i]->vcpu[0]->s, &both);
     }
     sim_run_until(sim.now + MS);
-    sim_check_work_conserving();
+    sched_check_work_conserving();
     sim_stop();
 }
 
@@ -124,7 +124,7 @@ static void test_several_cpus(void **state) {
         sim_run_until(sim.now + 4 * NS_PER_S);
         for (u32 i = 0; i < 4; i++)
             assert_in_range(sim_ran(d[i]->vcpu[0]), 2970 * MS, 3030 * MS); /* 3 pCPUs for 4 */
-        sim_check_work_conserving();
+        sched_check_work_conserving();
         n = sim.nr_kept;
         r = malloc(n * sizeof(*r));
         memcpy(r, sim.kept, n * sizeof(*r));

@@ -144,7 +144,10 @@ static void make_pools(void) {
 static void made(void *ctx, struct vm *vm, int error, const char *why) {
     const struct config_vm *c = ctx;
 
-    if (error) fail("VM cannot be made:", c->head.name, why ? why : "there is no memory");
+    if (error && options->faults)
+        whole_inject_again(c);
+    else if (error)
+        fail("VM cannot be made:", c->head.name, why ? why : "there is no memory");
 }
 
 /* What pCPU 0 does before it enters its loop. No virtual time passes meanwhile. */
@@ -158,6 +161,7 @@ static void boot(void) {
     back_ends_init();
     storelink_init();
     shell_init(&cfg);
+    if (options->faults) whole_inject_boot(&cfg);
     for (u32 i = 0; i < cfg.nr_vms; i++) {
         if (cfg.vm[i].start && vm_create(&cfg.vm[i], made, &cfg.vm[i]))
             fail("VM", cfg.vm[i].head.name, "cannot be made");
@@ -180,10 +184,12 @@ int whole_run(const struct whole_options *o) {
     if (o->json) whole_log = stderr;
     read_config();
     if (o->json_file) record_begin(o, &cfg, &machine);
+    if (o->faults) whole_inject_begin(o->seed);
     memory_start(machine.memory);
     engine_start(machine.cpus, pcpu);
     whole_trace_begin(o->trace);
     engine_run_until(o->warm_up_ns + o->run_ns + NS_PER_S / 2);
+    if (o->faults) whole_inject_end();
     record_end();
     whole_trace_end();
     fflush(stdout);

@@ -138,6 +138,10 @@ void engine_pay(void) {
     u64 ps = c->rest + whole_owed;
 
     whole_trace_step();
+    if (whole_inject_step) {
+        whole_inject_step();
+        ps = c->rest + whole_owed;
+    }
     whole_block = whole_costs.block;
     whole_owed = 0;
     c->rest = ps % PS_PER_NS;
@@ -183,6 +187,7 @@ void cpu_kick(unsigned cpu) {
     struct pcpu *c = container_of(percpu_of[cpu], struct pcpu, p);
     u64 at = whole_now + whole_costs.kick_ns, owed = whole_owed;
 
+    if (whole_kick_late) at += whole_kick_late();
     if (&c->p == whole_this_cpu || c->interrupted) return;
     c->interrupted = true;
     if (!c->interruptible || (c->wake.queued && c->wake.when <= at)) return;

@@ -9,6 +9,8 @@
     128 /* bytes below the stack pointer that a function may use: System V psABI 3.2.2 */
 #define STACK (64u << 10)
 
+static struct sigaction before[NSIG];
+
 /* If the access cannot be, the guest goes on with memory_fault() instead of its instruction. A
  * fault of the simulation itself ends the program, as it would without this handler. */
 static void on_fault(int number, siginfo_t *info, void *context) {
@@ -17,7 +19,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     u64 gpa = ~0ull;
 
     if (!faults_in_guest()) {
-        signal(number, SIG_DFL);
+        sigaction(number, &before[number], NULL); /* the default, or that of a sanitizer */
         return;
     }
     if (number == SIGSEGV && faults_fill((u64)info->si_addr, write, &gpa)) return;
@@ -35,5 +37,7 @@ void faults_catch(void) {
     stack_t stack = { .ss_size = STACK, .ss_sp = malloc(STACK) };
 
     sigaltstack(&stack, NULL);
-    for (u32 i = 0; i < ARRAY_SIZE(signals); i++) sigaction(signals[i], &action, NULL);
+    for (u32 i = 0; i < ARRAY_SIZE(signals); i++) {
+        sigaction(signals[i], &action, &before[signals[i]]);
+    }
 }

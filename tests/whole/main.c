@@ -9,7 +9,7 @@
 #define MAX_MIPS 100000u
 
 /* What getopt_long() returns for options without a letter: no character has these values. */
-enum { JSON_FILE = 256, SCRIPT, COST, TRACE };
+enum { JSON_FILE = 256, SCRIPT, COST, TRACE, FAULTS };
 
 /* Reads the number of an option, from 1 to `max`. Returns whether it is a bad one. */
 static int number(char option, const char *text, u64 max, u64 *value) {
@@ -20,9 +20,10 @@ static int number(char option, const char *text, u64 max, u64 *value) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: sim-whole [-j] [--json FILE] [--script FILE] [--trace FILE] [-p CPUS]\n"
-                    "    [-m MIB] [-f MHZ] [-w WARM-UP] [-t TIME] [-g GUESTS] [-c COMMAND-LINE]\n"
-                    "    [--cost guest|hv|element|exit|ahead=INSTRUCTIONS]... FILE\n");
+    fprintf(stderr,
+            "usage: sim-whole [-j] [--json FILE] [--script FILE] [--trace FILE] [--faults SEED]\n"
+            "    [-p CPUS] [-m MIB] [-f MHZ] [-w WARM-UP] [-t TIME] [-g GUESTS] [-c COMMAND-LINE]\n"
+            "    [--cost guest|hv|element|exit|ahead=INSTRUCTIONS]... FILE\n");
     return 2;
 }
 
@@ -34,6 +35,7 @@ int main(int argc, char **argv) {
                                            { "script", required_argument, NULL, SCRIPT },
                                            { "cost", required_argument, NULL, COST },
                                            { "trace", required_argument, NULL, TRACE },
+                                           { "faults", required_argument, NULL, FAULTS },
                                            { 0 } };
     int error = 0, bad = 0; /* bad: a sentence has said what is wrong */
 
@@ -42,6 +44,10 @@ int main(int argc, char **argv) {
         case COST: error |= model_cost(optarg); break;
         case SCRIPT: o.script = optarg; break;
         case TRACE: o.trace = optarg; break;
+        case FAULTS:
+            o.faults = true;
+            error |= parse_u64(optarg, &o.seed, NULL);
+            break;
         case JSON_FILE: o.json_file = optarg; break;
         case 'j': o.json = true; break;
         case 'p': bad |= number('p', optarg, TAKT_MAX_CPUS, &o.cpus); break;
@@ -56,6 +62,10 @@ int main(int argc, char **argv) {
     }
     if (bad) return 2;
     if (error || optind + 1 != argc || !o.run_ns) return usage();
+    if (o.faults && !whole_inject_begin) {
+        fprintf(stderr, "sim-whole: only build/sim-faults injects faults (make sim-faults)\n");
+        return 2;
+    }
     o.file = argv[optind];
     o.memory <<= 20;
     return whole_run(&o);

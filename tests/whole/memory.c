@@ -14,7 +14,7 @@
 #include "tests/whole/whole.h"
 
 #define RAM_FROM SIZE_2M           /* physical address 0 stands for "none" in many places */
-#define RAM_AT   0x080000000000ull /* where the hypervisor has physical address 0 */
+#define RAM_AT   0x101000000000ull /* where the hypervisor has physical address 0 */
 
 static int ram = -1;
 static u64 ram_end; /* physical */

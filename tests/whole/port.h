@@ -7,10 +7,11 @@
 
 #include <takt/types.h>
 
-/* There are at most PORT_VMS VMs at a time. The guest-physical addresses of the n-th of them begin
+/* All ranges are above the shadow memory of AddressSanitizer, and below where programs are.
+ * There are at most PORT_VMS VMs at a time. The guest-physical addresses of the n-th of them begin
  * at PORT_BASE + n * PORT_SPAN. TAKT_FOREIGN_GPA, where a back end sees the RAM of others, is in
  * the middle of them. */
-#define PORT_BASE 0x100000000000ull
+#define PORT_BASE 0x110000000000ull
 #define PORT_SPAN (1ull << 39)
 #define PORT_VMS  128u
 

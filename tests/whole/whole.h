@@ -96,6 +96,8 @@ struct whole_options {
     const char *file, *cmdline;
     const char *json_file; /* of --json; NULL: none */
     const char *trace;     /* of --trace; NULL: none */
+    bool faults;           /* faults are injected, as `seed` says */
+    u64 seed;
     const char *script;    /* a file with commands for the shell, in place of `top`; NULL: none */
     const char *guests;    /* the directory of their images */
     u64 cpus, mhz, memory; /* mhz: million instructions a second; memory in bytes */
@@ -164,5 +166,22 @@ void whole_trace_step(void);
 void whole_trace_end(void);
 /* As whole_trace_end(), for a simulation that ends because something is wrong in it. */
 void whole_trace_panic(void);
+
+/* ---- inject/inject.c: faults. Only build/sim-faults has these functions ---- */
+
+#define ONLY_THERE __attribute__((weak))
+
+/* Faults are injected that follow from the seed. */
+void whole_inject_begin(u64 seed) ONLY_THERE;
+/* From now on, which is before the first VM is made. */
+void whole_inject_boot(const struct config *c) ONLY_THERE;
+/* A VM of the file could not be made, and is to be made later. */
+void whole_inject_again(const struct config_vm *c) ONLY_THERE;
+/* An event has ended: checks all invariants, and may inject faults. */
+void whole_inject_step(void) ONLY_THERE;
+/* Returns for how many ns longer a kick takes than usual. */
+u64 whole_kick_late(void) ONLY_THERE;
+/* Destroys all VMs, and checks that nothing of them is left. */
+void whole_inject_end(void) ONLY_THERE;
 
 #endif
