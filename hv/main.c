@@ -104,7 +104,7 @@ static void nodes_init(void) {
                                        acpi.mem_node[i].node };
     if (acpi.nr_nodes < 2) return;
     frame_set_nodes(node, acpi.nr_mem_nodes);
-    log_info("memory: %u NUMA nodes", acpi.nr_nodes);
+    log_info("%u NUMA nodes of memory", acpi.nr_nodes);
 }
 
 /* Reads ACPI's tables. This comes before the configuration, which may ask for the console that the
