@@ -180,8 +180,9 @@ static u64 ram_due(const struct disk *d) {
     return ~0ull;
 }
 
-/* Gives up the requests that have begun: they move no data. One of them may be what an I/O core has
- * chosen: not only its own core, if it has had another one before. */
+/* Gives up all requests of the disk, those that wait for their turn as well; none of them moves
+ * data any more. An I/O core may have chosen one of them to be next. That can also be a core which
+ * served the disk earlier, so all cores on the device are looked at. */
 static void ram_stop(struct disk *d) {
     struct disk_ram *r = ram_of(d);
     struct disk_round *cores = NULL;

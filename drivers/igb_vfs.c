@@ -137,7 +137,7 @@ static void vf_forget(struct igb_vfs *v, u32 n) {
  *   the addresses of its rings (which are off), and the words in the mailbox, as QEMU leaves them;
  *   the address where the device writes the head of a ring: that would be in the next owner's
  *   memory;
- *   its vectors, to which QEMU only adds.
+ *   its vectors: QEMU adds new ones to those that are there, and a reset does not remove any.
  * The next owner may be at work already and write to the mailbox, whose words are then not cleared;
  * but it sets up no rings before we answer. */
 static void vf_scrub(struct igb_vfs *v, u32 n) {

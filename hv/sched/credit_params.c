@@ -199,22 +199,23 @@ const char *credit_conflict(const struct sched_pool *p) {
         const char *why;
     } rules[] = {
         { k->slicer && k->boost > BOOST_STOCK,
-          "with a slicer boost is off or stock: it is built on slices that are not cut" },
+          "with a slicer, boost must be off or stock: other boosts would cut slices short" },
         { k->slicer && k->debit == DEBIT_TICK,
-          "with a slicer debit is time: no tick sees a micro-slice" },
+          "with a slicer, debit must be time: a tick would miss most micro-slices" },
         { k->slicer && k->share,
           "slicer and share exclude each other: a round is by weight, whatever credit was moved" },
         { k->slicer && k->aca,
-          "slicer and aca exclude each other: who sleeps would be counted in a round" },
+          "slicer and aca exclude each other: aca would count VMs that sleep into a round" },
         { pair && k->debit == DEBIT_TICK,
-          "in a turbo pool, and one that has one, debit is time: both are charged for use" },
+          "with a turbo pool, debit must be time: its short slices pass between two ticks" },
         { pair && k->weight_scope == SCOPE_VCPU,
-          "in a turbo pool, and one that has one, weight_scope is dom: shares are a VM's" },
+          "with a turbo pool, weight_scope must be dom: the two pools divide time between VMs" },
         { pair && (k->share || k->aca),
-          "vTurbo goes with neither share nor aca: it would take back what they move" },
-        { p->regular && k->slicer, "in a turbo pool slicer is off: all its slices are short" },
+          "with a turbo pool, share and aca must be off: vTurbo would take back what they move" },
+        { p->regular && k->slicer,
+          "in a turbo pool, slicer must be off: all its slices are short already" },
         { k->slicer && k->order == ORDER_ROUND,
-          "with a slicer order is fifo or credit: micro-slices have an order of their own" },
+          "with a slicer, order must be fifo or credit: micro-slices have an order of their own" },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(rules); i++)

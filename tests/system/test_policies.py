@@ -106,9 +106,9 @@ def test_refusals_change_nothing(takt):
     shown = ("sched-credit", "sched-credit -s -p core", "sched-credit -s -p turbo", "cpupool-list")
     before = [takt(c) for c in shown]
     refused(takt, "sched-credit -s -p core --share prorata",
-            "vTurbo goes with neither share nor aca")
-    refused(takt, "sched-credit -s -p turbo --slicer edf", "slicer is off")
-    refused(takt, "sched-credit -s -p core --policy faithful-3.4", "debit is time")
+            "share and aca must be off")
+    refused(takt, "sched-credit -s -p turbo --slicer edf", "slicer must be off")
+    refused(takt, "sched-credit -s -p core --policy faithful-3.4", "debit must be time")
     refused(takt, "sched-credit -d plain --weight 300 --share-pct 101",
             "share_pct must be a whole number from 0 to 100")
     refused(takt, "sched-credit -d plain --no-such 1", "has no parameter no_such")

@@ -60,7 +60,8 @@ VM = "[vm a]\nimage = spin\n"
         (
             "[hypervisor]\nslicer = vslicer\nboost = off\n[pool t]\ncpus = 2\nturbo_of = Pool-0\n"
             "slicer = edf\n",
-            "my.cfg:7:10: slicer = edf: in a turbo pool slicer is off: all its slices are short\n",
+            "my.cfg:7:10: slicer = edf: in a turbo pool, slicer must be off: all its slices are "
+            "short already\n",
         ),
     ],
 )

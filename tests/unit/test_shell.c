@@ -370,9 +370,9 @@ static void combinations(void **state) {
     static const struct {
         const char *first, *second, *why;
     } cases[] = {
-        { "--slicer vslicer", "--boost aggressive", "boost is off or stock" },
-        { "--slicer edf", "--boost anticipatory", "boost is off or stock" },
-        { "--slicer frequency", "--debit tick", "no tick sees a micro-slice" },
+        { "--slicer vslicer", "--boost aggressive", "boost must be off or stock" },
+        { "--slicer edf", "--boost anticipatory", "boost must be off or stock" },
+        { "--slicer frequency", "--debit tick", "a tick would miss most micro-slices" },
         { "--slicer vslicer", "--share prorata", "exclude each other" },
         { "--slicer vslicer", "--aca on", "exclude each other" },
     };
@@ -417,11 +417,11 @@ static void turbo(void **state) {
     answers("cpupool-destroy t", "pool t is half of a pair: cpupool-turbo t ends that\n");
     answers("info -j", "\"free_cpus\": 0"); /* it kept its CPU */
     answers("cpupool-create u turbo_of=Pool-0", "u or Pool-0 is in a pair already\n");
-    answers("sched-credit -s -p t --slicer vslicer", "in a turbo pool slicer is off");
-    answers("sched-credit -s --debit tick", "debit is time");
+    answers("sched-credit -s -p t --slicer vslicer", "in a turbo pool, slicer must be off");
+    answers("sched-credit -s --debit tick", "debit must be time");
     answers("sched-credit -s --policy faithful-4.1",
-            "faithful-4.1: in a turbo pool, and one that has one, weight_scope is dom");
-    answers("sched-credit -s --share prorata", "vTurbo goes with neither share nor aca");
+            "faithful-4.1: with a turbo pool, weight_scope must be dom");
+    answers("sched-credit -s --share prorata", "share and aca must be off");
     answers("sched-credit -j -s --slicer vslicer --boost off", "\"error\": 0"); /* but with this */
     answers("sched-credit -j -s --policy hardened", "\"error\": 0");
     answers("create -j fast image=null memory=2M vcpus=2 turbo=yes weight=300", "\"error\": 0");
