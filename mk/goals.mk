@@ -192,7 +192,7 @@ collab-demo: ## lets guests and driver domain tune disk I/O together (PLATFORM=b
 	@$(MAKE) $(J) $(if $(filter whole,$(PLATFORM)),sim-whole-build,all)
 	@$(PYTHON) tools/collabdemo.py --platform $(PLATFORM) $(if $(SEEDS),--seeds $(SEEDS))
 
-collab-arrivals: ## VMs with a disk in common that arrive at random, in virtual time (RATES="4 20")
+collab-arrivals: ## lets VMs that share a disk arrive at random, in virtual time (RATES="4 20")
 	@tools/deps.sh build
 	@$(MAKE) lwip
 	@$(MAKE) $(J) sim-whole-build

@@ -733,7 +733,8 @@ bool iommu_firmware_uses(const struct pci_device *d) { return scope_of(d, true) 
 
 u64 iommu_faults(const struct pci_device *d) { return assignment_of(d)->faults; }
 
-/* Looks at all units and prepares what they share. Returns NULL, or why none can be used. */
+/* Looks at all units and prepares what they share. Returns why this machine's IOMMU is not used at
+ * all. Returns NULL otherwise; a unit that is not used then has the reason in its own `why`. */
 static const char *prepare_units(const struct acpi_info *a) {
     bool usable = false;
 
