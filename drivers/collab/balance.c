@@ -3,7 +3,8 @@
  * floating point. */
 #include "drivers/collab/balance.h"
 
-/* Each weight is in proportion to the inverse of the core's latency. */
+/* Computes the weights of `n` I/O cores, each in proportion to the inverse of the core's mean
+ * latency. They sum to COLLAB_ONE. If a latency is unknown (0), all weights are equal. */
 void balance_weights(const u64 *latency_ns, u32 n, u64 *weight) {
     u64 inverse[COLLAB_PARTS] = { 0 }, least = latency_ns[0];
 
@@ -19,6 +20,8 @@ void balance_weights(const u64 *latency_ns, u32 n, u64 *weight) {
 /* Returns whether a / b is more than 1.5 times c / d. The products stay below 2^62. */
 static bool grown(u64 a, u64 b, u64 c, u64 d) { return 2 * a * d > 3 * b * c; }
 
+/* Returns whether the weights `now` are to be published, if `told` was published `age_ns` ago:
+ * after a second, or when the ratio of any two weights has grown by more than half. */
 bool balance_due(const u64 *told, const u64 *now, u32 n, u64 age_ns) {
     if (age_ns >= BALANCE_EVERY_NS) return true;
     for (u32 i = 0; i < n; i++)

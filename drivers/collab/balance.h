@@ -8,12 +8,13 @@
 
 #define BALANCE_EVERY_NS NS_PER_S /* weights are published again after so long */
 
-/* The weights of `n` cores with mean latencies `latency_ns`; they sum to COLLAB_ONE. If any latency
- * is 0 or unknown (0), nothing can be compared and all weights are equal. */
+/* Computes the weights of `n` I/O cores (1 to COLLAB_PARTS) with the mean latencies `latency_ns`.
+ * They sum to COLLAB_ONE. If any latency is 0, which means unknown, nothing can be compared and all
+ * weights are equal. */
 void balance_weights(const u64 *latency_ns, u32 n, u64 *weight);
 
-/* Are `now` to be published, where `told` was published `age_ns` ago? Yes after a second, or when
- * the ratio of any two weights has grown by more than 50 %. */
+/* Returns whether the `n` weights `now` are to be published, if `told` was published `age_ns` ago.
+ * That is so after a second, or when the ratio of any two weights has grown by more than 50 %. */
 bool balance_due(const u64 *told, const u64 *now, u32 n, u64 age_ns);
 
 #endif

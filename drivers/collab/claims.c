@@ -2,7 +2,9 @@
  * which contradictions count, and what follows from them. */
 #include "drivers/collab/claims.h"
 
-/* Changes are counted for a second at a time, from the first change on. */
+/* Counts a change of one of the disk's keys. Returns true if there were too many in this second;
+ * then the manager does not listen to the disk until c->deaf_until. A second begins with the first
+ * change that no earlier second has counted. */
 bool claims_change(struct claims *c, u64 now) {
     if (now - c->second >= CLAIMS_SECOND) {
         c->second = now;
@@ -14,8 +16,11 @@ bool claims_change(struct claims *c, u64 now) {
     return true;
 }
 
-/* The guest publishes its number when that has doubled or halved, and may have written some pages
- * by itself since. So it is a quarter that it has to write at least. */
+/* Judges a flush that the disk says it has done, by what it has really written. Returns true if
+ * that was too little several times in a row; then the disk is not asked to flush until
+ * c->doubt_until. A quarter of what the guest has claimed is enough. The guest publishes its number
+ * of dirty pages only when that has doubled or halved, and may have written some of them by itself
+ * since. */
 bool claims_flushed(struct claims *c, u64 written, u64 now) {
     u64 pages = (written - c->written) / PAGE_SIZE;
 

@@ -1,5 +1,5 @@
-/* Whether what a guest says of itself fits what the driver domain measures (IOrchestra, section 3:
- * a malicious VM can be found in the management module). Three things do not fit:
+/* Checks whether what a guest says of itself fits what the driver domain measures (IOrchestra,
+ * section 3: a malicious VM can be found in the management module). Three things do not fit:
  *
  *   - so many changes of its keys that reading them is a load of its own. The manager then does not
  *     listen to that disk for a while;
@@ -28,21 +28,22 @@ struct claims {
     u64 doubt_until; /* the disk is not asked to flush before that, ns */
 };
 
-/* A key of the disk has changed. Returns whether this is the change that makes it a flood: then
- * c->deaf_until is set. */
+/* Counts a change of one of the disk's keys. Returns whether it is one too many in this second;
+ * then c->deaf_until is set. */
 bool claims_change(struct claims *c, u64 now);
 
 /* Returns how many of `nr` dirty pages a disk of `pages` can have. */
 static inline u64 claims_pages(u64 nr, u64 pages) { return MIN(nr, pages); }
 
-/* The disk is asked to flush. It claims `nr` dirty pages; it has written `written` bytes so far. */
+/* Notes that the disk is asked to flush. It claims `nr` dirty pages, and has written `written`
+ * bytes so far. */
 static inline void claims_asked(struct claims *c, u64 nr, u64 written) {
     c->asked_nr = nr;
     c->written = written;
 }
 
-/* The disk says that it has flushed, and has written `written` bytes by now. Returns whether it is
- * not to be asked any more: then c->doubt_until is set. */
+/* Judges a flush that the disk says it has done; it has written `written` bytes by now. Returns
+ * whether the disk is not to be asked any more for a while; then c->doubt_until is set. */
 bool claims_flushed(struct claims *c, u64 written, u64 now);
 
 #endif

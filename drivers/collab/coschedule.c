@@ -2,6 +2,9 @@
 
 /* ---- keys ---- */
 
+/* Reads a list of decimal numbers that single spaces divide, such as "30 10", into *l. Returns
+ * false, and leaves *l as it is, if the text is anything else, or if it has too many numbers or one
+ * above COSCHEDULE_WEIGHT. A guest has written the text, so it may hold anything. */
 bool coschedule_read(struct coschedule_list *l, const char *text, u32 len) {
     struct coschedule_list new = { 0 };
     bool digit = false;
@@ -29,6 +32,8 @@ bool coschedule_read(struct coschedule_list *l, const char *text, u32 len) {
 
 /* ---- shares ---- */
 
+/* Computes which part of the VM's share falls to each of its sockets: S_SKT of the paper. `w` has
+ * the weight of the I/O threads on each vCPU. */
 void coschedule_parts(u64 share, const struct coschedule_list *w, u32 sockets, u64 *part) {
     u32 socket[COSCHEDULE_VCPUS] = { 0 };
 
@@ -38,6 +43,9 @@ void coschedule_parts(u64 share, const struct coschedule_list *w, u32 sockets, u
 
 /* ---- latencies ---- */
 
+/* Brings the mean latency of an I/O core up to date. `ended` and `ns` are the core's sums of
+ * requests and of their latencies. The requests since the last look count for a quarter of the new
+ * mean. After a second without requests the mean becomes 0, which means unknown. */
 void coschedule_look(struct coschedule_latency *l, u64 ended, u64 ns, u64 now) {
     u64 requests = ended - l->ended, mean;
 
@@ -52,7 +60,8 @@ void coschedule_look(struct coschedule_latency *l, u64 ended, u64 ns, u64 now) {
 
 /* ---- places of threads ---- */
 
-/* The socket that lacks most of its part of all weights, if `placed` is what it has. */
+/* Returns the socket that lacks most of the weight that belongs to it. placed[s] is the weight of
+ * the threads that socket s has by now, and `all` that of all threads. */
 static u32 emptiest(const struct coschedule_list *socket, const u64 *placed, u64 all) {
     i64 most = 0;
     u64 sum = 0;
@@ -69,7 +78,8 @@ static u32 emptiest(const struct coschedule_list *socket, const u64 *placed, u64
     return best;
 }
 
-/* The vCPU of that socket with the smallest weight. */
+/* Returns the vCPU of that socket whose threads have the smallest weight together. load[k] is that
+ * of vCPU k. */
 static u32 lightest(const u64 *load, u32 nr_vcpus, u32 socket, u32 sockets) {
     u32 best = nr_vcpus;
 
@@ -80,7 +90,8 @@ static u32 lightest(const u64 *load, u32 nr_vcpus, u32 socket, u32 sockets) {
     return best;
 }
 
-/* The heaviest thread that has no place yet. */
+/* Returns the heaviest thread that has no place yet; bit i of `placed` says that thread i has one.
+ */
 static u32 heaviest(const u32 *weight, u32 n, u64 placed) {
     u32 best = n;
 
@@ -91,6 +102,9 @@ static u32 heaviest(const u32 *weight, u32 n, u64 placed) {
     return best;
 }
 
+/* Chooses a vCPU for each of `n` threads, so that the weights on the sockets are in the ratio of
+ * `socket` as far as whole threads allow. The heaviest thread is placed first: what it leaves
+ * uneven, lighter ones can still even out. vcpu[i] becomes the vCPU of thread i. */
 void coschedule_place(const u32 *weight, u32 n, const struct coschedule_list *socket, u32 nr_vcpus,
                       u32 *vcpu) {
     u64 on_socket[COSCHEDULE_VCPUS] = { 0 }, load[COSCHEDULE_VCPUS] = { 0 };

@@ -27,12 +27,13 @@ static inline u32 coschedule_socket(u32 vcpu, u32 nr_vcpus, u32 sockets) {
     return vcpu * sockets / nr_vcpus;
 }
 
-/* S_SKT of each socket of a VM with `share` (of COLLAB_ONE), of which W of each vCPU is `w`. */
+/* Computes S_SKT of each of the VM's sockets: part[s] is what falls to socket s of the VM's `share`
+ * (in units of 1 / COLLAB_ONE). `w` has W of each vCPU, the weight of its I/O threads. */
 void coschedule_parts(u64 share, const struct coschedule_list *w, u32 sockets, u64 *part);
 
-/* The share for deficit round robin that belongs to `part`, where the largest part is `largest`. A
- * part of 0 still gets a little, so that it does not starve (drivers/collab/drr.h). Returns 1024 to
- * 65536. */
+/* Converts `part` into a share for deficit round robin, of which the largest part, `largest`, has
+ * 65536. A part of 0 still gets 1024, so that its requests do not wait for ever
+ * (drivers/collab/drr.h). */
 static inline u32 coschedule_turn(u64 part, u64 largest) {
     u64 share = 65536;
 
@@ -47,15 +48,16 @@ struct coschedule_latency {
     u64 sampled;   /* when there was the last request, ns */
 };
 
-/* Looks at the I/O core's sums at `now`: what came since the last look counts for a quarter, and
- * what was known before for the rest. After a second without requests nothing is known. */
+/* Brings l->mean up to date. `ended` is how many requests the I/O core has ended so far, and `ns`
+ * the sum of their latencies. The mean of those since the last look counts for a quarter, and the
+ * mean that was known before for the rest. After a second without requests the mean is unknown. */
 void coschedule_look(struct coschedule_latency *l, u64 ended, u64 ns, u64 now);
 
-/* A guest's side: on which vCPU each of `n` threads belongs, so that the weights of the threads on
- * the sockets are in the ratio of `socket` (as far as whole threads allow), and those on the vCPUs
- * of a socket nearly equal. The heaviest thread is placed first. A socket of the lowest number wins
- * where several are as good, so the same input gives the same places. nr_vcpus is at least
- * socket->nr, and n at most COSCHEDULE_VCPUS. */
+/* For a guest: chooses a vCPU for each of `n` threads, and stores it in vcpu[i]. The weights of the
+ * threads on the sockets are then in the ratio of `socket`, as far as whole threads allow, and
+ * those on the vCPUs of one socket are nearly equal. The heaviest thread is placed first. If
+ * several sockets are equally good, the lowest number wins, so the same input gives the same
+ * places. nr_vcpus is at least socket->nr, and n at most COSCHEDULE_VCPUS. */
 void coschedule_place(const u32 *weight, u32 n, const struct coschedule_list *socket, u32 nr_vcpus,
                       u32 *vcpu);
 

@@ -10,8 +10,9 @@ static u32 largest(const u64 *left, u32 n) {
     return best;
 }
 
-/* First every part is rounded down. What is left over goes to those parts that lost most, one unit
- * each. */
+/* Divides `whole` into `n` parts in proportion to the weights. The parts sum to `whole` exactly.
+ * First every part is rounded down. What is left over goes to those parts that lost most by that,
+ * one unit each. */
 void collab_divide(u64 whole, const u64 *weight, u32 n, u64 *part) {
     u64 lost[COLLAB_PARTS], sum = 0, rest = whole;
 

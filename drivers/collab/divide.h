@@ -9,9 +9,10 @@
 #define COLLAB_ONE   BIT(30) /* a share of 1 */
 #define COLLAB_PARTS 64u     /* at most */
 
-/* part[i] becomes whole * weight[i] / (sum of the weights), rounded down; what rounding leaves goes
- * to the parts that lost most by it. If all weights are 0, the parts are equal. `n` is from 1 to
- * COLLAB_PARTS, `whole` at most COLLAB_ONE, each weight at most 2^32. */
+/* Divides `whole` into parts: part[i] becomes whole * weight[i] / (sum of the weights), rounded
+ * down. What rounding leaves goes to the parts that lost most by it, one unit each. If all weights
+ * are 0, the parts are equal. `n` is from 1 to COLLAB_PARTS, `whole` at most COLLAB_ONE, each
+ * weight at most 2^32. */
 void collab_divide(u64 whole, const u64 *weight, u32 n, u64 *part);
 
 #endif

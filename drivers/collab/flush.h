@@ -1,5 +1,5 @@
-/* Which VM is to write its dirty pages now (IOrchestra, section 3.1 and Algorithm 1): when a device
- * is idle, the one with most of them. */
+/* Decides which VM is to write its dirty pages now (IOrchestra, section 3.1 and Algorithm 1): when
+ * a device is idle, it is the one with most dirty pages. */
 #ifndef DRIVERS_COLLAB_FLUSH_H
 #define DRIVERS_COLLAB_FLUSH_H
 
@@ -18,18 +18,18 @@ struct flush_disk {
     u64 asked;            /* when flush_now was set, ns */
 };
 
-/* Is a device idle that moved `used` bytes a second of the `capacity` that it can? One whose
- * capacity is 0 (unlimited) is. */
+/* Returns whether a device is idle that moves `used` bytes a second and could move `capacity`. A
+ * device whose capacity is 0, which means unlimited, always is. */
 static inline bool flush_device_idle(u64 used, u64 capacity) {
     return !capacity || used < capacity / FLUSH_IDLE_PART;
 }
 
-/* The disk of one device whose flush_now is to be set; FLUSH_NOBODY: none now. It has dirty
- * pages (the paper's "for all i" must be "for some i"), and more than all others; of equals the
- * first is taken. While one VM has been asked and still has time to answer, nobody else is
- * asked, because the device is about to be busy. A disk that has flush_now already is never
- * asked again: so only the guest clears that key and only the manager sets it, and no message is
- * lost. */
+/* Returns the index of the disk whose flush_now is to be set, among the `n` disks of one device, or
+ * FLUSH_NOBODY. `idle` says whether the device is idle. It is the disk with most dirty pages, and
+ * the first one of equals. (The paper's "for all i" must be "for some i".) While a VM that was
+ * asked still has time to answer, no other VM is asked, because the device is about to be busy. A
+ * disk whose flush_now is set is never asked again. So only the manager sets that key and only the
+ * guest clears it, and no message is lost. */
 u32 flush_choose(const struct flush_disk *d, u32 n, bool idle, u64 now);
 
 #endif

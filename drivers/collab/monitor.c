@@ -75,6 +75,9 @@ u64 monitor_in_use(struct monitor *m, u64 now) {
     return ns;
 }
 
+/* Ends the period of a monitor at the time `now`, stores the figures of the period in *p, and
+ * begins the next one. Requests that are under way, and the sums since the beginning, go over into
+ * the new period. */
 void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p) {
     u64 ns = MAX(now - m->began, 1ull), us = MAX(ns / NS_PER_US, 1ull);
     struct monitor next;

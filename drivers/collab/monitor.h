@@ -1,6 +1,6 @@
-/* What a disk, or a device under several disks, did in the last period (IOrchestra, section 3.1:
- * the monitoring module). The back end says when each request begins and ends; the manager ends the
- * period and publishes the result (docs/collab.md).
+/* Measures what a disk, or a device under several disks, did in the last period (IOrchestra,
+ * section 3.1: the monitoring module). The back end says when each request begins and ends; the
+ * manager ends the period and publishes the result (docs/collab.md).
  *
  * A request's latency is the time from when the back end takes it from the ring until the disk has
  * done it. The time that it waited in the ring is not known here. */
@@ -40,21 +40,23 @@ struct monitor_period {
     u32 busy_permille;                           /* of the time, any request was under way */
 };
 
-/* Begins to look at `now`. Later calls may be a little behind each other if the monitor is shared,
- * and else never go back. `device` may be NULL. If it is shared, so is *m. */
+/* Sets the monitor up; its first period begins at `now`. What it counts is also counted in
+ * `device`, unless that is NULL; if `device` is shared, so is *m. The times of later calls must not
+ * go back. Only those of a shared monitor may be a little out of order. */
 void monitor_init(struct monitor *m, struct monitor *device, u64 now);
-/* A request begins. */
+/* Notes that a request begins. */
 void monitor_begin(struct monitor *m, u64 now);
-/* A request that began at `begun` has ended. `bytes`: that it has moved. */
+/* Notes that a request which began at `begun` has ended. It has moved `bytes`. */
 void monitor_end(struct monitor *m, enum monitor_kind kind, u64 bytes, u64 begun, u64 now);
-/* All `nr` requests that are under way are given up: they count as not done. */
+/* Notes that the `nr` requests of this monitor that are under way were given up. They count as not
+ * done. */
 void monitor_give_up(struct monitor *m, u32 nr, u64 now);
 /* Returns for how long any request was under way since the beginning, ns. */
 u64 monitor_in_use(struct monitor *m, u64 now);
-/* Ends the period and begins the next. *p: what was in it. */
+/* Ends the period, stores its figures in *p, and begins the next period. */
 void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p);
 
-/* Whether anything was or is to be done since the period began. */
+/* Returns whether there was any request since the period began. */
 static inline bool monitor_is_used(const struct monitor *m) {
     return m->under_way || m->busy || m->latency.count;
 }
