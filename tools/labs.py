@@ -4,6 +4,8 @@
   tools/labs.py list               lists them
   tools/labs.py tree N OUT         writes a student's tree of lab N
   tools/labs.py course OUT         writes the trees of all labs, with a page about the course
+  tools/labs.py fit                checks, without building anything, that holes and wrong
+                                   solutions still fit the sources
   tools/labs.py check [N...]       checks the labs and their graders: solution, starter, and wrong
                                    solutions get the points and hints that they should
 
@@ -46,7 +48,7 @@ KINDS = {
 CHECK_TIMEOUT = "5"  # seconds of CPU time for a program that is graded, when labs are checked
 SAME_LINES = 3  # so many lines of a solution's hole in a row must not be in a student's tree
 # Statements that are so common that they tell nothing of a solution.
-TRIVIAL = re.compile(r"[{}();\s]*|return( \w+)?;|break;|else \{?|\} else \{|#.*|/\*.*\*/")
+TRIVIAL = re.compile(r"[{}();\s]*|return( \w+)?;|break;|else \{?|\} else \{|#.*")
 
 
 def read(*path):
@@ -183,7 +185,9 @@ class Lab:
 
 
 def telling(text):
-    """Returns the lines of a text that tell something of a solution, without their blanks."""
+    """Returns the lines of a text that tell something of a solution, without their blanks. Comments
+    tell nothing: those of a front end and of a back end may be the same."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     return ["".join(line.split()) for line in text.split("\n")
             if not TRIVIAL.fullmatch(line.strip())]
 
@@ -424,6 +428,16 @@ def check(which):
     return bad > 0
 
 
+def fit():
+    """Makes all starters and all wrong solutions. What does not fit any more ends it with a
+    sentence, because a function that was renamed would otherwise be found much later."""
+    for lab in map(Lab, numbers()):
+        for name in lab.files:
+            lab.starter(name)
+        for w in lab.wrong():
+            w.apply(lab)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -433,6 +447,7 @@ def main():
     one.add_argument("out")
     every = commands.add_parser("course")
     every.add_argument("out")
+    commands.add_parser("fit")
     some = commands.add_parser("check")
     some.add_argument("number", type=int, nargs="*")
     args = parser.parse_args()
@@ -445,6 +460,8 @@ def main():
         print(f"{args.out}: lab {lab.number}, {lab.title}; begin with its README.md")
     elif args.command == "course":
         course(args.out)
+    elif args.command == "fit":
+        fit()
     else:
         return check(args.number)
     return 0

@@ -152,6 +152,7 @@ check_scripts() {
 # Finds faults of tests/mutants that cannot be made any more.
 check_mutants() {
 	python3 tools/faults.py || fail "a fault of the list no longer fits the sources"
+	python3 tools/labs.py fit || fail "a lab no longer fits the sources"
 }
 
 # Finds what a published tree must not hold.

@@ -9,11 +9,14 @@ A step is a function with points and a hint:
         result = t.sim("alone.cfg")
         t.near("CPU time of hog in %", result.cpu("hog"), 100, 1)
 
+    lab.test("map", 15, "pages are mapped", hint="entry_for()")
+
     lab.main()
 
-A step gives all of its points, or none if one of its checks fails. The first step is always that
-the files compile. Time is virtual in all that is measured. The clock of this computer only ends a
-program that would never end: after GRADE_TIMEOUT seconds of CPU time (10 by default).
+The last one is a test of tests/check.c. A step gives all of its points, or none if one of its checks
+fails. The first step is always that the files compile. Time is virtual in all that is measured. The
+clock of this computer only ends a program that would never end: after GRADE_TIMEOUT seconds of CPU
+time (10 by default).
 
 Prints the steps, writes grade.json, and exits with 0 (all points), 1 (not all) or 2 (the grader
 itself cannot work).
@@ -212,6 +215,14 @@ class Lab:
             self.steps.append((points, title, hint, function))
             return function
         return add
+
+    def test(self, name, points, title, hint, program="check"):
+        """Adds a step that is one test of tests/check.c (or of another program of tests/)."""
+        def one_test(t):
+            t.check(name, program)
+
+        one_test.__name__ = name
+        self.steps.append((points, title, hint, one_test))
 
     def grade(self):
         """Returns what grade.json says."""

@@ -68,6 +68,12 @@ def test_a_program_that_goes_wrong_is_a_sentence(tmp_path, program, came):
     assert result["steps"][2]["points"] == 5
 
 
+def test_the_time_of_a_program_is_that_of_its_cpu(tmp_path):
+    program = "import resource; print(resource.getrlimit(resource.RLIMIT_CPU)[0])"
+    status, text, _ = grade(tmp_path, program, GRADE_TIMEOUT="7")
+    assert status == 0, text
+
+
 def test_what_does_not_compile_gets_nothing(tmp_path):
     makefile = "all:\n\t@echo 'x.c:3: error: no' >&2; false\n"
     status, _, result = grade(tmp_path, "print(7)", makefile)
@@ -110,6 +116,13 @@ def test_what_is_between_the_braces(name, body):
 def test_a_hole_of_nothing_is_refused():
     with pytest.raises(sentence.Problem, match="no function or structure `h`"):
         labs.item(CODE, "h")
+
+
+def test_a_lab_that_does_not_fit_the_sources_is_named(monkeypatch):
+    labs.fit()
+    monkeypatch.setattr(labs.Lab, "solution", lambda lab, name: "int f(void) { return 1; }\n")
+    with pytest.raises(sentence.Problem, match="which lab 3 makes a hole"):
+        labs.fit()
 
 
 def test_lines_of_the_solution_in_a_tree_are_found(tmp_path):

@@ -2,7 +2,6 @@
 
 
 def add(lab):
-    @lab.step(10, "what is acknowledged is kept",
-              hint="bl.nxt moves only over segments that are in the backlog and in order")
-    def promised(t):
-        t.check("nothing_is_promised", program="hidden_check")
+    lab.test("nothing_is_promised", 10, "what is acknowledged is kept",
+             hint="bl.nxt moves only over segments that are in the backlog and in order",
+             program="hidden_check")

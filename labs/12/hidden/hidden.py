@@ -2,10 +2,9 @@
 
 
 def add(lab):
-    @lab.step(5, "no memory for tables", hint="-ENOMEM, and what is there already stays good")
-    def no_memory(t):
-        t.check("no_memory", program="hidden_check")
-
-    @lab.step(5, "eight devices in eight domains", hint="the domain of a device alone counts")
-    def many(t):
-        t.check("many", program="hidden_check")
+    lab.test("no_memory", 5, "no memory for tables",
+             hint="-ENOMEM, and what is there already stays good",
+             program="hidden_check")
+    lab.test("many", 5, "eight devices in eight domains",
+             hint="the domain of a device alone counts",
+             program="hidden_check")

@@ -2,6 +2,6 @@
 
 
 def add(lab):
-    @lab.step(10, "all vectors", hint="classes, and what is in service below")
-    def every(t):
-        t.check("all", program="hidden_check")
+    lab.test("all", 10, "all vectors",
+             hint="classes, and what is in service below",
+             program="hidden_check")
