@@ -13,10 +13,10 @@ A step is a function with points and a hint:
 
     lab.main()
 
-The last one is a test of tests/check.c. A step gives all of its points, or none if one of its checks
-fails. The first step is always that the files compile. Time is virtual in all that is measured. The
-clock of this computer only ends a program that would never end: after GRADE_TIMEOUT seconds of CPU
-time (10 by default).
+The last one is a test of tests/check.c. A step gives all of its points, or none if one of its
+checks fails. The first step is always that the files compile. Time is virtual in all that is
+measured. The clock of this computer only ends a program that would never end: after GRADE_TIMEOUT
+seconds of CPU time (10 by default).
 
 Prints the steps, writes grade.json, and exits with 0 (all points), 1 (not all) or 2 (the grader
 itself cannot work).
