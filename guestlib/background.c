@@ -13,7 +13,9 @@
 
 static void compute(void *arg) { compute_for_ever(); }
 
-/* Computes for a part of the time, on vCPU `arg`. */
+/* Keeps vCPU `arg` busy for the part of the time that the word busy=P of the command line asks for;
+ * it runs as a thread of that vCPU. What other threads of the vCPU compute counts as well, so it
+ * computes only what is missing. guest/duty.h says how much that is in each period. */
 static void compute_part(void *arg) {
     u32 id = (u32)(u64)arg;
     u64 start = time_ns() + cmdline_phase(id, PHASE_SPAN);

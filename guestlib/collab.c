@@ -94,8 +94,9 @@ static void collab_flush(void) {
     publish_dirty(true);
 }
 
-/* The baseline DIF: this guest knows that the device is idle, and not what others do with it. Has
- * its dirty pages written, and does not wait for that. */
+/* Has the page cache write its dirty pages if the manager has said that the device is idle, and
+ * does not wait for that. This is the baseline DIF, in which each guest decides for itself, without
+ * knowing what other guests are about to do. */
 static void flush_by_itself(void) {
     if (!collab.idle || !pagecache_dirty(&collab.disk->cache)) return;
     collab.stats.by_itself++;
@@ -104,8 +105,10 @@ static void flush_by_itself(void) {
 
 /* ---- congestion ---- */
 
-/* The queue slows down by itself, and asks at the same time (docs/collab.md). It also recovers by
- * itself, and then takes the question back. */
+/* Publishes whether the disk's queue is congested, if that has changed. By setting `congested` the
+ * guest asks the manager whether the device is crowded (docs/collab.md). It does not wait for the
+ * answer: the queue slows down by itself. If the queue recovers by itself, the question is taken
+ * back. */
 static void publish_congested(void) {
     bool now = pagecache_congested(&collab.disk->cache);
 
@@ -115,8 +118,9 @@ static void publish_congested(void) {
     if (now) collab.stats.asked++;
 }
 
-/* First `congested`, then release_request, then the queue goes on. In another order the manager
- * could answer the same question twice, or the next question not at all. */
+/* Lets the disk's queue go on, if the manager has released it. Clears `congested` first and then
+ * release_request, and only then lets the queue go. In another order the manager could answer the
+ * same question twice, or the next question not at all. */
 static void collab_release(void) {
     if (!is_set("release_request")) return;
     if (store_write_u64(0, key("congested"), 0) < 0) return;
@@ -160,8 +164,10 @@ static i64 watch_all(void) {
     return error;
 }
 
-/* Waits until there is something to do. Without a manager nobody wants to know how many pages are
- * dirty. Returns false if it is time to look how many there still are. */
+/* Waits until a key has changed, the manager has come or gone, or the page cache has something to
+ * tell. Returns false if it was woken by the clock, because the number of dirty pages has to be
+ * looked at from time to time. Without a manager nobody wants to know that number, so the cache is
+ * not asked for it. */
 static bool wait_for_news(void) {
     u64 until = FOREVER, tell_at = 1;
     bool news;
@@ -177,7 +183,9 @@ static bool wait_for_news(void) {
     return news;
 }
 
-/* The thread. It answers a release first, because the guest's queue stands still until then. */
+/* Runs the guest's side of the collaboration, as a thread: waits for news, does what the keys that
+ * have changed ask for, and publishes what the manager has to know. A release is answered first,
+ * because the guest's queue stands still until then. */
 static void collab_work(void *arg) {
     if (watch_all() < 0) {
         printf("collab: io/ cannot be watched\n");
@@ -198,7 +206,9 @@ static void collab_work(void *arg) {
     }
 }
 
-/* If there is no manager, the thread only waits for one to come. */
+/* Takes part in the collaboration for the disk `d`: connects to the store and starts the thread
+ * that follows the manager. Returns 0 or a negative errno. If there is no manager, the thread only
+ * waits for one to come. */
 int collab_start(struct disk *d) {
     int error = store_start();
 

@@ -99,7 +99,9 @@ static void weigh_cores(struct disk_core *at) {
     for (u32 c = 0; c < nr_cores; c++) at[c].turn.share = coschedule_turn(sum[c], largest);
 }
 
-/* Gives lanes and I/O cores the shares that follow from all that is known. */
+/* Sets the shares of all lanes and the weights of all I/O cores anew, from the administrator's
+ * shares and the weights that VMs have published. Under SDC all VMs have equal shares. The lock of
+ * a device is held meanwhile, because its I/O cores use the shares. */
 static void share_out(void) {
     u64 largest;
 
@@ -138,8 +140,8 @@ static void know_place(struct disk_core *place) {
 
 /* Places the lanes of a disk at their I/O cores, so that it is served. Returns 0, or -ENOSPC if
  * there are too many disks. The lanes take no turns yet, so core_move() may put them at any core
- * first. It says nothing when the core has no place for another disk, so l->ram.core is
- * compared. */
+ * first. core_move() does not report that a core has no place for another disk, so l->ram.core is
+ * compared afterwards. */
 int coschedule_add(struct coschedule_disk *d) {
     u32 i = 0;
 
@@ -236,8 +238,9 @@ void coschedule_unwatch(u32 vm, u32 number) {
     store_rm(0, path);
 }
 
-/* Returns whether the weights of that disk's VM have changed. Calls of the store may wait, and the
- * disk may go meanwhile. */
+/* Reads the weights that the VM of that disk has published. Returns whether they have changed. A
+ * call of the store may wait, and the disk may go meanwhile, so the disk is looked up again after
+ * the call. */
 static bool read_weights(u32 vm, u32 number) {
     struct coschedule_list new = { 0 };
     struct coschedule_disk *d;
@@ -294,8 +297,9 @@ static void look_at_cores(u64 now) {
     }
 }
 
-/* Writes the weights of the sockets of a VM as text, if it is time and they are not what was
- * published. They sum to about 1000. Returns the length of the text, or 0. */
+/* Writes the weights of a VM's sockets as text, in thousandths. Returns the length of the text, or
+ * 0 if there is nothing to publish: it is not time yet, or the numbers are those that were
+ * published last. */
 static u32 weights_to_tell(struct coschedule_disk *d, u64 now, char *text, size_t size) {
     u64 l[CORES_MOST] = { 0 }, weight[CORES_MOST];
     bool same = d->told_at;
@@ -317,7 +321,9 @@ static u32 weights_to_tell(struct coschedule_disk *d, u64 now, char *text, size_
     return (u32)len;
 }
 
-/* Publishes the weights of the sockets of one VM. The disk may go while the store is written. */
+/* Publishes the weights of the sockets of the VM that has entry `i` of disks[], if there is
+ * something new. The store is written with preemption enabled, and the disk may go meanwhile, so
+ * all that is needed of it is copied before. */
 static void tell_weights(u32 i, u64 now) {
     char path[KEY_MAX], text[CORES_MOST * 6];
     struct coschedule_disk *d;

@@ -49,9 +49,9 @@ static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     return type;
 }
 
-/* Waits for device `index` of a type, and opens it. Returns 0, or a negative error. Device `index`
- * of a type is found by counting. So each device before it must have been offered too; until then
- * its type is not known. */
+/* Waits for device `index` of a type, and opens it. Returns 0, or a negative error. The device is
+ * found by counting those of its type. So each device before it must have a back end too, because
+ * the type of a device is not known until then. */
 int device_open(struct virtio_dev *d, u32 type, u32 index, u64 timeout_ns) {
     u64 deadline = time_ns() + timeout_ns;
 

@@ -265,8 +265,10 @@ static void disk_tunables(struct disk *d) {
     }
 }
 
-/* Options that are missing or 0 get the cache's defaults. The threads are started last, when all
- * that they use is there. */
+/* Opens block device `index` of the VM, with a page cache as the command line describes it, and
+ * starts its threads: the flusher, and one that watches for another back end. Returns 0 or a
+ * negative errno. Words of the command line that are missing or 0 get the cache's defaults. The
+ * threads are started when all that they use is there. */
 int disk_open(struct disk *d, u32 index) {
     struct pagecache_host host = { .arg = d,
                                    .now_ns = disk_now,

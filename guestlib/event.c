@@ -38,10 +38,10 @@ bool event_take(u32 port) {
            bit(port);
 }
 
-/* Calls the handlers of this vCPU's ports that are pending. One vector serves all ports of a vCPU.
- * If the VM's parameter `route` is not `fixed`, Takt may raise it on another vCPU than the one that
- * the handler is bound to. Drivers rely on being interrupted on their own vCPU only, so the
- * interrupt is then passed on to that vCPU. */
+/* Handles the interrupt of event channels: calls the handlers of those ports of this vCPU that are
+ * pending. One vector serves all ports of a vCPU. If the VM's parameter `route` is not `fixed`,
+ * Takt may raise it on another vCPU than the one that the handler is bound to. Drivers rely on
+ * being interrupted on their own vCPU only, so the interrupt is then passed on to that vCPU. */
 static void event_raised(void *arg) {
     struct takt_shared *s = event_shared();
     u32 me = this_vcpu()->id, passed_to = me, words = __atomic_load_n(&nr_words, __ATOMIC_ACQUIRE);

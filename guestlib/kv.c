@@ -15,9 +15,13 @@
 /* Values of kv.where at and above this are places in memory: table 0, then table 1. Others count
  * records from the beginning of the disk. */
 #define IN_MEMORY 0x80000000u
+/* Tables on the disk are numbered from 1 to this, then from 1 again. A page has the number of its
+ * table in a byte, and 0 if it is free. */
+#define TABLE_NUMBERS 255u
 
 static bool in_memory(u32 where) { return where >= IN_MEMORY && where != NOWHERE; }
 
+/* Returns the record in memory at that place, a value of kv.where at or above IN_MEMORY. */
 static struct kv_record *memory_at(const struct kv *s, u32 where) {
     u32 at = where - IN_MEMORY;
 
@@ -40,7 +44,12 @@ struct output {
     struct extent extent; /* pages that were taken and not yet written */
 };
 
-static u32 next_table(u32 table) { return table % 255 + 1; }
+static u32 next_table(u32 table) { return table % TABLE_NUMBERS + 1; }
+
+/* Returns how many tables after `oldest` the table `newest` was made. */
+static u32 tables_since(u32 oldest, u32 newest) {
+    return (newest + TABLE_NUMBERS - oldest) % TABLE_NUMBERS;
+}
 
 /* Returns whether the record is copied to the new table: it is in the full table in memory, or in
  * the oldest one on the disk. */
@@ -50,8 +59,9 @@ static bool goes_along(const struct kv *s, u32 where, u32 full, u32 oldest) {
     return oldest && s->owner[where / PER_PAGE] == oldest;
 }
 
-/* Writes the page, and lets the index show its records where they are now. A record that has been
- * written anew meanwhile is left behind. Returns 0 or an error. */
+/* Writes the page of records that is being filled to the disk, and lets the index say that they are
+ * there. If a thread has written a record anew meanwhile, the index keeps the place of the new
+ * version. Returns 0 or an error. */
 static int put_out(struct kv *s, struct output *o) {
     u32 page;
     int error;
@@ -76,9 +86,10 @@ static int put_out(struct kv *s, struct output *o) {
     return 0;
 }
 
-/* Copies the record of `key`, which was at `where`, to the page that is being written. Its place
- * keeps its contents until this flush has ended. A new version may come at any time; the copy is
- * then of no use, and put_out() sees that. Returns 0 or an error. */
+/* Copies the record of `key`, which was at `where`, to the page that is being filled, and writes
+ * the page if it is full now. The old place keeps its contents until this flush has ended. A thread
+ * may write a new version of the record at any time; the copy is then of no use, and put_out() sees
+ * that. Returns 0 or an error. */
 static int take_along(struct kv *s, struct output *o, u32 key, u32 where) {
     struct kv_record *to = &o->record[o->nr];
     int error = 0;
@@ -105,13 +116,15 @@ static void kv_free_table(struct kv *s, u32 table) {
     mutex_unlock(&s->lock);
 }
 
-/* Writes the table in memory that is full to the disk. Returns 0 or an error. */
+/* Writes the full table in memory, number `full`, to the disk as a new table, in the order of the
+ * keys. If there are KV_TABLES tables on the disk already, the valid records of the oldest one go
+ * along, and its pages become free. Returns 0 or an error. */
 static int kv_flush(struct kv *s, struct output *o, u32 full) {
     u32 oldest = 0;
     int error = 0;
 
     s->newest = next_table(s->newest);
-    if ((s->newest + 255 - s->oldest) % 255 >= KV_TABLES) oldest = s->oldest;
+    if (tables_since(s->oldest, s->newest) >= KV_TABLES) oldest = s->oldest;
     for (u32 key = 0; key < s->keys && !error; key++) {
         bool goes;
         u32 where;
@@ -157,7 +170,10 @@ static void kv_flusher(void *arg) {
 
 /* ---- for threads ---- */
 
-/* Waits until the active table has room. The caller holds the lock, and has it again afterwards. */
+/* Waits until the active table has room for a record. If it is full and the other table in memory
+ * is empty, the two change places, and the flusher writes the full one. If both are full, waits
+ * until the flusher has emptied one. The caller holds the lock, which is released while this waits.
+ */
 static void make_room(struct kv *s) {
     while (s->used[s->active] == s->table_records) {
         if (!s->used[1 - s->active]) {

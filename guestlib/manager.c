@@ -35,7 +35,7 @@ struct device {
     bool quiet;                   /* the last news said that nothing was done */
     bool full, slow;        /* congest_crowded() and congest_slow(), as of the loop's last turn */
     bool crowded;           /* one of them */
-    struct congest congest; /* disks that wait for it to be relieved; used by the thread alone */
+    struct congest congest; /* disks that wait until it is not crowded; used by the thread alone */
     struct monitor monitor;
     struct news news;
 };
@@ -151,7 +151,7 @@ static void watch_keys(struct disk *d) {
     }
 }
 
-/* After this, changes of the disk's keys no longer interrupt. */
+/* Ends the watches of the disk's keys, so that their changes no longer interrupt. */
 static void unwatch_keys(struct disk *d) {
     char path[KEY_MAX];
 
@@ -203,8 +203,9 @@ static void manager_release(const struct disk *d) {
     if (store_write_u64(0, path, 1) < 0) printf("manager: %s cannot be written\n", path);
 }
 
-/* The guest has set or cleared `congested`: its queue to the device is full, or no longer. If the
- * device itself is not crowded, the guest is released at once; otherwise it has to wait. */
+/* Reads `congested` of a disk, by which a guest says that its queue to the device is full, and
+ * answers. If the device itself is not crowded, the guest is released at once; otherwise it has to
+ * wait. */
 static void congestion_look(struct disk *d) {
     struct device *dev = d->device;
     u32 i = (u32)(d - disks);
@@ -216,8 +217,9 @@ static void congestion_look(struct disk *d) {
         manager_release(d);
 }
 
-/* What the keys of a disk change to is not read for a second, if they change too often. The watch
- * goes, so that the changes do not interrupt either. */
+/* Stops watching the keys of a disk for a second, because they change too often. The disk counts as
+ * neither congested nor dirty meanwhile. Without the watches its changes do not interrupt this VM
+ * either. */
 static void go_deaf(struct disk *d) {
     unwatch_keys(d);
     congest_forget(&d->device->congest, (u32)(d - disks));
@@ -266,7 +268,8 @@ static void look_at(struct disk *d) {
 
 /* ---- switches ---- */
 
-/* A node below io/collab has changed. */
+/* Called in an interrupt handler when a node below io/collab has changed: wakes the thread, which
+ * reads all of them. */
 static void on_switch(void *ctx, const char *path) {
     __atomic_store_n(&switched, 1, __ATOMIC_RELEASE);
     sem_up(&wanted);
@@ -276,7 +279,8 @@ static void switch_path(const struct function *f, char *path) {
     snprintf(path, KEY_MAX, "io/collab/%s", f->name);
 }
 
-/* What is neither 0 nor 1, or not there, leaves the function as it is, and is told. */
+/* Reads the key that switches a function, and switches the function on or off. If the key is
+ * neither 0 nor 1, or is not there, the function stays as it is, and the log says so. */
 static void switch_look(struct function *f) {
     char path[KEY_MAX];
     u64 value = 2;
@@ -341,9 +345,9 @@ static u64 congestion_relieve(struct device *dev) {
 
 /* ---- flush ---- */
 
-/* Two functions want something else of a disk: congestion has it wait or go on, and flush would
- * have it write more. Congestion goes first, because what is in the queue has to be written before
- * anything else can be. Told once for each disk. */
+/* Says in the log, once for each disk, that the disk is not asked to flush because its queue is
+ * full. Flush wants it to write more, and congestion wants it to wait. Congestion goes first,
+ * because what is in the queue has to be written before anything else can be. */
 static void conflict(struct disk *d) {
     if (!d->conflict)
         printf("manager: VM %u, disk %u: congested, so it is not asked to flush\n", d->vm,
@@ -351,8 +355,8 @@ static void conflict(struct disk *d) {
     d->conflict = true;
 }
 
-/* Has one VM of that device flush, if it is idle. Returns whether other disks have dirty pages as
- * well, and wait for their turn. */
+/* Asks one VM to write its dirty pages to that device, if the device is idle. Returns whether
+ * further disks have dirty pages and wait for their turn. */
 static bool flush_decide(const struct device *dev) {
     struct flush_disk seen[MANAGER_DISKS];
     u32 which[MANAGER_DISKS], n = 0, chosen;
@@ -411,7 +415,8 @@ static void dif_tell(const struct device *dev) {
 
 static u64 us_of(u64 ns) { return (ns + NS_PER_US / 2) / NS_PER_US; }
 
-/* Writes what the monitor found in a period to a node, if that was not done yet. */
+/* Writes what the monitor found in a period as a line of text to the node `path`, if that was not
+ * done yet. */
 static void tell(struct news *n, const char *path) {
     struct monitor_period p;
     char line[LINE_MAX];
@@ -435,7 +440,7 @@ static void tell(struct news *n, const char *path) {
     store_write(0, path, line, (u32)MIN(len, LINE_MAX - 1));
 }
 
-/* Publishes the news of all devices and disks. */
+/* Publishes, for all devices and disks, what their monitors found in the last period. */
 static void tell_all(void) {
     char path[KEY_MAX];
 
@@ -465,8 +470,8 @@ static bool device_slow(const struct device *d) {
     return congest_slow(waits + page, l->latency + page, config.slow_pct, d->slow);
 }
 
-/* Whether each device is crowded at the moment. If that has changed, the thread hears of it when
- * disks wait for it. */
+/* Finds out for each device whether it is crowded at the moment. If that has changed and disks wait
+ * for the device, wakes the manager's thread. */
 static void look_for_crowds(void) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->load; d++) {
         struct congest_limits limits = { d->load->queue, config.busy_pct };
@@ -481,7 +486,8 @@ static void look_for_crowds(void) {
     }
 }
 
-/* The thread. It sleeps until a key changes, a period has ended, or a disk has to be released. */
+/* Manages all disks, in an endless loop, as a thread: sleeps until a key changes, a period has
+ * ended or a disk has to be released, and then does all that is due. */
 static void manage(void *arg) {
     bool waiting = false, looked;
     u64 next = FOREVER;
@@ -514,7 +520,8 @@ static void manage(void *arg) {
     }
 }
 
-/* The store is needed first; without it there is nothing to manage. */
+/* Connects to the store and starts the manager's thread. Returns 0 or a negative errno. The store
+ * comes first, because without it there is nothing to manage. */
 int manager_start(const struct manager_config *c) {
     int error = store_start();
 
@@ -528,7 +535,8 @@ int manager_start(const struct manager_config *c) {
 
 /* ---- the loop's side ---- */
 
-/* Returns the entry of that device, and makes it if it is new. NULL: there are too many. */
+/* Returns the entry of the device that `load` describes, and makes one called `name` if the device
+ * is new. Returns NULL if there are too many devices. */
 static struct device *device_for(const struct disk_load *load, const char *name) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES; d++) {
         if (d->load == load) return d;
@@ -543,6 +551,8 @@ static struct device *device_for(const struct disk_load *load, const char *name)
     return NULL;
 }
 
+/* Gives a device that has no disk of its own a monitor, and returns that. Returns NULL if there is
+ * no manager, or no place for another device. */
 struct monitor *manager_device(const struct disk_load *load, const char *name) {
     struct device *d = NULL;
 
@@ -551,7 +561,9 @@ struct monitor *manager_device(const struct disk_load *load, const char *name) {
     return &d->monitor;
 }
 
-/* The entry is filled in before its state is set, because the thread may look at it at once. */
+/* Makes an entry for a disk, so that the thread follows its keys. Returns the monitor that is to be
+ * told of the disk's requests, or NULL if there is no manager or no free entry. The entry is filled
+ * in before its state is set, because the thread may look at it at once. */
 struct monitor *manager_add(u32 vm, u32 number, u64 pages, const struct disk_load *load,
                             const char *name) {
     struct device *device = NULL;
@@ -574,6 +586,8 @@ struct monitor *manager_add(u32 vm, u32 number, u64 pages, const struct disk_loa
     return &d->monitor;
 }
 
+/* Marks the disk's entry as leaving. The thread removes what the store has of the disk, and frees
+ * the entry. */
 void manager_remove(u32 vm, u32 number) {
     for (struct disk *d = disks; d < disks + nr_disks; d++) {
         if (disk_state(d) == DISK_FREE || d->vm != vm || d->number != number) continue;
@@ -588,7 +602,8 @@ static void cut(struct monitor *m, struct news *n, u64 now) {
     n->fresh = true;
 }
 
-/* Ends the monitors' period. A disk that did nothing has news as well, so that its node says so. */
+/* Ends the period of the monitors of all devices that were used, and of the disks on them. A device
+ * that has become idle gets one period more, so that its nodes say that nothing was done. */
 static void cut_all(u64 now) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->load; d++) {
         bool used = monitor_is_used(&d->monitor);
@@ -617,6 +632,8 @@ static void measure(struct device *d, u64 us, u64 now) {
     d->in_use = in_use;
 }
 
+/* Ends the manager's period: measures how much of each device was used in it. If the longer period
+ * of the monitors is over as well, ends that too. */
 static void end_period(u64 now) {
     u64 ns = MAX(config.period_ns + now - period_end, 1ull);
 
@@ -628,7 +645,8 @@ static void end_period(u64 now) {
     }
 }
 
-/* Whether a device has something to do, or did, and the store does not say yet that it is over. */
+/* Returns whether any device has something to do, or had something to do and the store does not say
+ * yet that this is over. */
 static bool is_active(void) {
     for (struct device *d = devices; d < devices + MANAGER_DEVICES && d->load; d++)
         if (d->load->bytes != d->bytes || d->used || !d->quiet || monitor_is_used(&d->monitor))
@@ -636,8 +654,9 @@ static bool is_active(void) {
     return false;
 }
 
-/* Called in every turn of the loop. While no device does anything there are no periods, so that an
- * idle machine can sleep. */
+/* Ends the period if it is time, and wakes the manager's thread. Returns when it wants to be called
+ * again, ns; ~0 means after the next request. The loop of the driver domain calls it in every turn.
+ * While no device does anything there are no periods, so that an idle machine can sleep. */
 u64 manager_run(u64 now) {
     look_for_crowds();
     if (!running || !is_active()) {

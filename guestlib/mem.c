@@ -55,8 +55,9 @@ static struct run *mem_after(struct run *r, size_t n) {
     return (struct run *)((char *)r + n * PAGE_SIZE);
 }
 
-/* Takes the pages from the low end of the first run that is long enough. Pages that were never
- * allocated before contain what the RAM of the VM contained at the start. */
+/* Returns `n` free pages in a row, or NULL if there is no such run. It takes them from the low end
+ * of the first run that is long enough. Pages that were never allocated before contain what the RAM
+ * of the VM contained at the start. */
 void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     struct run **link = &runs, *r = runs; /* `link` points at what points at `r` */
@@ -81,9 +82,9 @@ void *page_alloc(size_t n) {
     return r;
 }
 
-/* Puts the pages into the list of runs where they belong by their address, and joins them with the
- * run before and the run after if they touch. Otherwise memory would fall into ever smaller pieces.
- */
+/* Frees `n` pages. They go into the list of free runs where they belong by their address, and are
+ * joined with the run before and the run after if they touch. Otherwise memory would fall into ever
+ * smaller pieces. */
 void page_free(void *p, size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     struct run *r = p, *before = NULL, *next = runs;
@@ -208,8 +209,9 @@ static u64 *below(u64 *entry, u64 page_size) {
     return table;
 }
 
-/* Goes down the four levels of page tables. A large page on the way is replaced by a table with the
- * same mappings. */
+/* Maps the 4 KiB at the virtual address `va` to the physical address `pa` with `flags` (PTE_*).
+ * Returns 0, or -ENOMEM. It goes down the four levels of page tables. A large page on the way is
+ * replaced by a table with the same mappings. */
 int page_map(u64 va, u64 pa, u64 flags) {
     u64 *t = boot_pml4, f = spin_lock_irqsave(&map_lock);
 
@@ -270,9 +272,10 @@ static void mem_reserve(u64 start, u64 end) {
     }
 }
 
-/* Reads the loader's map of memory. Only addresses below MAPPED are mapped at this moment, so only
- * RAM below it can be used at first: the pages for further page tables come from there. Then the
- * RAM above is mapped and added. */
+/* Makes the RAM of the VM available to page_alloc(), by the map of memory that the loader has
+ * passed. Only addresses below MAPPED are mapped at this moment, so only RAM below it can be used
+ * at first: the pages for further page tables come from there. Then the RAM above is mapped and
+ * added. */
 void mem_init(const struct hvm_start_info *si) {
     const struct hvm_memmap_entry *m = pa_to_ptr(si->memmap_paddr);
     const struct hvm_modlist_entry *mod = pa_to_ptr(si->modlist_paddr);

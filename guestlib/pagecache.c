@@ -32,8 +32,9 @@ static void *pages_for(struct pagecache *c, size_t bytes) {
     return c->host.pages(c->host.arg, (bytes + PAGE_SIZE - 1) / PAGE_SIZE);
 }
 
-/* Options that are 0 get their defaults. At most 90 % of the frames may be dirty: if all could be,
- * a thread that needs a frame might wait for ever. */
+/* Sets the cache up: checks the configuration, fills in defaults for what is 0, and allocates
+ * frames and tables. Returns 0, -EINVAL or -ENOMEM. At most 90 % of the frames may be dirty: if all
+ * could be, a thread that needs a frame might wait for ever. */
 int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
                    const struct pagecache_config *config) {
     struct pagecache_request *requests;
@@ -79,6 +80,8 @@ int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
 
 /* ---- frames; under the lock ---- */
 
+/* Returns the head of the chain of frames to which that page of the device belongs, by a hash of
+ * its number. */
 static u32 *pagecache_bucket_of(struct pagecache *c, u64 block) {
     return &c->bucket[block * 0x9e3779b97f4a7c15ull >> 32 & c->mask];
 }
@@ -105,8 +108,9 @@ static bool frame_in_use(const struct pagecache_frame *f) {
     return count_load(&f->flags) & (BUSY | DIRTY | WRITING) || count_load(&f->pins);
 }
 
-/* Takes a frame for that page, without contents. Returns NULL if all frames are in use. The hand
- * goes round twice at most: in the first round it may only clear USED. */
+/* Takes a frame for page `block` of the device, and evicts the page that it had. The frame has no
+ * valid contents yet. Returns NULL if all frames are in use. The hand of the clock goes round twice
+ * at most, because in the first round it may only clear USED. */
 static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
     for (u32 n = 0; n < 2 * c->config.pages; n++) {
         struct pagecache_frame *f = &c->frame[c->hand];
@@ -303,8 +307,9 @@ static bool outside(const struct pagecache *c, u64 offset, size_t len) {
     return offset > size || len > size - offset;
 }
 
-/* Copies page by page. At the first page of a group, all pages of the group that are missing are
- * asked for. */
+/* Reads `len` bytes from byte `offset` of the device, through the cache. Returns 0, -EINVAL or
+ * -EIO. It copies page by page. At the first page of a group of up to PAGECACHE_RUN pages, all that
+ * are missing in the group are asked for, so that one request brings them. */
 int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to,
                    size_t len) {
     u64 asked = 0; /* pages before this one were asked for */
@@ -387,7 +392,9 @@ static int throttle(struct pagecache *c) {
     return 0;
 }
 
-/* Copies page by page. A page that is overwritten as a whole need not be read before. */
+/* Writes `len` bytes to the cache, at byte `offset` of the device; the disk gets them later.
+ * Returns 0, -EINVAL or -EIO. It copies page by page. A page that is overwritten as a whole need
+ * not be read before. */
 int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t len) {
     if (outside(c, offset, len)) return -EINVAL;
     for (size_t done = 0, n; done < len; done += n) {

@@ -41,8 +41,9 @@ static void release_queue(struct pagecache *c) {
     set_congested(c, false);
 }
 
-/* Takes the end of a read of one page. If the page could not be read, REFUSED is kept for it: its
- * next request has it alone, so that one bad page does not spoil its neighbours. */
+/* Sets the state of a page whose read has ended, with `error` or without. If the page could not be
+ * read, it gets the flag REFUSED: the next request has this page alone, so that one bad page does
+ * not spoil its neighbours. */
 static void read_done(struct pagecache *c, struct pagecache_frame *f, int error) {
     u32 over = BUSY; /* flags that are cleared, after those that are set */
 
@@ -56,8 +57,8 @@ static void read_done(struct pagecache *c, struct pagecache_frame *f, int error)
     c->wakes |= PAGECACHE_PAGE;
 }
 
-/* Takes the end of a write of one page. If the page could not be written, it is dirty again, as if
- * it had been changed now. */
+/* Sets the state of a page whose write has ended, with `error` or without. If the page could not be
+ * written, it is dirty again, as if it had been changed now. */
 static void write_done(struct pagecache *c, struct pagecache_frame *f, int error) {
     u32 over = WRITING;
 
@@ -75,8 +76,8 @@ static void write_done(struct pagecache *c, struct pagecache_frame *f, int error
     if (below_limit(c)) c->wakes |= PAGECACHE_ROOM;
 }
 
-/* Takes the end of a request; the disk calls it. Its pages get their new state, threads that wait
- * are noted in c->wakes, and the request can be used again. */
+/* Handles the end of a request; the disk's driver calls it. The pages of the request get their new
+ * state, c->wakes notes which threads have to be woken, and the request can be used again. */
 static void on_done(struct virtio_blk_request *q, int error) {
     struct pagecache_request *r = container_of(q, struct pagecache_request, q);
     struct pagecache *c = r->cache;
@@ -253,9 +254,10 @@ static void end_pass(struct pagecache *c) {
         c->host.flusher(c->host.arg);
 }
 
-/* Goes on with the pass: writes what the plan still has, as far as there are free requests. When
- * all is written, and for a sync the device has flushed its cache too, the pass ends. While the
- * queue is congested only syncs write, because others are in no hurry. */
+/* Goes on with the flusher's pass: writes the frames that its plan still has, as far as there are
+ * free requests. When all of them are written, and for a sync the device has flushed its own cache
+ * too, the pass ends. While the queue is congested only syncs write, because no thread waits for
+ * the other passes. */
 static void write_more(struct pagecache *c) {
     u32 pass = count_load(&c->pass);
 
@@ -328,8 +330,9 @@ static void sort_by_block(struct pagecache *c, u32 *a, u32 n) {
     }
 }
 
-/* Chooses the next pass and makes its plan; the bottom half carries it out. Returns the time at
- * which it wants to be called again, ns. */
+/* Begins another pass if there is a reason for one: makes its plan, a list of the frames to be
+ * written in the order of the disk. The bottom half carries it out. Returns the time at which it
+ * wants to be called again, ns. The flusher's thread calls it. */
 u64 pagecache_flusher(struct pagecache *c) {
     u64 time = cache_now(c);
     enum pass pass;

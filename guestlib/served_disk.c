@@ -98,7 +98,9 @@ static int lane_init(struct served_disk *s, struct lane *l, struct ram_disk *d,
     return back_blk_init(&l->blk, &guest_env, calls, &s->info, &l->ram.disk, offer);
 }
 
-/* Makes `n` lanes of a disk whose VM is on the sockets from `socket` on. */
+/* Makes the `n` lanes of a disk, one for each socket on which its VM is; `socket` is the first of
+ * them. A lane is a ring that an I/O core polls. Fills in *offer, and gives the lanes to
+ * co-scheduling, which chooses their I/O cores. Returns 0 or a negative errno. */
 static int lanes_init(struct served_disk *s, u32 socket, u32 n, const struct back_calls *calls,
                       struct takt_offer *offer) {
     struct ram_disk *d = ram_disk_for(&s->info);
@@ -127,7 +129,8 @@ static int lanes_init(struct served_disk *s, u32 socket, u32 n, const struct bac
     return coschedule_add(&s->coschedule);
 }
 
-/* Makes a disk on a shared device, with a ring for each socket on which its VM is. */
+/* Makes a disk on a shared device that I/O cores serve, with a ring for each socket on which its VM
+ * is. Returns 0 or a negative errno; the console says which option is wrong. */
 static int make_lanes(struct served_disk *s, const struct back_calls *calls,
                       struct takt_offer *offer) {
     u32 socket = (u32)option_number(s->info.options, "socket", 0),
@@ -158,7 +161,8 @@ const struct option_kind *served_disk_options(const struct takt_back *info) {
     return disk_ram_options;
 }
 
-/* Makes the disk that the options describe. */
+/* Makes the disk that info->options describe: on a shared device with I/O cores, in memory, or on
+ * the NVMe disk. Returns 0 or a negative errno. */
 static int disk_as_described(struct served_disk *s, const struct back_calls *calls,
                              const struct takt_back *info, struct takt_offer *offer) {
     bool in_ram = option_is(info->options, "dev", "ram") || !option_has(info->options, "dev");

@@ -18,7 +18,8 @@ static struct shared_device *shared_find(const char *name) {
     return NULL;
 }
 
-/* Returns a free entry with that name. NULL, told why: there cannot be one. */
+/* Makes an entry for a device of that name. Returns NULL if the name is too long or there are too
+ * many devices; the console says which. */
 static struct shared_device *new_entry(const char *name) {
     if (strlen(name) >= SHARED_NAME) {
         printf("iodom: device %s: a name has at most %d letters\n", name, SHARED_NAME - 1);

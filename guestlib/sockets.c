@@ -59,8 +59,9 @@ static void publish(void) {
     store_write(0, path, text, len);
 }
 
-/* Gives the threads their places by what the manager says of the sockets. A list that does not fit
- * changes nothing. */
+/* Reads how the manager wants the I/O divided among the VM's sockets, and chooses a vCPU for each
+ * thread by that. The threads go there themselves. If the list in the store makes no sense, nothing
+ * changes. */
 static void spread(void) {
     struct coschedule_list socket = { 0 };
     u32 to[SOCKETS_THREADS];
@@ -92,8 +93,9 @@ static void publish_if_managed(void) {
     if (!has_manager()) store_rm(0, "io/disk");
 }
 
-/* Reads and writes the keys in the store, as a thread. A watch fires once when it is made, so the
- * weights are published once before anything has changed. */
+/* Follows the manager, as a thread: spreads the threads anew when the manager has published
+ * something, and publishes their weights. A watch fires once when it is made, so the weights are
+ * published once before anything has changed. */
 static void follow_manager(void *arg) {
     char sockets[48];
 

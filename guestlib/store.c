@@ -100,8 +100,9 @@ static void on_packet(void) {
         on_answer();
 }
 
-/* Takes all bytes that the store has sent. A packet may arrive in pieces, because the ring is
- * smaller than the longest packet; `have` says how much of it is there. */
+/* Takes all bytes that the store has sent out of the ring, and handles each packet that is
+ * complete. A packet may arrive in pieces, because the ring is smaller than the longest packet;
+ * `have` says how much of it is there. */
 static void receive_packets(void) {
     u64 flags = spin_lock_irqsave(&lock);
 

@@ -379,9 +379,10 @@ static void on_timeout(struct timer *timer) {
     if (mine) thread_wake(t);
 }
 
-/* Puts the thread at the end of the list of those that wait. Both locks are held when its state
- * changes, so that a wake on another vCPU comes either before, and the count is seen, or after, and
- * the thread is found in the list. */
+/* Takes a unit of the semaphore, and waits for one until the deadline. Returns false if the
+ * deadline came first. A thread that has to wait goes to the end of the list. Both locks are held
+ * when its state changes. So a wake on another vCPU comes either before, and the thread sees the
+ * unit, or after, and finds the thread in the list. */
 bool sem_down_until(struct semaphore *s, u64 deadline_ns) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t;

@@ -8,11 +8,17 @@
 #include <guest/vcpu.h>
 #include <takt/io.h>
 
-#define PIT_HZ      1193182u
-#define PIT_COUNT   (PIT_HZ / 50) /* 20 ms */
-#define PIT_DATA2   0x42
-#define PIT_COMMAND 0x43
-#define PIT_GATE    0x61 /* bit 0 is the gate of counter 2, bit 5 its output */
+#define CALIBRATE_MS 20u /* how long rates are measured */
+#define PIT_HZ       1193182u
+#define PIT_COUNT    (PIT_HZ * CALIBRATE_MS / 1000)
+#define PIT_DATA2    0x42
+#define PIT_COMMAND  0x43
+#define PIT_ONE_SHOT 0xb0 /* a command: counter 2, both bytes, mode 0 */
+#define PIT_GATE     0x61
+/* Bits of PIT_GATE: counter 2 may count; its output goes to the speaker; its output. */
+#define GATE_ON      0x01
+#define GATE_SPEAKER 0x02
+#define GATE_OUT     0x20
 
 static u64 khz, tsc_start;
 /* Factors, in parts of 2^32. */
@@ -36,22 +42,23 @@ void delay_ns(u64 ns) {
     while (time_ns() < end) cpu_relax();
 }
 
-/* Measures the rates of the TSC and of the LAPIC's timer with counter 2 of the PIT. For a bare
- * machine; Takt tells the rates. */
+/* Measures the rates of the TSC and of the LAPIC's timer on a bare machine (Takt tells them): lets
+ * counter 2 of the PIT, whose rate is known, count for CALIBRATE_MS, and sees how far the two have
+ * come. */
 static void calibrate(void) {
     u64 t;
 
-    outb(PIT_GATE, (inb(PIT_GATE) & ~2) | 1);
-    outb(PIT_COMMAND, 0xb0); /* counter 2, both bytes, mode 0 */
+    outb(PIT_GATE, (inb(PIT_GATE) & ~GATE_SPEAKER) | GATE_ON);
+    outb(PIT_COMMAND, PIT_ONE_SHOT);
     outb(PIT_DATA2, PIT_COUNT & 0xff);
     lapic_write(LAPIC_LVT_TIMER, LVT_MASKED);
     lapic_write(LAPIC_TIMER_INITIAL, ~0u);
     outb(PIT_DATA2, PIT_COUNT >> 8);
     t = rdtsc();
-    while (!(inb(PIT_GATE) & 0x20)) {
+    while (!(inb(PIT_GATE) & GATE_OUT)) {
     }
-    khz = (rdtsc() - t) / 20;
-    lapic_set_timer_khz((~0u - lapic_read(LAPIC_TIMER_CURRENT)) / 20);
+    khz = (rdtsc() - t) / CALIBRATE_MS;
+    lapic_set_timer_khz((~0u - lapic_read(LAPIC_TIMER_CURRENT)) / CALIBRATE_MS);
     lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
@@ -90,9 +97,9 @@ void time_init(void) {
     if (!khz || !lapic_timer_khz())
         guest_panic("the clock does not run: TSC %lu kHz, LAPIC timer %lu kHz", khz,
                     lapic_timer_khz());
-    ns_per_tsc = (1000000ull << 32) / khz;
-    tsc_per_ns = (khz << 32) / 1000000;
-    lapic_per_ns = (lapic_timer_khz() << 32) / 1000000;
+    ns_per_tsc = (NS_PER_MS << 32) / khz; /* a rate in kHz counts ticks in a millisecond */
+    tsc_per_ns = (khz << 32) / NS_PER_MS;
+    lapic_per_ns = (lapic_timer_khz() << 32) / NS_PER_MS;
     tsc_start = rdtsc();
     irq_set_handler(VECTOR_TIMER, on_timer, NULL);
 }

@@ -199,8 +199,9 @@ static void go_back(struct trap_frame *f, const void *rip, u64 rsp) {
     f->rflags = 2;
 }
 
-/* Handles an exception: by a test's hook, by one of the ways to survive it, or else by a report and
- * the end of the VM. */
+/* Handles an exception. A test may have set a hook for it. If it happened in user_run() or in
+ * try_run(), or at an instruction that has a fix-up, the guest goes on there. Otherwise it is
+ * reported, and the VM ends. */
 static void exception(struct vcpu *v, struct trap_frame *f) {
     if (hooks[f->vector] && hooks[f->vector](f)) return;
     if (f->cs & 3 && v->user_sp) {

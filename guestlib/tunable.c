@@ -99,8 +99,8 @@ static void tune_leave(struct entry *e) {
     __atomic_store_n(&e->state, TUNABLE_FREE, __ATOMIC_RELEASE);
 }
 
-/* Publishes, as a thread, numbers that are new, removes those that are gone, and takes new
- * values. */
+/* Serves all tunables, as a thread: publishes the keys of those that are new, removes the keys of
+ * those that are gone, and takes the values that were written to keys. */
 static void tune_work(void *arg) {
     int error = store_start();
 

@@ -11,10 +11,17 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-#define AP_PAGE       0x8000 /* where the other vCPUs begin; start.asm has the same number */
-#define AP_WAIT_NS    (2 * NS_PER_S)
-#define AP_LOOK_NS    (AP_WAIT_NS / 4)
-#define FW_CFG_SELECT 0x510 /* QEMU's configuration device, for guests without Takt */
+#define AP_PAGE    0x8000 /* where the other vCPUs begin; start.asm has the same number */
+#define AP_WAIT_NS (2 * NS_PER_S)
+#define AP_LOOK_NS (AP_WAIT_NS / 4)
+/* Descriptors of the GDT (SDM 3A 3.4.5). All begin at address 0. The 16-bit one ends at 1 MiB, the
+ * others at 4 GiB. */
+#define DESC_CODE64   0x00af9b000000ffffull
+#define DESC_CODE32   0x00cf9b000000ffffull
+#define DESC_CODE16   0x000f9b000000ffffull
+#define DESC_DATA     0x00cf93000000ffffull
+#define DESC_USER     (3ull << 45) /* for CPL 3 */
+#define FW_CFG_SELECT 0x510        /* QEMU's configuration device, for guests without Takt */
 #define FW_CFG_DATA   0x511
 #define FW_CFG_CPUS   5
 
@@ -57,13 +64,13 @@ static void init_tables(struct vcpu *v) {
         u64 base;
     } __attribute__((packed)) r = { sizeof(v->gdt) - 1, (u64)v->gdt };
 
-    v->gdt[SEL_CODE64 >> 3] = 0x00af9b000000ffff;
-    v->gdt[SEL_DATA >> 3] = 0x00cf93000000ffff;
-    v->gdt[SEL_CODE32 >> 3] = 0x00cf9b000000ffff;
-    v->gdt[SEL_CODE16 >> 3] = 0x000f9b000000ffff;
-    v->gdt[SEL_USER_CODE32 >> 3] = 0x00cffb000000ffff;
-    v->gdt[SEL_USER_DATA >> 3] = 0x00cff3000000ffff;
-    v->gdt[SEL_USER_CODE64 >> 3] = 0x00affb000000ffff;
+    v->gdt[SEL_CODE64 >> 3] = DESC_CODE64;
+    v->gdt[SEL_DATA >> 3] = DESC_DATA;
+    v->gdt[SEL_CODE32 >> 3] = DESC_CODE32;
+    v->gdt[SEL_CODE16 >> 3] = DESC_CODE16;
+    v->gdt[SEL_USER_CODE32 >> 3] = DESC_CODE32 | DESC_USER;
+    v->gdt[SEL_USER_DATA >> 3] = DESC_DATA | DESC_USER;
+    v->gdt[SEL_USER_CODE64 >> 3] = DESC_CODE64 | DESC_USER;
     /* An available 64-bit TSS takes two slots (SDM 3A 8.2.3). */
     v->gdt[SEL_TSS >> 3] =
         (sizeof(v->tss) - 1) | (base & 0xffffff) << 16 | 0x89ull << 40 | (base >> 24 & 0xff) << 56;
@@ -198,7 +205,7 @@ struct vcpu_times vcpu_times(unsigned id) {
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
     } while (p->seq != seq);
     if ((i64)since < 0) since = 0; /* the TSC of another pCPU may be a little ahead */
-    since = since * 1000000 / tsc_khz();
+    since = since * NS_PER_MS / tsc_khz();
     if (state == TAKT_STATE_RUNNING)
         t.run_ns += since;
     else if (state == TAKT_STATE_RUNNABLE)

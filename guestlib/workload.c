@@ -205,7 +205,8 @@ static void say_latency(const char *number, const char *name, const struct hist 
            h->max / 1000, name, bytes / 1024 * 1000000 / took);
 }
 
-/* Prints what was measured. */
+/* Prints what was measured: how long it took, how many requests there were, their latencies by
+ * kind, and the counters of the page cache. */
 static void say(void) {
     static struct hist all; /* too big for the stack */
     u64 cpu = 0, took = MAX((last - began) / 1000, 1ul);

@@ -27,8 +27,9 @@ static inline void arrivals_advance(struct arrivals *a) {
     a->next += a->mean * (((u64)(zeros + 1) << 16) - fraction) / (3u << 15) + 1;
 }
 
-/* The seed of the events that VM `server` gets, unless a command line names another one. It follows
- * from the machine's seed, which all VMs know, so that sender and receiver compute the same one. */
+/* Returns the seed of the events that VM `server` gets, unless a command line names another one. It
+ * follows from the machine's seed, which all VMs know, so that sender and receiver compute the same
+ * one. */
 static inline u64 arrivals_seed(u64 machine_seed, u64 server) {
     return seed_of(machine_seed, server);
 }
@@ -55,19 +56,19 @@ struct bursts {
     u64 requests; /* of a burst, 1 or more */
 };
 
-/* Bursts of `burst` ns with `rate` requests a second on average. */
+/* Returns a description of bursts of `burst` ns each, with `rate` requests a second on average. */
 static inline struct bursts bursts_of(u64 rate, u64 burst) {
     return (struct bursts){ burst, MAX(rate * BURSTS_RATE * burst / NS_PER_S, 1ull) };
 }
 
-/* How long it is from the time `now` until the next burst begins, ns; more than 0. */
+/* Returns how long it is from the time `now` until the next burst begins, ns; more than 0. */
 static inline u64 bursts_wait(const struct bursts *b, u64 now) {
     u64 period = BURSTS_RATE * b->burst;
 
     return period - now % period;
 }
 
-/* When request `number` (from 0) is due, in ns after the beginning of the first burst. */
+/* Returns when request `number` (from 0) is due, in ns after the beginning of the first burst. */
 static inline u64 bursts_due(const struct bursts *b, u64 number) {
     return number / b->requests * BURSTS_RATE * b->burst +
            number % b->requests * b->burst / b->requests;

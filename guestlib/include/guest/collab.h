@@ -18,9 +18,9 @@ struct collab_stats {
  * thread of vCPU 0; it connects to the store. Returns 0, or a negative errno: there is no store, or
  * no memory. */
 int collab_start(struct disk *d);
-/* Has the manager's coming (true) and going (false) told to fn, from a thread of vCPU 0: before the
- * keys of the manager that goes are removed, and when those of a new one can be made. Call it
- * before collab_start(). */
+/* Sets a function that is called from a thread of vCPU 0 when a manager has come (true) or goes
+ * (false). For one that goes it is called before the keys that were made for it are removed, and
+ * for a new one when keys can be made. Call this before collab_start(). */
 void collab_on_manager(void (*fn)(bool there));
 /* Counters; they may be read at any time. All are 0 before the start. */
 const struct collab_stats *collab_stats(void);

@@ -23,25 +23,26 @@ struct lane {
 /* Starts `n` I/O cores, 1 to CORES_MOST. Returns 0, -EINVAL if `n` is wrong or the VM has fewer
  * than n + 1 vCPUs, or -ENOMEM. */
 int cores_start(u32 n);
-/* The next request that comes to an I/O core raises an event, once, which ends TAKT_HC_POLL on this
- * vCPU. Call it before the last look at whether there is anything to do. */
+/* Asks for an event when the next request comes to an I/O core; it is raised once, and ends
+ * TAKT_HC_POLL on this vCPU. Call this before the last look at whether there is anything to do. */
 void cores_wake_me(void);
-/* Takes that event. One that stays would end each later TAKT_HC_POLL at once. */
+/* Takes the event of cores_wake_me(), if it has come. An event that stays pending would end each
+ * later TAKT_HC_POLL at once. */
 void cores_awake(void);
-/* I/O core l->core begins to serve the lane, as back_blk_start() says. *f is not used after the
+/* Has I/O core l->core begin to serve the lane, as back_blk_start() says. *f is not used after the
  * call. */
 void core_begin(struct lane *l, const struct takt_front *f);
-/* The core serves it no longer. Requests that are under way are given up, and the lane's monitor is
- * told. */
+/* Has the lane's core stop to serve it. Requests that are under way are given up, and the lane's
+ * monitor is told of that. */
 void core_end(struct lane *l);
-/* Frees what the lane has, after it was served by any I/O core. */
+/* Frees the memory of the lane, which no I/O core serves any more. */
 void lane_fini(struct lane *l);
-/* Returns the sums of the counters of `nr` lanes. They go on meanwhile, so the sums are only nearly
- * so. */
+/* Returns the sums of the counters of `nr` lanes. I/O cores go on counting meanwhile, so the sums
+ * are only nearly right. */
 struct back_blk lanes_sum(const struct lane *l, u32 nr);
-/* Another I/O core serves the lane from now on. Nothing is lost. `place` is that core's place at
- * the lane's device, and remote_ns as in disk_ram_set_core(), which may fail; then the lane stays
- * where it is. */
+/* Moves the lane to I/O core `core`, which serves it from now on. No request is lost. `place` is
+ * that core's place at the lane's device, and remote_ns is as in disk_ram_set_core(). If that
+ * function fails, the lane stays where it is; compare l->ram.core to see that. */
 void core_move(struct lane *l, u32 core, struct disk_core *place, u64 remote_ns);
 
 #endif

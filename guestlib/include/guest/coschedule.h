@@ -35,23 +35,25 @@ struct coschedule_disk {
     u64 told_at;                    /* ns; 0: never */
 };
 
-/* There are `n` I/O cores, and a request from another socket takes `remote_ns` longer. */
+/* Says that there are `n` I/O cores, and that a request which comes from another socket than the
+ * core's takes `remote_ns` longer. Call it once, before all other functions. */
 void coschedule_init(u32 n, u64 remote_ns);
-/* The disk is served from now on: places its lanes, which no core serves yet, at their I/O cores.
- * Returns 0, or -ENOSPC if there are too many disks. */
+/* Places the lanes of a disk, which no core serves yet, at their I/O cores. *d must live until
+ * coschedule_remove(). Returns 0, or -ENOSPC if there are too many disks. */
 int coschedule_add(struct coschedule_disk *d);
-/* The disk is gone; no core serves it. */
+/* Forgets a disk, which no core serves any more. */
 void coschedule_remove(struct coschedule_disk *d);
 
-/* Whether there are I/O cores. */
+/* Returns whether there are I/O cores. */
 bool coschedule_possible(void);
 /* Switches between co-scheduling and SDC. */
 void coschedule_switch(bool on);
-/* Reads and publishes keys: to be called when the manager's thread runs. `shares`: the
- * administrator may have changed some. */
+/* Reads the weights that VMs have changed, and publishes those of sockets; call it whenever the
+ * manager's thread has been woken. If `shares` is true, the administrator may have changed shares,
+ * and these are read as well. */
 void coschedule_run(bool shares);
-/* Watches `weights` of that disk's VM, and says in the store what its share is; or ends that.
- * `wanted` is raised when the weights change. */
+/* Watches the key `weights` of that disk's VM, and writes the disk's share to the store. `wanted`
+ * is raised when the weights change. The second function ends that. */
 void coschedule_watch(u32 vm, u32 number, struct semaphore *wanted);
 void coschedule_unwatch(u32 vm, u32 number);
 

@@ -14,6 +14,7 @@ int event_alloc(u32 remote_vm);
 int event_bind(u32 remote_vm, u32 remote_port);
 /* Closes a port, and raises an event at the port that it is joined with. */
 int event_close(u32 port);
+/* Raises an event at the port that this port is joined with. */
 int event_send(u32 port);
 /* While a port is masked, its events stay pending and do not interrupt. */
 int event_mask(u32 port, bool masked);
@@ -24,6 +25,7 @@ int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg);
 
 /* Returns whether an event was pending, and clears it. */
 bool event_take(u32 port);
+/* Returns whether an event is pending, and leaves it so. */
 bool event_is_pending(u32 port);
 /* Blocks the vCPU until the port is pending, or for timeout_ns (0: without a limit). Returns 0, or
  * -ETIMEDOUT. The event stays pending until event_take(). */

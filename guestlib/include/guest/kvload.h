@@ -23,10 +23,10 @@ struct kvload_head {
 /* Makes the store, writes each key once, and starts the thread that syncs. Panics if it cannot.
  * Call it from serve() of guest/workload.h. */
 void kvload_open(void);
-/* How many keys there are. */
+/* Returns how many keys there are. */
 u32 kvload_keys(void);
-/* Fills `value`, which has KV_VALUE bytes, with what belongs to the key, and counts how many words
- * that were read differ from it. */
+/* The first function fills `value`, which has KV_VALUE bytes, with what belongs to the key. The
+ * second one returns how many words of a value that was read differ from that. */
 void kvload_fill(void *value, u32 key);
 u64 kvload_check(const void *value, u32 key);
 /* Chooses a key from n by a random number r->rng: the smaller one of two, so that some keys are

@@ -46,14 +46,19 @@
 #define ICR_ALL      0x80000u
 #define ICR_OTHERS   0xc0000u
 
+/* Reads a register of this vCPU's LAPIC. `offset` is one of LAPIC_* above, in both modes. */
 u32 lapic_read(u32 offset);
+/* Writes a register of this vCPU's LAPIC. */
 void lapic_write(u32 offset, u32 value);
+/* Returns the LAPIC id of this vCPU. */
 u32 lapic_id(void);
+/* Signals the end of interrupt to this vCPU's LAPIC, which then delivers further interrupts. */
 void lapic_eoi(void);
-/* Writes the interrupt command register: sends the interrupt to the vCPU with LAPIC id `id`.
- * `command` is a vector and ICR_*. */
+/* Sends an interrupt to the vCPU with LAPIC id `id`, by the interrupt command register. `command`
+ * is a vector and bits ICR_*. */
 void lapic_icr(u32 id, u32 command);
-/* Interrupts the vCPU with that LAPIC id, or this one. */
+/* Sends the interrupt `vector` to the vCPU with LAPIC id `id`; the second function sends it to the
+ * calling vCPU. */
 void lapic_ipi(u32 id, u8 vector);
 void lapic_self_ipi(u8 vector);
 

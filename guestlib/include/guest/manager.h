@@ -1,7 +1,7 @@
-/* The manager of IOrchestra in a driver domain (docs/collab.md): learns from the store which disks
- * have dirty pages, and has them flushed while their device is idle; and which
- * queues are congested, and has them released when their device is not crowded. It also publishes
- * what each device and each disk on it does.
+/* The manager of IOrchestra in a driver domain (docs/collab.md). It learns from the store which
+ * disks have dirty pages, and has them flushed while their device is idle. It also learns which
+ * queues are congested, and releases them when their device is not crowded. It publishes what each
+ * device and each disk on it does.
  *
  * It is a thread of vCPU 0, because calls of the store may have to wait, and the loop that serves
  * the devices must not. All functions are called from that loop, on vCPU 0. */
@@ -37,19 +37,21 @@ struct manager_config {
 /* Connects to the store and starts the thread. Returns 0, or a negative errno. */
 int manager_start(const struct manager_config *c);
 
-/* Disk `number` of VM `vm`, of `pages` pages, is on `device`, called `name`; the latter two stay
- * until the end. Returns the monitor that is to be told of the disk's requests. NULL: there is
- * no manager, or the disk is one too many and is left alone. */
+/* Tells the manager of disk `number` of VM `vm`. The disk has `pages` pages and is on `device`,
+ * which is called `name`; *device and the name must live for ever. Returns the monitor that is to
+ * be told of the disk's requests. Returns NULL if there is no manager, or if there are too many
+ * disks; then the manager leaves this one alone. */
 struct monitor *manager_add(u32 vm, u32 number, u64 pages, const struct disk_load *device,
                             const char *name);
 /* The same for a device that has no disk of its own, because it is a member of a set. Returns its
  * monitor, or NULL if there is no manager or no place. */
 struct monitor *manager_device(const struct disk_load *device, const char *name);
-/* The disk is gone. Its monitor has no requests under way, and must not be told of any later. */
+/* Tells the manager that the disk is gone. Its monitor has no requests under way, and must not be
+ * told of any after this. */
 void manager_remove(u32 vm, u32 number);
 
-/* To be called in each turn: ends the period, if it is time. Returns when it wants to be called
- * again, ns; ~0: when a request has begun. */
+/* Ends the period if it is time; call it in each turn of the loop. Returns when it wants to be
+ * called again, ns; ~0 means after the next request has begun. */
 u64 manager_run(u64 now);
 
 #endif

@@ -40,7 +40,7 @@ enum pagecache_event {
     PAGECACHE_SYNC = 4, /* a sync has ended */
 };
 
-/* Whether a thread need not wait any longer for `what`. */
+/* Returns whether a thread that waits for `what` may go on. */
 typedef bool (*pagecache_ready)(const struct pagecache *c, const void *what);
 
 /* What the cache needs from its user. `arg` is the first argument of each function. */
@@ -222,33 +222,34 @@ int pagecache_sync(struct pagecache *c);
  * were. */
 u32 pagecache_drop(struct pagecache *c);
 
-/* Calls fn(arg) whenever pagecache_congested() has changed, in the bottom half. Once, from a
- * thread. */
+/* Has fn(arg) called in the bottom half whenever pagecache_congested() has changed. Call this once,
+ * from a thread. */
 void pagecache_on_congestion(struct pagecache *c, void (*fn)(void *arg), void *arg);
-/* The queue is congested no more, and may be filled up to its limit, until it has been below 13/16
- * once, or for PAGECACHE_RELEASE_NS (IOrchestra, section 3.2: release_request). Nothing happens if
- * it is not congested. From a thread. */
+/* Releases a congested queue (IOrchestra, section 3.2: release_request): it counts as congested no
+ * more, and may be filled up to its limit until it has been below 13/16 once, or for
+ * PAGECACHE_RELEASE_NS. Nothing happens if the queue is not congested. Call it from a thread. */
 void pagecache_release(struct pagecache *c);
 
 /* ---- for any context ---- */
 
-/* Has all dirty pages written now (IOrchestra, section 3.1: flush_now). Does not wait. */
+/* Lets the flusher write all dirty pages now (IOrchestra, section 3.1: flush_now), and does not
+ * wait for that. */
 void pagecache_flush_now(struct pagecache *c);
-/* Calls fn(arg) once, as soon as `n` pages (not 0) are dirty: perhaps at once, else from the thread
- * that makes the last of them dirty. Only the last such call counts, and all of them must have the
- * same fn and arg. From a thread. */
+/* Has fn(arg) called once, as soon as `n` pages (not 0) are dirty: perhaps at once, else from the
+ * thread that makes the last of them dirty. A later call of this function takes the place of the
+ * one before, and must have the same fn and arg. Call it from a thread. */
 void pagecache_tell_at(struct pagecache *c, u32 n, void (*fn)(void *arg), void *arg);
-/* How many pages are dirty and not being written. */
+/* Returns how many pages are dirty and are not being written. */
 static inline u32 pagecache_dirty(const struct pagecache *c) {
     return __atomic_load_n(&c->dirty, __ATOMIC_RELAXED);
 }
-/* Whether the queue is congested: it is from when more than 7/8 of the requests are in use until
- * less than 13/16 are (IOrchestra, section 3.2). Meanwhile nothing is read ahead, and only pages
- * are written that a thread waits for. */
+/* Returns whether the queue is congested. It becomes so when more than 7/8 of the requests are in
+ * use, and remains so until fewer than 13/16 are (IOrchestra, section 3.2). Meanwhile nothing is
+ * read ahead, and only pages are written that a thread waits for. */
 static inline bool pagecache_congested(const struct pagecache *c) {
     return __atomic_load_n(&c->congested, __ATOMIC_RELAXED);
 }
-/* Whether a thread probably waits for the next request that ends. */
+/* Returns whether a thread probably waits for the next request that ends. */
 static inline bool pagecache_urgent(const struct pagecache *c) { return c->reading || c->syncing; }
 
 /* For pagecache_init() and pagecache_set_queue(): sets the limit of requests, and what follows. */

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <takt/types.h>
 
+/* As in C, with the conversions of common/format.h. printf() and vprintf() write to the console.
+ * They return how long the whole text is, in characters. */
 int printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int vprintf(const char *fmt, va_list ap);
 int snprintf(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

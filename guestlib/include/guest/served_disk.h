@@ -24,9 +24,9 @@ struct served_disk {
     struct disk_ram none; /* a disk of 0 bytes, if the one that was asked for cannot be made */
 };
 
-/* There are `n` I/O cores, which were started; without this call there are none. */
+/* Says that there are `n` I/O cores, which were started. Without this call there are none. */
 void served_disk_use_cores(u32 n);
-/* The options that a disk with info->options may have. */
+/* Returns the list of options that a disk of the kind which info->options name may have. */
 const struct option_kind *served_disk_options(const struct takt_back *info);
 
 /* Makes the disk that info->options describe, and its back end. *d is zeroed, and must not move
@@ -35,18 +35,19 @@ const struct option_kind *served_disk_options(const struct takt_back *info);
  * errno; for most errors the console has a sentence. */
 int served_disk_init(struct served_disk *d, const struct back_calls *calls,
                      const struct takt_back *info, struct takt_offer *offer);
-/* Ends it, after it was stopped. */
+/* Frees the disk, which was stopped. */
 void served_disk_fini(struct served_disk *d);
-/* The disk was offered: tells the manager of it, and has the back end tell the monitor what it
- * does; or ends that. */
+/* Tells the manager of the disk, after the disk was offered to its front end. From then on a
+ * monitor counts what the disk does. The second function ends that. */
 void served_disk_manage(struct served_disk *d);
 void served_disk_unmanage(struct served_disk *d);
 
-/* The device of the front end, whose window is mapped before the disk is started. */
+/* Returns the back end's device. The caller maps its window before it starts the disk. */
 struct back_dev *served_disk_dev(struct served_disk *d);
 /* Begins to serve, as back_blk_start() says. *f is not used after the call. */
 void served_disk_start(struct served_disk *d, const struct takt_front *f);
-/* Ends it. Requests that are under way are given up. `started`: served_disk_start() was called. */
+/* Stops to serve. Requests that are under way are given up. `started` says whether
+ * served_disk_start() was called before. */
 void served_disk_stop(struct served_disk *d, bool started);
 /* As back_blk_serve() and back_blk_flush(); not for a disk that I/O cores serve. */
 u64 served_disk_serve(struct served_disk *d, u64 now);

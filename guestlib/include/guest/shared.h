@@ -28,7 +28,7 @@ struct shared_device {
  * command line says, for `nr_cores` I/O cores, and it stays. Returns NULL if it cannot be had; then
  * the console says why. */
 struct shared_device *shared_device(const char *options, u32 nr_cores);
-/* Tells the monitors of sets' members what these have done until `now`. To be called before
+/* Tells the monitors of the members of sets what these have done until `now`. Call it before
  * manager_run(). */
 void shared_settle(u64 now);
 

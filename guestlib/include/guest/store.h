@@ -33,8 +33,11 @@ i64 store_read(u32 tx, const char *path, void *buf, u32 size);
 /* Reads the names of the children of a node; each name is terminated. Returns the length of all of
  * them together. */
 i64 store_list(u32 tx, const char *path, char *buf, u32 size);
+/* Writes a value of `len` bytes. Makes the node, and those above it, if it is not there. */
 i64 store_write(u32 tx, const char *path, const void *value, u32 len);
+/* Makes a node without a value. If it is there, nothing changes. */
 i64 store_mkdir(u32 tx, const char *path);
+/* Removes a node and all nodes below it. */
 i64 store_rm(u32 tx, const char *path);
 /* Sets the rights of a node. Each entry is n, r, w or b and the number of a VM, terminated. The
  * first entry names the owner; its letter holds for all VMs that have no entry. */
@@ -45,6 +48,7 @@ i64 store_write_u64(u32 tx, const char *path, u64 value);
 
 /* Begins a transaction. Returns its number. */
 i64 store_begin(void);
+/* Ends a transaction: its changes are made all together, or dropped if `commit` is false. */
 i64 store_end(u32 tx, bool commit);
 
 /* Calls fn(ctx, path) at once, and then whenever the node or one below it changes. `fn` is called
@@ -52,6 +56,7 @@ i64 store_end(u32 tx, bool commit);
  * that it gets begins as `path` does here. Returns -ENOSPC if there are STORE_WATCHES watches
  * already. */
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
+/* Ends the watch that was made with these arguments. */
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
 
 #endif

@@ -40,9 +40,12 @@ struct semaphore {
     { .count = (n) }
 #define FOREVER (~0ull)
 
+/* Makes a semaphore with `count` units, for which no thread waits. */
 void sem_init(struct semaphore *s, u32 count);
-/* May be called in any context, also in an interrupt handler. */
+/* Adds a unit, and wakes the thread that has waited longest, if there is one. May be called in any
+ * context, also in an interrupt handler. */
 void sem_up(struct semaphore *s);
+/* Takes a unit, and blocks the calling thread until there is one. */
 void sem_down(struct semaphore *s);
 /* Takes the semaphore if that is possible without waiting. Returns whether it did. */
 bool sem_try(struct semaphore *s);
@@ -58,6 +61,8 @@ struct mutex {
 #define MUTEX                                                                                      \
     { .sem = SEMAPHORE(1) }
 
+/* A lock for threads, which may sleep while they hold it. mutex_lock() blocks the calling thread
+ * until the lock is free. Only the thread that holds it may unlock it. */
 void mutex_init(struct mutex *m);
 void mutex_lock(struct mutex *m);
 void mutex_unlock(struct mutex *m);

@@ -21,12 +21,15 @@
 
 enum test_result { TEST_SUCCESS = 0, TEST_SKIP = 1, TEST_ERROR = 2, TEST_FAILURE = 3 };
 
+/* Begins a test, as the first call of main(). */
 void test_begin(void);
 /* Prints what went wrong and counts it. The test goes on. */
 void test_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* For the last line of main(): prints SUCCESS with this reason if nothing failed, or else FAILURE.
  * Returns the exit code. */
 int test_end(const char *reason);
+/* Ends the test at once, with the reason: as SKIP if it cannot be done here, or as ERROR if what it
+ * needs is not in order. */
 void test_skip(const char *reason) __attribute__((noreturn));
 void test_error(const char *reason) __attribute__((noreturn));
 /* Ends the test at once, as FAILURE. */

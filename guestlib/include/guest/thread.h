@@ -35,8 +35,11 @@ void thread_join(struct thread *t);
 /* Moves the calling thread to another vCPU, which was started, and returns there. Call it with
  * interrupts on and preemption not disabled. Returns 0, or -EINVAL if there is no such vCPU. */
 int thread_move(u32 vcpu);
+/* Returns the calling thread. */
 struct thread *thread_self(void);
+/* Lets the other threads of this vCPU that are ready run first. */
 void thread_yield(void);
+/* Let the calling thread sleep until time_ns() reaches the deadline, or for that long. */
 void sleep_until(u64 deadline_ns);
 void sleep_ns(u64 ns);
 
@@ -49,6 +52,7 @@ void preempt_enable(void);
  * a fault there, instead of overwriting other memory. Returns the lowest byte of the stack, or NULL
  * if there is no memory. */
 void *stack_alloc(void);
+/* Frees what stack_alloc() has returned. */
 void stack_free(void *stack);
 /* Panics if `address` is in the guard page of this vCPU's thread. The exception handler calls it
  * when the instruction at `rip` could not reach that address. */
@@ -58,6 +62,7 @@ void stack_check(u64 rip, u64 address);
 
 /* Makes the caller, which runs on `stack`, the idle thread of this vCPU. */
 void thread_init_cpu(void *stack);
+/* Runs as the idle thread of this vCPU: halts while no thread is ready. It never returns. */
 void thread_idle(void) __attribute__((noreturn));
 /* Switches threads if one is due. This is the last call of an interrupt handler. */
 void thread_preempt(void);

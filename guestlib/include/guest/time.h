@@ -23,6 +23,10 @@ struct timer {
     bool active;
 };
 
+/* Start and stop timers of the calling vCPU. At deadline_ns, in time_ns(), t->fn is called in the
+ * timer's interrupt of this vCPU, once or then again after each period_ns. *t is the caller's and
+ * must live until it has fired or was stopped. A timer that runs is stopped before it is started
+ * anew. These functions may be called in any context, also from t->fn. */
 void timer_start(struct timer *t, u64 deadline_ns, void (*fn)(struct timer *t), void *arg);
 void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*fn)(struct timer *t),
                           void *arg);
@@ -30,7 +34,8 @@ void timer_stop(struct timer *t);
 
 /* For the start of the guest. */
 void time_init(void);
-/* For the start of each vCPU; and again after a guest has used the LAPIC's timer itself. */
+/* Sets up the hardware timer of the calling vCPU, at its start, and again after a guest has used
+ * the LAPIC's timer itself. */
 void time_init_cpu(void);
 /* Arms the hardware timer for the earlier of the first timer and the time not_after (0: only the
  * first timer). */

@@ -48,7 +48,7 @@ struct exception {
     u64 rip, cr2;
 };
 
-/* The last exception on this vCPU that a fixup, user_run() or try_run() took. */
+/* Forget and return the last exception on this vCPU that a fixup, user_run() or try_run() took. */
 void exception_clear(void);
 struct exception exception_get(void);
 
@@ -71,13 +71,14 @@ struct exception exception_get(void);
 u8 rdmsr_fault(u32 msr, u64 *value);
 u8 wrmsr_fault(u32 msr, u64 value);
 
-/* Runs fn(arg). Returns the exception that ended it; vector EXC_NONE: it has returned. Locks that
- * it held at an exception stay held. */
+/* Runs fn(arg). Returns the exception that ended it, or one with vector EXC_NONE if it has
+ * returned. Locks that it held at an exception stay held. */
 struct exception try_run(void (*fn)(void *), void *arg);
 
-/* Runs the code at `rip` at CPL 3, with `arg` in RDI, with interrupts off and on a stack of its
- * own, until `int $0x81` or an exception, which it returns. compat: in a 32-bit segment, with arg
- * in EDI. *rax, if not NULL, becomes RAX. */
+/* Runs the code at `rip` at CPL 3, with `arg` in RDI, on a stack of its own and with interrupts
+ * off. The code ends by `int $0x81` or by an exception. Returns the exception, or one with vector
+ * EXC_NONE. If `compat`, the code runs in a 32-bit segment, with `arg` in EDI. *rax, if not NULL,
+ * becomes the code's last RAX. */
 struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax);
 
 /* Calls the code at `rip` at CPL 0 in a 32-bit segment (compatibility mode). It gets EAX, EBX, ECX,
@@ -88,28 +89,30 @@ struct compat_regs {
 };
 void compat_call(const void *rip, struct compat_regs *regs);
 
-/* True: the exception is handled, and execution goes on as *f says. */
+/* Handles an exception that a test expects. Returns true if execution can go on as *f says, or
+ * false if the exception is to be handled as if there were no hook. */
 typedef bool (*exception_hook)(struct trap_frame *f);
-/* Sets the hook of an exception; NULL: none. Returns the one before it. */
+/* Sets the hook of an exception; NULL means none. Returns the hook that it had before. */
 exception_hook exception_set_hook(u8 vector, exception_hook hook);
 
 /* Sets the handler of an interrupt, 32 to 255, for all vCPUs. It is called with interrupts off,
- * after the EOI. NULL: none, so that the interrupt counts as unexpected. */
+ * after the EOI. With NULL the vector has no handler, and its interrupts count as unexpected. */
 typedef void (*irq_handler)(void *arg);
 void irq_set_handler(u8 vector, irq_handler fn, void *arg);
 /* The same, but the function has to call lapic_eoi() itself. */
 void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg);
 /* Makes the vector's gate enter the assembly code at `entry`, which has to end with IRETQ. */
 void trap_set_entry(u8 vector, const void *entry);
-/* How many interrupts had no handler, on all vCPUs. */
+/* Returns how many interrupts on all vCPUs had no handler. */
 u64 irq_unexpected(void);
 
-/* For the start of the guest: makes the IDT; and of each vCPU: loads it. */
+/* For the start of the guest: the first function makes the IDT, and the second one, which each vCPU
+ * calls, loads it. */
 void trap_init(void);
 void trap_init_cpu(void);
-/* Prints the registers. */
+/* Prints the registers in *f. */
 void trap_dump(const struct trap_frame *f);
-/* The name of an exception, such as "#GP"; "none" for EXC_NONE. */
+/* Returns the name of an exception, such as "#GP", and "none" for EXC_NONE. */
 const char *exception_name(u8 vector);
 
 #endif

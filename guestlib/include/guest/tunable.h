@@ -17,8 +17,9 @@
 #define TUNABLES     160 /* at a time */
 #define TUNABLE_NAME 32  /* bytes of a name, with its terminator */
 
-/* Takes a value that is in range. Returns NULL, or why not: the end of a sentence that begins
- * "... is refused:". Called in a thread, and no other thread of vCPU 0 runs meanwhile. */
+/* Takes a new value, which is in range. Returns NULL if it was taken, or else the end of a sentence
+ * that begins "... is refused:". It is called in a thread, and no other thread of vCPU 0 runs
+ * meanwhile. */
 typedef const char *(*tunable_set)(void *arg, u64 value);
 
 struct tunable {
@@ -29,9 +30,10 @@ struct tunable {
     void *arg;
 };
 
-/* Whether this VM has tunables. */
+/* Returns whether this VM has tunables. */
 bool tunables_on(void);
-/* Makes the key; *t is copied. Does not wait, and needs no thread of its caller. */
+/* Makes a key for the number that *t describes; *t is copied. It does not wait, so the caller need
+ * not be a thread. */
 void tunable_add(const struct tunable *t);
 /* Removes all keys with that `arg`. Their `set` is not called any more. */
 void tunable_remove(const void *arg);

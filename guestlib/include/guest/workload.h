@@ -41,14 +41,15 @@ struct workload_request {
 
 extern struct disk workload_disk; /* open from when `serve` is called */
 
-/* Starts the vCPUs, opens the disk, takes part in the collaboration if the command line says so,
- * and calls serve() as a thread of the vCPU that guest/disk.h names. Prints what was measured,
- * under the name `name`. Returns main()'s result: 0 if all that was read was right. */
+/* Runs a whole workload: starts the vCPUs, opens the disk, takes part in the collaboration if the
+ * command line says so, and calls serve() as a thread of the vCPU that guest/disk.h names. At the
+ * end it prints what was measured; each line begins with `name`. Returns main()'s result, which is
+ * 0 if all that was read was right. */
 int workload_main(const char *name, void (*serve)(void));
 /* As workload_main(), for a guest without a disk. Nothing is printed of a page cache then. */
 int workload_run(const char *name, void (*serve)(void));
-/* Requests are due from now on. workload_threads() calls it; a guest that has other threads, and
- * gets its requests from elsewhere, calls it before the first one. */
+/* Starts the clock by which requests are due. workload_threads() calls it; a guest that has other
+ * threads, and gets its requests from elsewhere, calls it before the first request. */
 void workload_begin(void);
 /* Runs n copies of fn, with the numbers from 0 as arguments, as threads of all vCPUs but the first
  * (of vCPU 0 if it is the only one), and waits for the end of all. Requests are due from now
@@ -56,18 +57,19 @@ void workload_begin(void);
 void workload_threads(u32 n, void (*fn)(void *number));
 /* Returns how many threads workload_threads(0, ...) starts. */
 u32 workload_thread_count(void);
-/* Waits until the next request is due. Returns false when there are no more. From a thread of
- * workload_threads(). */
+/* Waits until the next request is due, and describes it in *r. Returns false when there are no
+ * more. Call it from a thread of workload_threads(). */
 bool workload_next(struct workload_request *r);
-/* A request, or a part of one, has been answered. With `collab`, in a VM on several sockets, a
- * thread of workload_threads() may go to another vCPU here (guest/sockets.h). */
+/* Notes that a request, or a part of one, has been answered, and has moved `bytes`. With `collab`,
+ * in a VM on several sockets, a thread of workload_threads() may go to another vCPU here
+ * (guest/sockets.h). */
 void workload_done(const struct workload_request *r, enum workload_kind kind, u64 bytes);
-/* `bad` words of what was read were wrong. */
+/* Notes that `bad` words of what was read were wrong. */
 void workload_wrong(u64 bad);
 
-/* Fill `len` bytes, a multiple of 8, with what belongs at `offset` of a file, and count the words
- * that differ from it. `version` distinguishes one file from another one. The second looks at one
- * word of each 64 bytes, so that looking does not cost much time. */
+/* The first function fills `len` bytes, a multiple of 8, with what belongs at `offset` of a file.
+ * The second one returns how many words differ from that; it looks at one word of each 64 bytes, so
+ * that looking does not cost much time. `version` distinguishes one file from another one. */
 void workload_fill(void *p, u64 version, u64 offset, u64 len);
 u64 workload_check(const void *p, u64 version, u64 offset, u64 len);
 
