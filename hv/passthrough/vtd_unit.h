@@ -1,6 +1,6 @@
 /* One unit of VT-d, that is, one IOMMU: its registers, the names of their bits, and its queue of
- * requests. Only vtd.c uses this header. Section numbers are those of the VT-d architecture
- * specification 4.1. */
+ * requests. Only the files for VT-d use this header. Section numbers are those of the VT-d
+ * architecture specification 4.1. */
 #ifndef HV_PASSTHROUGH_VTD_UNIT_H
 #define HV_PASSTHROUGH_VTD_UNIT_H
 

@@ -27,11 +27,11 @@ enum { IRQ_LOW = 1, IRQ_LEVEL = 2 };
  *   -ENODEV  there is no such pin, or no IOMMU is known to remap this IOAPIC's interrupts
  * Takes a leaf lock. */
 int irq_pin_connect(u32 gsi, int vector, u32 flags);
-/* A hook for the IOMMU's driver (hv/passthrough/vtd.c); NULL if no interrupts are remapped. It has
- * to be set before the pins that it should remap are connected. irq_pin_connect() calls it with a
- * leaf lock held. It writes entry `vector` of the remapping table in such a way that the IOAPIC
- * with this id, if it sends an interrupt by that entry, interrupts the housekeeping pCPU with
- * `vector`. `level` says that the pin is level triggered. Returns 0, or
+/* A hook for the IOMMU's driver (hv/passthrough/vtd_start.c); NULL if no interrupts are remapped.
+ * It has to be set before the pins that it should remap are connected. irq_pin_connect() calls it
+ * with a leaf lock held. It writes entry `vector` of the remapping table in such a way that the
+ * IOAPIC with this id, if it sends an interrupt by that entry, interrupts the housekeeping pCPU
+ * with `vector`. `level` says that the pin is level triggered. Returns 0, or
  *   1        interrupts of this IOAPIC are not remapped, so the pin is connected directly
  *   -ENODEV  no IOMMU has this IOAPIC, or its entry cannot name the housekeeping pCPU */
 extern int (*irq_remap_pin)(u32 id, u32 vector, bool level);

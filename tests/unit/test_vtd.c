@@ -63,12 +63,9 @@ static void device(u32 bdf) {
 }
 
 static void boot(void) {
-    if (fake_vectors_used) irq_free(fault_vector); /* of the boot before */
-    memset(unit, 0, sizeof(unit));
+    if (fake_vectors_used) irq_free(vtd.fault_vector); /* of the boot before */
+    vtd = (struct vtd){ .why_off = "no IOMMU is in use", .nr_domains = VTD_MAX_DOMAINS };
     memset(domain, 0, sizeof(domain));
-    on = x2apic = eager = false;
-    nr_domains = MAX_DOMAINS;
-    why_off = "no IOMMU is in use";
     segments = NULL;
     memset(unit_of_vector, 0, sizeof(unit_of_vector));
     irq_remap_pin = NULL;
@@ -78,7 +75,6 @@ static void boot(void) {
     acpi.dmar = table;
     acpi.dmar_len = end;
     iommu_read(&acpi, relaxed);
-    regions_believed = 0;
     why = iommu_init(&acpi, &ram);
     frames = frame_free_count();
     heap = heap_in_use();
@@ -154,7 +150,7 @@ static void forget_faults(void) {
 static void test_blocked_from_the_start(void **state) {
     boot();
     assert_null(why);
-    assert_true(on);
+    assert_true(vtd.on);
     assert_int_equal(model->status,
                      (u32)(TRANSLATE | REMAP | QUEUE | SET_ROOT | SET_INTERRUPTS) & model->status);
     assert_true(model->status & TRANSLATE && model->status & REMAP &&
@@ -183,7 +179,7 @@ static void test_refusals(void **state) {
         model->ecap = bad[i].ecap;
         boot();
         assert_string_equal(why, bad[i].why);
-        assert_false(on || model->status & TRANSLATE || irq_remap_pin);
+        assert_false(vtd.on || model->status & TRANSLATE || irq_remap_pin);
         assert_string_equal(iommu_refused(pci_find(NIC)), bad[i].why);
         assert_false(iommu_blocks(pci_find(NIC)));
     }
@@ -356,7 +352,7 @@ static void test_scopes(void **state) {
     add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
     boot();
     vm = driver();
-    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &unit[1]);
+    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &vtd.unit[1]);
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), vm->mem.chunk[0] + 0x1000);
     fake_destroy(vm);
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), HPA_NONE);
@@ -377,7 +373,7 @@ static void test_an_odd_entry(void **state) {
     assert_null(why);
     vm = driver();
     reaches_ram(vm, NIC);
-    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &unit[2]);
+    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &vtd.unit[2]);
     fake_destroy(vm);
     config.nr_pci = 1;
     config.pci[0] = OTHER;
@@ -590,7 +586,7 @@ static void test_interrupts_of_two_units(void **state) {
     add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
     boot();
     vm = driver();
-    assert_ptr_equal(assignment_of(pci_find(NIC))->iommu, &unit[1]);
+    assert_ptr_equal(assignment_of(pci_find(NIC))->iommu, &vtd.unit[1]);
     assert_int_equal(iommu_irq(vm->pci[0], 0x40, 0, &m), 0);
     assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), 0x40);
     assert_int_equal(iommu_irq(vm->pci[0], 0x41, 0, &m), 0);
@@ -613,7 +609,7 @@ static void test_pins(void **state) {
     u32 cpu = 99;
 
     boot();
-    assert_ptr_equal(irq_remap_pin, remap_pin);
+    assert_ptr_equal(irq_remap_pin, vtd_remap_pin);
     assert_int_equal(irq_remap_pin(0, 0x33, true), 0);
     assert_int_equal(model_message(model, 0xff00, 0xfee00000 | 0x33 << 5 | 16, 0x8033, &cpu), 0x33);
     assert_int_equal(model->entry[0x33].e[0] >> 4 & 1, 1);

@@ -26,7 +26,10 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #define mmio_write32 model_write
 #define mmio_map     model_map
 #include "hv/passthrough/vtd_unit.c"
+#include "hv/passthrough/vtd_scope.c"
 #include "hv/passthrough/vtd.c"
+#include "hv/passthrough/vtd_fault.c"
+#include "hv/passthrough/vtd_start.c"
 #undef mmio_map
 
 #define MODEL_UNITS 3u
@@ -201,7 +204,7 @@ static void model_fault(struct model_unit *m, u32 source, u32 reason, u64 info, 
     m->record[0] = info;
     m->record[1] = BIT(63) | (read ? BIT(62) : 0) | (u64)reason << 32 | source;
     m->faults |= 2;
-    if (!(m->fault_control >> 31)) fake_interrupt(fault_vector);
+    if (!(m->fault_control >> 31)) fake_interrupt(vtd.fault_vector);
 }
 
 /* A page through the tables: 0 or the reason of the fault. */
