@@ -126,7 +126,7 @@ check_floors() {
 SUPPRESS="missingIncludeSystem missingInclude unknownMacro comparePointers arrayIndexOutOfBoundsCond
 	nullPointerArithmeticRedundantCheck subtractPointers normalCheckLevelMaxBranches
 	autoVariables:hv/config.c uninitvar:hv/shell/host.c uninitvar:hv/config.c
-	uninitvar:hv/virt/svm.c uninitvar:guestlib/store.c
+	uninitvar:hv/virt/svm_run.c uninitvar:guestlib/store.c
 	nullPointerOutOfMemory:guests/iodom.c preprocessorErrorDirective:netstack/lwip_private.h"
 
 check_cppcheck() {

@@ -70,8 +70,8 @@ static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
 }
 
-/* Handles an exception of the guest that exits (#DB, #AC, #MC: see svm.c and vmx.c). The guest gets
- * it, unless it is a machine check, which is the host's. */
+/* Handles an exception of the guest that exits (#DB, #AC, #MC: see svm_run.c and vmx_run.c). The
+ * guest gets it, unless it is a machine check, which is the host's. */
 static void handle_exception(struct vcpu *v, const struct vm_exit *e) {
     irq_window(); /* otherwise a guest with endless exceptions would keep interrupts out */
     if (e->exc.vector == EXC_MC) return; /* the host's own, whose handler has run */

@@ -172,9 +172,7 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
 
 /* ---- why an entry failed ---- */
 
-#define CPUID_ADDRESSES    0x80000008u
-#define PHYSICAL_BITS(eax) ((eax)&0xffu)
-#define RFLAGS_RESERVED    0xffffffffffc08028ull /* bits that must be 0 */
+#define RFLAGS_RESERVED 0xffffffffffc08028ull /* bits that must be 0 */
 
 /* Returns the sentence that says why the CPU refused to enter the guest, or NULL if that is not
  * known. It checks the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break, as the CPU

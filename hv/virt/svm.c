@@ -1,17 +1,14 @@
-/* The operations of AMD-V: APM2 chapter 15. The VMCB is the structure in memory that describes a
- * vCPU to the CPU; its bits of "intercepts" say what makes the guest exit. A "window" is an exit at
- * the moment at which the guest can take an interrupt or an NMI that waits. A "shadow" is the one
- * instruction after STI or MOV SS during which nothing is delivered. */
+/* The operations of AMD-V, except for those that enter a guest, which are in svm_run.c: APM2
+ * chapter 15. The VMCB is the structure in memory that describes a vCPU to the CPU; its bits of
+ * "intercepts" say what makes the guest exit. A "shadow" is the one instruction after STI or MOV SS
+ * during which nothing is delivered. */
 #include <takt/errno.h>
-#include "lib/printf.h"
+#include "common/insn.h"
 #include "common/string.h"
-#include "platform/smp.h"
-#include "platform/timer.h"
 #include "virt/hw.h"
+#include "virt/svm.h"
 #include "virt/vendor.h"
 #include "virt/vmcb.h"
-#include "common/insn.h"
-#include "x86/tsc.h"
 
 #define MSR_VM_HSAVE_PA 0xc0010117u /* where VMRUN saves the host's state: APM2 15.30.4 */
 #define VM_CR_LOCK      BIT(3)      /* of VM_CR: APM2 15.30.1 */
@@ -26,14 +23,12 @@
 #define CR0_OWNED (CR0_CD | CR0_NW)
 
 /* CPUID: APM3 E.4. SVM is a bit of leaf 80000001's ECX, the others are of leaf 8000000A's EDX. */
-#define CPUID_EXTENDED     0x80000001u
-#define CPUID_SVM          0x8000000au
-#define CPUID_ADDRESSES    0x80000008u
-#define EXTENDED_SVM       BIT(2)
-#define FEAT_NP            BIT(0)
-#define FEAT_PAUSE         BIT(10)
-#define FEAT_THRESHOLD     BIT(12)
-#define PHYSICAL_BITS(eax) ((eax)&0xffu) /* of leaf 80000008 */
+#define CPUID_EXTENDED 0x80000001u
+#define CPUID_SVM      0x8000000au
+#define EXTENDED_SVM   BIT(2)
+#define FEAT_NP        BIT(0)
+#define FEAT_PAUSE     BIT(10)
+#define FEAT_THRESHOLD BIT(12)
 
 /* After PAUSES PAUSEs in one loop, PAUSE exits. Such a loop is longer than most critical sections.
  * Two PAUSEs that are more than PAUSE_THRESHOLD cycles apart do not belong to one loop: APM2
@@ -49,29 +44,8 @@
 #define MSR_RANGE_BYTES  0x800u
 #define MSR_IN_RANGE(n)  ((n)&0x1fffu)
 
-/* What svm.c keeps for a vCPU; priv in struct virt_vcpu points to it. */
-struct svm_vcpu {
-    struct vmcb *vmcb;
-    /* the address of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
-    hpa_t pa, host;
-    bool nmi_masked; /* an NMI was delivered, and the guest has not executed its IRET yet */
-    /* The guest executes one instruction, and TF was set by us so that it traps behind it. */
-    bool stepping;
-    u64 step_rip, iret_rip; /* where that instruction is; where the last IRET was that exited */
-    u64 cr0_hidden;         /* the bits of CR0_OWNED that the guest has set, and reads back */
-    bool virq;              /* at the last entry the interrupt was a virtual one */
-    /* Accesses to CR0 do not exit at the next entry, so that the CPU executes LMSW, SMSW or
-     * CLTS. */
-    bool cr0_free;
-};
-
 static u32 features;
-static bool virtual_irqs;          /* as svm_use_virtual_irqs() was told */
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
-
-static struct vmcb *vmcb_of(const struct virt_vcpu *v) {
-    return ((struct svm_vcpu *)v->priv)->vmcb;
-}
 
 /* ---- the CPU ---- */
 
@@ -124,7 +98,8 @@ static int make_bitmaps(void) {
     return 0;
 }
 
-/* Returns how many ASIDs there are. VMRUN saves the host's state in the first of the two pages. The
+/* Enables AMD-V on this pCPU, and returns how many ASIDs there are: the tags by which the CPU tells
+ * the translations of vCPUs apart. VMRUN saves the host's state in the first of the two pages. The
  * second is a VMCB that holds the host's registers which VMRUN does not switch, such as FS, GS and
  * TR; svm_enter() loads them after each exit. */
 static int svm_cpu_enable(u8 *pages) {
@@ -138,8 +113,37 @@ static int svm_cpu_enable(u8 *pages) {
 
 /* ---- VMs and vCPUs ---- */
 
-/* Makes the CPU read all of the VMCB again (`clean` is 0), as another pCPU may have run the
- * vCPU. */
+/* Fills in what is constant in the VMCB, and above all which events of the guest exit. */
+static int svm_vcpu_init(struct virt_vcpu *v) {
+    u8 *pages = vcpu_pages(v);
+    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
+    struct vmcb *b = (struct vmcb *)pages;
+
+    if (!pages) return -ENOMEM;
+    v->priv = s;
+    s->vmcb = b;
+    s->pa = va_to_hpa(pages);
+    /* #AC and #DB exit. Otherwise a guest whose handler faults again while it is being entered
+     * would keep the CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is
+     * the host's. */
+    b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
+    svm_set_intercepts(b);
+    svm_watch_iret(b, false);
+    if (features & FEAT_PAUSE) {
+        b->pause_count = PAUSES;
+        if (features & FEAT_THRESHOLD) b->pause_threshold = PAUSE_THRESHOLD;
+    }
+    b->iopm = va_to_hpa(io_bitmap);
+    b->msrpm = va_to_hpa(msr_bitmap);
+    b->int_ctl = INT_CTL_MASKING;
+    b->tsc_offset = v->tsc_offset;
+    b->np_enable = NP_ENABLE;
+    b->n_cr3 = v->vm->npt.root;
+    return 0;
+}
+
+/* Makes `v` the current vCPU of this pCPU. The CPU has to read all of the VMCB again (`clean` is
+ * 0), as another pCPU may have run the vCPU. */
 static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
@@ -177,9 +181,11 @@ static const u16 reg_field[VREG_NR] = {
 static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
     if (reg == VREG_CR4) return &v->reg[VREG_CR4];
     if (!reg_field[reg]) return NULL;
-    return (u64 *)((u8 *)vmcb_of(v) + reg_field[reg]);
+    return (u64 *)((u8 *)svm_vmcb(v) + reg_field[reg]);
 }
 
+/* Returns a register as the guest sees it: without the bit of EFER that AMD-V demands, and with the
+ * bits of CR0 that the CPU never gets. */
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     const u64 *field = field_of(v, reg);
 
@@ -189,19 +195,10 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return *field;
 }
 
-/* Switches exits of IRET on or off. Such an exit tells when the handler of an NMI ends. */
-static void watch_iret(struct vmcb *b, bool on) {
-    if (on)
-        b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_IRET);
-    else
-        b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_IRET);
-    b->clean &= ~CLEAN_INTERCEPTS;
-}
-
 /* Sets which accesses to control registers exit. This depends on the vCPU's state. A write to CR0
  * exits if it changes other bits than TS and MP (the selective intercept, APM2 15.9). As long as
  * the guest has to read other bits of CR0 than the CPU has, all accesses to CR0 exit. */
-static void set_cr_intercepts(struct virt_vcpu *v) {
+void svm_set_cr_intercepts(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
 
@@ -217,25 +214,29 @@ static void set_cr_intercepts(struct virt_vcpu *v) {
     b->clean &= ~CLEAN_INTERCEPTS;
 }
 
-/* Ends all that waits for a moment in the guest's code, as after a reset of the vCPU. */
+/* Forgets what blocks events, and which moments in the guest's code we wait for, as a reset of the
+ * vCPU does. */
 static void svm_reset_events(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
     s->vmcb->int_shadow = 0;
     s->nmi_masked = s->stepping = s->cr0_free = false;
-    watch_iret(s->vmcb, false);
-    set_cr_intercepts(v);
+    svm_watch_iret(s->vmcb, false);
+    svm_set_cr_intercepts(v);
 }
 
-static void svm_set_cr0(struct virt_vcpu *v, u64 value) {
+/* Writes CR0. The bits that the CPU must not get are kept aside, and while one of them is set, the
+ * guest's accesses to CR0 exit, so that it reads what it has written. */
+void svm_set_cr0(struct virt_vcpu *v, u64 value) {
     struct svm_vcpu *s = v->priv;
 
     s->vmcb->cr0 = (value & ~CR0_OWNED) | CR0_ET;
     s->cr0_hidden = value & CR0_OWNED;
-    set_cr_intercepts(v);
+    svm_set_cr_intercepts(v);
 }
 
-/* Two bits are always set in the CPU, and guests do not see them. VMRUN demands EFER.SVME. Without
+/* Writes a register, as the guest does. Two bits are always set in the CPU, and guests do not see
+ * them. VMRUN demands EFER.SVME. Without
  * CR4.MCE a machine check, which is meant for the host, would shut the machine down. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
@@ -248,11 +249,12 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         *field = value | EFER_SVME;
     else
         *field = value;
-    if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
-    vmcb_of(v)->clean = 0;
+    if (reg == VREG_CR4) svm_vmcb(v)->cr4 = value | CR4_MCE;
+    svm_vmcb(v)->clean = 0;
     tlb_forget(&v->tlb);
 }
 
+/* Returns where the VMCB has a segment register. It has them in the form of struct guest_seg. */
 static struct guest_seg *seg_of(const struct virt_vcpu *v, enum seg_name seg) {
     static const u16 seg_field[SEG_NR] = {
         [SEG_ES] = FIELD(es),     [SEG_CS] = FIELD(cs), [SEG_SS] = FIELD(ss),
@@ -261,7 +263,7 @@ static struct guest_seg *seg_of(const struct virt_vcpu *v, enum seg_name seg) {
         [SEG_IDTR] = FIELD(idtr)
     };
 
-    return (struct guest_seg *)((u8 *)vmcb_of(v) + seg_field[seg]);
+    return (struct guest_seg *)((u8 *)svm_vmcb(v) + seg_field[seg]);
 }
 
 static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
@@ -269,11 +271,13 @@ static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
 }
 
 static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
-    vmcb_of(v)->clean = 0;
+    svm_vmcb(v)->clean = 0;
     *seg_of(v, seg) = *in;
-    if (seg == SEG_SS) vmcb_of(v)->cpl = ATTR_DPL(in->attr);
+    if (seg == SEG_SS) svm_vmcb(v)->cpl = ATTR_DPL(in->attr);
 }
 
+/* Returns what keeps the CPU from delivering events (BLOCKED_*). AMD-V does not tell whether NMIs
+ * are blocked, so svm_run.c keeps that itself. */
 static unsigned svm_blocked(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
     unsigned blocked = 0;
@@ -283,500 +287,9 @@ static unsigned svm_blocked(struct virt_vcpu *v) {
     return blocked;
 }
 
-static void svm_clear_shadow(struct virt_vcpu *v) { vmcb_of(v)->int_shadow = 0; }
+static void svm_clear_shadow(struct virt_vcpu *v) { svm_vmcb(v)->int_shadow = 0; }
 
-static unsigned svm_cpl(struct virt_vcpu *v) { return vmcb_of(v)->cpl; }
-
-/* ---- entry ---- */
-
-/* Called by tlb_prepare(). The CPU tags all that it caches of a guest with the guest's ASID (APM2
- * 15.16). The vCPU gets a new ASID, so there is nothing to flush, unless all ASIDs were used up and
- * their numbers begin anew. */
-static void svm_flush(enum tlb_flush what, void *ctx) {
-    if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
-}
-
-static void svm_prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
-    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, svm_flush, s->vmcb);
-    s->vmcb->asid = v->tlb.tag;
-    s->vmcb->clean = 0;
-}
-
-/* Lets the guest execute one instruction, and sets TF so that it traps behind it. This is needed
- * when an NMI waits for the end of a shadow, because AMD-V has no exit for that moment; and while
- * accesses to CR0 do not exit. */
-static void svm_step(struct virt_vcpu *v, struct svm_vcpu *s) {
-    s->stepping = true;
-    s->step_rip = v->regs.rip;
-    s->vmcb->clean = 0;
-    s->vmcb->dr6 &= ~DR6_BS;
-    v->regs.rflags |= RFLAGS_TF;
-}
-
-/* Ends a step, after any exit. Returns true if the exit was caused only by our trap. */
-static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
-    struct vmcb *b = s->vmcb;
-    bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
-
-    s->stepping = false;
-    /* If the instruction was an IRET, it has loaded a TF of the guest's own, which stays. */
-    if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip) v->regs.rflags &= ~RFLAGS_TF;
-    if (!stepped) return false;
-    svm_clear_shadow(v);
-    b->dr6 &= ~DR6_BS;
-    b->clean = 0;
-    return !(b->dr6 & DR6_BREAKPOINTS); /* the guest may have hit a breakpoint of its own as well */
-}
-
-void svm_use_virtual_irqs(bool on) { virtual_irqs = on; }
-
-/* Turns the pending interrupt into a virtual interrupt, if the guest can take it at once, and
- * returns the bits of int_ctl for it. Returns 0 if the event has to be injected, or if no interrupt
- * is pending. A window is made by a virtual interrupt, too, and there is only one at a time. So the
- * pending interrupt must be injected while a window is wanted. */
-static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struct svm_vcpu *s) {
-    struct vmcb *b = s->vmcb;
-    bool possible = v->regs.rflags & RFLAGS_IF && !(b->int_shadow & INT_SHADOW);
-
-    s->virq = possible && v->pending.type == EVENT_IRQ && !v->want_irq_window;
-    if (!s->virq) {
-        b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_VINTR);
-        return 0;
-    }
-    b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_VINTR);
-    s->cr0_free = false;
-    v->pending.type = EVENT_NONE;
-    return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
-}
-
-/* For an interrupt that has to be injected although virtual_irqs is on. That happens when its
- * delivery was cut short and another interrupt waits already, which needs a window. We make the
- * guest exit after the delivery and before the handler's first instruction. By that exit QEMU
- * forgets the vector, which it would otherwise deliver again. */
-static void forget_injected_irq(const struct virt_vcpu *v) {
-    if (virtual_irqs && v->pending.type == EVENT_IRQ) cpu_interrupt_self();
-}
-
-/* Lets the CPU deliver the pending event at the entry. */
-static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
-    b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
-    v->pending.type = EVENT_NONE;
-}
-
-/* Prepares the entry in the rare cases: a window is wanted, or was wanted at the last entry, or an
- * NMI has to be delivered, or interrupts are virtual. */
-static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struct svm_vcpu *s) {
-    struct vmcb *b = s->vmcb;
-    /* No step together with an event: the delivery would push the TF that we have set. */
-    bool event = v->pending.type != EVENT_NONE;
-    u64 irq = 0;
-
-    if (v->want_irq_window) irq = INT_CTL_IRQ | INT_CTL_IGN_TPR;
-    if (virtual_irqs) irq |= make_virtual_irq(v, s);
-    if (v->pending.type != EVENT_NONE) {
-        /* The event is delivered first. Afterwards the instruction exits once more. */
-        s->cr0_free = false;
-        if (v->pending.type == EVENT_NMI) s->nmi_masked = true;
-        forget_injected_irq(v);
-        svm_inject(v, b);
-    }
-    watch_iret(b, s->nmi_masked);
-    if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event &&
-        !(v->regs.rflags & RFLAGS_TF))
-        svm_step(v, s);
-    set_cr_intercepts(v);
-    b->int_ctl = INT_CTL_MASKING | v->cr8 | irq;
-    b->clean &= ~CLEAN_TPR;
-    v->armed =
-        v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
-}
-
-/* If no window is wanted or was wanted, all intercepts are already as they should be. So the common
- * case is short: an interrupt of a device, which is the only event that most guests ever get. */
-static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
-    if (v->wants || virtual_irqs || v->pending.type == EVENT_NMI)
-        prepare_windows(v, s);
-    else if (v->pending.type != EVENT_NONE)
-        svm_inject(v, s->vmcb);
-}
-
-/* What most entries do not need. False: the deadline has passed, so the guest must not be entered.
- * Usually the timer's interrupt ends a stay in time. But a guest may have exceptions that never
- * end, as each delivery causes the next. It exits for each of them before the CPU recognises that
- * interrupt. */
-static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_ns) {
-    struct svm_vcpu *s = v->priv;
-
-    if (v->pending.type == EVENT_EXCEPTION && now_ns() >= deadline_ns) return false;
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) svm_prepare_tlb(v, s);
-    prepare_events(v, s);
-    return true;
-}
-
-/* ---- exit ---- */
-
-/* Instructions as they stand in memory, first byte in the lowest: APM3. */
-#define INSN_INVD        0x080fu
-#define INSN_WBINVD      0x090fu
-#define INSN_MOV_FROM_CR 0x200fu /* the ModRM byte follows */
-#define INSN_MOV_TO_CR   0x220fu
-#define INSN_WRMSR       0x300fu
-#define INSN_RDMSR       0x320fu
-#define INSN_RDPMC       0x330fu
-#define INSN_CPUID       0xa20fu
-#define INSN_PAUSE       0x90u /* with prefix F3; NOP, which is skipped as well, without it */
-#define INSN_ICEBP       0xf1u
-#define INSN_HLT         0xf4u
-#define INSN_VMMCALL     0xd9010fu
-#define INSN_XSETBV      0xd1010fu
-
-static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
-
-static inline bool is_64bit(const struct vmcb *b) {
-    return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG;
-}
-
-static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
-                            struct insn_regs *regs) {
-    u8 bytes[15];
-
-    return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, regs);
-}
-
-static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
-                                                        struct vm_exit *e, u32 insn) {
-    if (is_64bit(b)) insn_find(v, b->cr3, b->rip); /* so that it is in the cache next time */
-    e->insn_len = (u8)length_walk(v, b, insn, NULL);
-}
-
-/* Sets the length of the instruction that exited, which must be `insn`; 0 if another one is there
- * by now. This does not need the next RIP, which not all CPUs give. `len` is its length without
- * prefixes. The common case, 64-bit mode without prefixes, is short, as it is on the way of most
- * exits. */
-static inline __attribute__((always_inline)) void
-set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 insn, u32 len) {
-    const u8 *p = NULL;
-
-    if (is_64bit(b)) p = insn_cached(v, b->cr3, b->rip);
-    e->insn_len = (u8)len;
-    if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
-        set_length_slowly(v, b, e, insn);
-}
-
-/* LMSW, SMSW and CLTS cannot change CD and NW, but they exit for the same reason as MOV does. Their
- * operands may be in memory, so Takt does not emulate them: the CPU executes them, in one step
- * without these intercepts. */
-static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
-    struct svm_vcpu *s = v->priv;
-
-    s->cr0_free = true;
-    v->armed = true;
-    e->reason = EXIT_TIMER; /* nothing has to be done but to enter the guest again */
-}
-
-/* Decodes a MOV to or from a control register; the exit code says that it is CR`cr`. Only the
- * instruction itself tells the general register. Of a read, it also tells which control register
- * it is, because QEMU (10.0) exits with the code of CR0 whichever one is read. */
-static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
-                          bool write) {
-    struct insn_regs regs = { 0, cr };
-    u32 insn = INSN_MOV_FROM_CR;
-
-    if (write) insn = INSN_MOV_TO_CR;
-    e->reason = EXIT_CR;
-    e->cr.cr = cr;
-    e->cr.write = write;
-    e->insn_len = (u8)length_walk(v, b, insn, &regs);
-    if (!write) e->cr.cr = regs.reg;
-    e->cr.gpr = regs.rm;
-    e->cr.value = v->regs.gpr[e->cr.gpr];
-    if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
-    if (!e->insn_len && cr == 0) let_through(v, e);
-}
-
-static void svm_decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    /* bits 0 to 3: which */
-    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE);
-}
-
-static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    decode_mov_cr(v, b, e, 0, true);
-}
-
-static void svm_decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    e->reason = EXIT_EXCEPTION;
-    e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
-    e->exc.icebp_len = 0; /* ICEBP has an exit of its own */
-    e->exc.has_code = e->exc.vector == EXC_AC;
-    e->exc.code = 0;
-    if (e->exc.vector == EXC_MC) {
-        raise_mc(); /* if the host's handler returns, the guest goes on */
-        return;
-    }
-    svm_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
-}
-
-static void svm_decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u64 info = b->exit_info1;
-
-    e->reason = EXIT_NPF;
-    e->npf.gpa = b->exit_info2;
-    e->npf.present = info & NPF_PRESENT;
-    e->npf.write = info & NPF_WRITE;
-    e->npf.exec = info & NPF_EXEC;
-    e->npf.in_walk = info & NPF_IN_WALK;
-    e->npf.in_delivery = false;
-    npf_bytes(v, e, mode_of(b), b->cr3);
-    /* an entry of our own tables has a reserved bit */
-    if (info & NPF_PRESENT && info & NPF_RESERVED) e->reason = EXIT_NPT_MISCONFIG;
-}
-
-static void svm_decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u32 info = (u32)b->exit_info1;
-
-    e->reason = EXIT_IO;
-    e->insn_len = (u8)(b->exit_info2 - b->rip); /* exit_info2 is the next RIP: APM2 15.10.2 */
-    e->io.port = IOIO_PORT(info);
-    e->io.size = IOIO_SIZE(info);
-    e->io.in = info & IOIO_IN;
-    e->io.string = info & IOIO_STRING;
-    e->io.rep = info & IOIO_REP;
-}
-
-/* The guest is about to execute the IRET that ends the handler of an NMI. A shadow holds the next
- * NMI back until the IRET was executed. */
-static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    struct svm_vcpu *s = v->priv;
-
-    e->reason = EXIT_NMI_WINDOW;
-    s->nmi_masked = false;
-    s->iret_rip = b->rip;
-    b->int_shadow |= INT_SHADOW;
-    watch_iret(b, false);
-}
-
-static void decode_cpuid(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    e->reason = EXIT_CPUID;
-    set_length(v, b, e, INSN_CPUID, 2);
-}
-
-static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    e->reason = EXIT_HYPERCALL;
-    e->hc.mode = mode_of(b);
-    e->hc.cpl = b->cpl;
-    e->hc.real = !(b->cr0 & CR0_PE);
-    set_length(v, b, e, INSN_VMMCALL, 3);
-}
-
-static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u32 insn = INSN_RDMSR;
-
-    e->reason = EXIT_RDMSR;
-    if (b->exit_info1 & MSR_EXIT_WRITE) {
-        e->reason = EXIT_WRMSR;
-        insn = INSN_WRMSR;
-    }
-    set_length(v, b, e, insn, 2);
-}
-
-static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
-
-/* How each exit is decoded. From SVM_EXIT_WORD1 on, the exits in this table are also those that are
- * switched on. decode_plain() uses `reason`, and, if the instruction has to be skipped, the
- * instruction and its length. */
-static const struct {
-    void (*decode)(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
-    u8 reason, len;
-    u32 insn; /* an INSN_* */
-} exits[] = {
-    [SVM_EXIT_CR_READ... SVM_EXIT_CR_WRITE15] = { svm_decode_cr },
-    [SVM_EXIT_EXC... SVM_EXIT_EXC31] = { svm_decode_exception },
-    [SVM_EXIT_INTR] = { decode_plain, EXIT_INTR },
-    [SVM_EXIT_NMI] = { decode_plain, EXIT_NMI },
-    [SVM_EXIT_INIT] = { decode_plain, EXIT_INIT },
-    [SVM_EXIT_VINTR] = { decode_plain, EXIT_IRQ_WINDOW },
-    [SVM_EXIT_CR0_SELECTIVE] = { decode_cr0_selective },
-    [SVM_EXIT_RDPMC] = { decode_plain, EXIT_RDPMC, 2, INSN_RDPMC },
-    [SVM_EXIT_CPUID] = { decode_cpuid },
-    [SVM_EXIT_RSM] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_IRET] = { decode_iret },
-    [SVM_EXIT_INVD] = { decode_plain, EXIT_WBINVD, 2, INSN_INVD },
-    [SVM_EXIT_PAUSE] = { decode_plain, EXIT_PAUSE, 1, INSN_PAUSE },
-    [SVM_EXIT_HLT] = { decode_plain, EXIT_HLT, 1, INSN_HLT },
-    [SVM_EXIT_INVLPGA] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_IOIO] = { svm_decode_io },
-    [SVM_EXIT_MSR] = { decode_msr },
-    [SVM_EXIT_TASK_SWITCH] = { decode_plain, EXIT_TASK_SWITCH },
-    [SVM_EXIT_SHUTDOWN] = { decode_plain, EXIT_SHUTDOWN },
-    [SVM_EXIT_VMRUN] = { decode_plain, EXIT_HIDDEN }, /* the CPU demands that this one is on */
-    [SVM_EXIT_VMMCALL] = { decode_vmmcall },
-    [SVM_EXIT_VMLOAD] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_VMSAVE] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_STGI] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_CLGI] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_SKINIT] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_ICEBP] = { decode_plain, EXIT_ICEBP, 1, INSN_ICEBP },
-    [SVM_EXIT_WBINVD] = { decode_plain, EXIT_WBINVD, 2, INSN_WBINVD },
-    [SVM_EXIT_MONITOR] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_MWAIT] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_MWAIT_ARMED] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_XSETBV] = { decode_plain, EXIT_XSETBV, 3, INSN_XSETBV },
-    [SVM_EXIT_RDPRU] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_INVLPGB] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_INVLPGB_ILLEGAL] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_INVPCID] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_MCOMMIT] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_TLBSYNC] = { decode_plain, EXIT_HIDDEN },
-};
-
-static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u64 code = b->exit_code;
-
-    e->reason = exits[code].reason;
-    if (exits[code].len) set_length(v, b, e, exits[code].insn, exits[code].len);
-}
-
-/* Fills in what is constant in the VMCB, and above all which events of the guest exit. */
-static int svm_vcpu_init(struct virt_vcpu *v) {
-    u8 *pages = vcpu_pages(v);
-    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
-    struct vmcb *b = (struct vmcb *)pages;
-
-    if (!pages) return -ENOMEM;
-    v->priv = s;
-    s->vmcb = b;
-    s->pa = va_to_hpa(pages);
-    /* #AC and #DB exit. Otherwise a guest whose handler faults again while it is being entered
-     * would keep the CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is
-     * the host's. */
-    b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
-    for (unsigned code = SVM_EXIT_WORD1; code < ARRAY_SIZE(exits); code++)
-        if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= SVM_INTERCEPT(code);
-    watch_iret(b, false);
-    if (features & FEAT_PAUSE) {
-        b->pause_count = PAUSES;
-        if (features & FEAT_THRESHOLD) b->pause_threshold = PAUSE_THRESHOLD;
-    }
-    b->iopm = va_to_hpa(io_bitmap);
-    b->msrpm = va_to_hpa(msr_bitmap);
-    b->int_ctl = INT_CTL_MASKING;
-    b->tsc_offset = v->tsc_offset;
-    b->np_enable = NP_ENABLE;
-    b->n_cr3 = v->vm->npt.root;
-    return 0;
-}
-
-/* Codes that are negative, such as VMEXIT_INVALID, say that the guest was not entered: APM2
- * appendix C. */
-static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    if (b->exit_code == SVM_EXIT_NPF) {
-        svm_decode_npf(v, b, e);
-        return;
-    }
-    e->reason = EXIT_UNKNOWN;
-    if ((i32)b->exit_code < 0) e->reason = EXIT_ENTRY_FAILED;
-    e->info[0] = b->exit_info1;
-    e->info[1] = b->exit_info2;
-}
-
-static inline void svm_decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    if (b->exit_code < ARRAY_SIZE(exits) && exits[b->exit_code].decode)
-        exits[b->exit_code].decode(v, b, e);
-    else
-        decode_rest(v, b, e);
-}
-
-/* Decodes an exit in the rare cases: it cut the delivery of an event short, or a window was
- * wanted. */
-static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
-                                                       struct vm_exit *e) {
-    struct svm_vcpu *s = v->priv;
-
-    /* A virtual interrupt is still pending in the VMCB if it was not delivered. If an exit cut its
-     * delivery short, a CPU reports that as it does for an injected one. QEMU leaves V_IRQ set
-     * instead, and reports an exception. */
-    if (s->virq && b->int_ctl & INT_CTL_IRQ) {
-        v->pending =
-            (struct virt_event){ .type = EVENT_IRQ, .vector = (u8)(b->int_ctl >> INT_CTL_VECTOR) };
-    } else if (b->exit_int_info & EVENT_VALID) {
-        event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
-        if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
-    }
-    if (s->cr0_free) {
-        /* Another pCPU may have changed the instruction that was let through, so that it was one
-         * that has set CD or NW. */
-        s->cr0_free = false;
-        svm_set_cr0(v, b->cr0 | s->cr0_hidden);
-        b->clean = 0;
-    }
-    if (s->stepping && step_ends(v, s))
-        e->reason = EXIT_NMI_WINDOW;
-    else
-        svm_decode(v, b, e);
-    if (b->exit_int_info & EVENT_VALID && e->reason == EXIT_NPF) e->npf.in_delivery = true;
-}
-
-/* Copies the guest's registers from the VMCB, and decodes the exit. This function and svm_run() run
- * at every exit. They are written so that the common path keeps few registers across calls, and has
- * to save few. */
-static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
-    struct vmcb *b = vmcb_of(v);
-
-    v->regs.gpr[REG_RAX] = b->rax;
-    v->regs.gpr[REG_RSP] = b->rsp;
-    v->regs.rip = b->rip;
-    v->regs.rflags = b->rflags;
-    v->cr8 = b->int_ctl & INT_CTL_TPR;
-    b->clean = CLEAN_ALL;
-    b->tlb_control = 0;
-    e->raw = (u32)b->exit_code;
-    e->insn_len = 0;
-    if (__builtin_expect((b->exit_int_info & EVENT_VALID) | v->wants, 0))
-        decode_carefully(v, b, e);
-    else
-        svm_decode(v, b, e);
-}
-
-/* Enters the guest until the next exit. What did not change in the VMCB is marked as "clean". */
-static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
-    struct svm_vcpu *s;
-    struct vmcb *b;
-
-    if ((tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0)) &&
-        !prepare(v, deadline_ns)) {
-        *e = (struct vm_exit){ .reason = EXIT_INTR };
-        return;
-    }
-    lapic_timer_arm(deadline_ns);
-    s = v->priv;
-    b = s->vmcb;
-    if ((u8)b->int_ctl != v->cr8) {
-        b->int_ctl = INT_CTL_MASKING | v->cr8;
-        b->clean &= ~CLEAN_TPR;
-    }
-    b->rax = v->regs.gpr[REG_RAX];
-    b->rsp = v->regs.gpr[REG_RSP];
-    b->rip = v->regs.rip;
-    b->rflags = v->regs.rflags;
-    svm_enter(&v->regs, s->pa, s->host);
-    after_exit(v, e);
-}
-
-/* Says why an entry failed, in a case that the state of the vCPU does not show. If a guest moves a
- * value to CR3 that is no physical address, CPUs raise #GP (APM2 5.3.2). QEMU instead exits as if
- * an entry had failed (helper_write_crN() in its misc_helper.c), and CR3 still has its old value.
- * So we have to look at the instruction. */
-static const char *svm_why(struct virt_vcpu *v) {
-    unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax), length;
-    struct insn_regs regs;
-    u8 bytes[15];
-
-    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR,
-                         &regs);
-    if (!length || regs.reg != 3) return NULL;
-    if (!(v->regs.gpr[regs.rm] >> physical_bits)) return NULL;
-    return "CR3 is beyond the physical addresses";
-}
+static unsigned svm_cpl(struct virt_vcpu *v) { return svm_vmcb(v)->cpl; }
 
 const struct virt_ops svm_ops = {
     .name = "svm",

@@ -13,6 +13,10 @@
 #define ADDR_52       0x000ffffffffff000ull
 #define CR3_PAE_TABLE 0xffffffe0u /* of the table of four entries under PAE paging */
 
+/* How many bits a physical address has on this machine: SDM 2A CPUID, APM3 E.4. */
+#define CPUID_ADDRESSES    0x80000008u
+#define PHYSICAL_BITS(eax) ((eax)&0xffu)
+
 /* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX
  * interruption information (SDM 3C 25.8.3, 25.9.2). VMX has more types than these. */
 #define EVENT_TYPE_SHIFT  8

@@ -1,16 +1,18 @@
-/* The operations of VT-x: SDM 3C chapters 24 to 31. They need EPT, unrestricted guests, VPID and
- * the "true" MSRs of controls, which CPUs have had since 2010. The VMCS is the structure that
- * describes a vCPU to the CPU; it is read and written by VMREAD and VMWRITE, one field at a time.
- * Its "controls" say what makes the guest exit. A "window" is an exit at the moment at which the
- * guest can take an interrupt or an NMI that waits. */
+/* The operations of VT-x, except for those that enter a guest, which are in vmx_run.c: SDM 3C
+ * chapters 24 to 31. They need EPT, unrestricted guests, VPID and the "true" MSRs of controls,
+ * which CPUs have had since 2010. The VMCS is the structure that describes a vCPU to the CPU; it is
+ * read and written by VMREAD and VMWRITE, one field at a time. Its "controls" say what makes the
+ * guest exit. A "shadow" is the one instruction after STI or MOV SS during which nothing is
+ * delivered. The shadow of a control register, which is something else, holds the value that the
+ * guest has written and reads back. */
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
 #include "common/string.h"
-#include "platform/timer.h"
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
+#include "virt/vmx.h"
 #include "x86/cpu.h"
 #include "x86/errata.h"
 #include "common/insn.h"
@@ -52,9 +54,6 @@
 #define EPT_NEEDED                                                                                 \
     (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVEPT_ALL | EPT_INVVPID | EPT_INVVPID_ALL)
 
-#define EPTP_WALK_4 (3ull << 3) /* SDM 3C 25.6.11 */
-#define EPTP_WB     6ull
-
 /* Bits of CR0 and CR4 that a guest does not control. In CR0, VT-x demands NE; and the hypervisor
  * would run with the guest's CD and NW, which no exit changes. In CR4 these are the bits that VT-x
  * demands, and MCE: without MCE a machine check, which is meant for the host, would shut the
@@ -75,51 +74,29 @@
 #define MSR_WRITES      2048u
 #define MSR_IN_RANGE(n) ((n)&0x1fffu)
 
-#define TIMER_MOST      0xffffffffull /* the largest value of the preemption timer, of 32 bits */
-/* index of the word in the virtual-APIC page: SDM 3A 11.8.3.1 */
-#define VAPIC_TPR       (0x80 / sizeof(u32))
-#define TPR_CLASS_SHIFT 4 /* CR8 is the upper half of TPR */
-
-/* What vmx.c keeps for a vCPU; priv in struct virt_vcpu points to it. */
-struct vmx_vcpu {
-    hpa_t vmcs;
-    u32 *vapic;    /* the page that holds the guest's TPR */
-    bool launched; /* the next entry is a VMRESUME, not a VMLAUNCH */
-    u32 host_cpu;  /* the pCPU whose state is in the host fields of the VMCS, plus 1; 0: none */
-    u32 primary;   /* the primary controls that the VMCS holds now */
-    u64 rip, rsp, rflags;          /* the values of these registers that the VMCS holds now */
-    u64 deadline_ns, deadline_tsc; /* the last deadline, and the same in TSC ticks */
-    u64 error;                     /* of an entry that failed: VMX_ERROR_* */
-};
-
 /* The controls, which are chosen once, by what this machine's CPUs offer: SDM 3D A.3 to A.5. Takt
  * cannot run guests without the `needed` ones. The `wanted` ones are used where the CPU has
  * them. */
-enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
-static struct {
-    u16 field, msr;
-    u32 needed, wanted;
-    u32 value;
-} controls[CONTROLS] = {
-    [PIN] = { VMCS_PIN, MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS,
-              PIN_PREEMPTION_TIMER, 0 },
-    [PRIMARY] = { VMCS_PRIMARY, MSR_VMX_TRUE_PRIMARY,
-                  PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
-                      PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
-                  PRI_PAUSE, 0 },
-    [SECONDARY] = { VMCS_SECONDARY, MSR_VMX_SECONDARY, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
-                    SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
-    [EXIT] = { VMCS_EXIT_CTL, MSR_VMX_TRUE_EXIT,
-               EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
-                   EXIT_LOAD_EFER,
-               0, 0 },
-    [ENTRY] = { VMCS_ENTRY_CTL, MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER,
-                0, 0 }
+struct vmx_control vmx_control[VMX_CONTROLS] = {
+    [VMX_PIN] = { VMCS_PIN, MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS,
+                  PIN_PREEMPTION_TIMER, 0 },
+    [VMX_PRIMARY] = { VMCS_PRIMARY, MSR_VMX_TRUE_PRIMARY,
+                      PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
+                          PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
+                      PRI_PAUSE, 0 },
+    [VMX_SECONDARY] = { VMCS_SECONDARY, MSR_VMX_SECONDARY, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
+                        SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
+    [VMX_EXIT] = { VMCS_EXIT_CTL, MSR_VMX_TRUE_EXIT,
+                   EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
+                       EXIT_LOAD_EFER,
+                   0, 0 },
+    [VMX_ENTRY] = { VMCS_ENTRY_CTL, MSR_VMX_TRUE_ENTRY,
+                    ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER, 0, 0 }
 };
 
-static unsigned timer_shift;
-static bool invept_single; /* the CPU can forget the translations of one VM alone */
-static u8 *msr_bitmap;     /* all VMs share it */
+unsigned vmx_timer_shift;
+bool vmx_invept_single;
+static u8 *msr_bitmap; /* all VMs share it */
 
 /* ---- the CPU ---- */
 
@@ -131,22 +108,22 @@ static bool choose_controls(void) {
     bool ok = true;
     u64 ept_vpid;
 
-    if (erratum_preemption_timer(&kind)) controls[PIN].wanted &= ~PIN_PREEMPTION_TIMER;
-    for (unsigned i = 0; i < CONTROLS; i++) {
-        u64 offer = rdmsr(controls[i].msr);
+    if (erratum_preemption_timer(&kind)) vmx_control[VMX_PIN].wanted &= ~PIN_PREEMPTION_TIMER;
+    for (unsigned i = 0; i < VMX_CONTROLS; i++) {
+        u64 offer = rdmsr(vmx_control[i].msr);
 
-        controls[i].value =
-            (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
-        ok &= !(controls[i].needed & ~controls[i].value);
+        vmx_control[i].value =
+            (vmx_control[i].needed | vmx_control[i].wanted | (u32)offer) & (u32)(offer >> 32);
+        ok &= !(vmx_control[i].needed & ~vmx_control[i].value);
     }
     /* If the CPU itself notices loops of PAUSEs, a single PAUSE need not exit. */
-    if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
-    timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
-    virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
-    if (!ok || controls[PRIMARY].value & PRI_CR3) return false;
+    if (vmx_control[VMX_SECONDARY].value & SEC_PLE) vmx_control[VMX_PRIMARY].value &= ~PRI_PAUSE;
+    vmx_timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
+    virt_counts_pauses = vmx_control[VMX_SECONDARY].value & SEC_PLE;
+    if (!ok || vmx_control[VMX_PRIMARY].value & PRI_CR3) return false;
     /* This MSR exists only if there is EPT or VPID (SDM 3D A.10), so it is read last. */
     ept_vpid = rdmsr(MSR_VMX_EPT_VPID);
-    invept_single = ept_vpid & EPT_INVEPT_SINGLE;
+    vmx_invept_single = ept_vpid & EPT_INVEPT_SINGLE;
     return (ept_vpid & EPT_NEEDED) == EPT_NEEDED;
 }
 
@@ -181,10 +158,10 @@ static void vmx_probe(struct virt_caps *caps) {
         return;
     }
     enough = choose_controls();
-    caps->second_level = controls[SECONDARY].value & SEC_EPT;
-    caps->unrestricted = controls[SECONDARY].value & SEC_UNRESTRICTED;
-    caps->asid = controls[SECONDARY].value & SEC_VPID;
-    caps->preemption_timer = controls[PIN].value & PIN_PREEMPTION_TIMER;
+    caps->second_level = vmx_control[VMX_SECONDARY].value & SEC_EPT;
+    caps->unrestricted = vmx_control[VMX_SECONDARY].value & SEC_UNRESTRICTED;
+    caps->asid = vmx_control[VMX_SECONDARY].value & SEC_VPID;
+    caps->preemption_timer = vmx_control[VMX_PIN].value & PIN_PREEMPTION_TIMER;
     if (!enough) caps->reason = vmx_missing(caps);
 }
 
@@ -205,8 +182,10 @@ static int make_msr_bitmap(void) {
     return 0;
 }
 
-/* Returns how many VPIDs there are. If the firmware has left VT-x open, it is allowed and locked
- * here. */
+/* Enables VT-x on this pCPU, and returns how many VPIDs there are: the tags by which the CPU tells
+ * the translations of vCPUs apart. A CPU runs no guest before the MSR FEATURE_CONTROL allows it and
+ * is locked. Firmware may have left it unlocked; then this function allows VT-x and locks it. The
+ * first page becomes the memory that VMXON wants. */
 static int vmx_cpu_enable(u8 *pages) {
     hpa_t pa = va_to_hpa(pages);
     u64 fc = rdmsr(MSR_FEATURE_CONTROL);
@@ -224,7 +203,8 @@ static int vmx_cpu_enable(u8 *pages) {
 /* ---- which VMCS is current ---- */
 
 /* VMREAD and VMWRITE can reach only the current VMCS of the pCPU. Normally that is the VMCS of the
- * loaded vCPU. Between these two functions it is the VMCS of `v`. */
+ * loaded vCPU. Between a call of vmcs_borrow() and one of vmcs_give_back() it is the VMCS of
+ * `v`. */
 
 /* Makes the VMCS of `v` current. */
 static void vmcs_borrow(const struct virt_vcpu *v) {
@@ -243,6 +223,8 @@ static void vmcs_give_back(const struct virt_vcpu *v) {
     if (own) vmptrld(((const struct vmx_vcpu *)own->priv)->vmcs);
 }
 
+/* Reads or writes a field of the VMCS of any vCPU, also of one that is not loaded on this pCPU. For
+ * the loaded one this is no more than VMREAD or VMWRITE. */
 static u64 read_field(const struct virt_vcpu *v, u64 field) {
     u64 value;
 
@@ -259,8 +241,6 @@ static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
 }
 
 /* ---- VMs and vCPUs ---- */
-
-static u64 eptp(const struct virt_vcpu *v) { return v->vm->npt.root | EPTP_WALK_4 | EPTP_WB; }
 
 /* Writes the fields that never change, and the first values of some others. A new VMCS may hold any
  * values, not zeros (SDM 3C 25.11.3). So each field that the CPU uses with these controls must be
@@ -286,7 +266,7 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
         { VMCS_TSC_OFFSET, v->tsc_offset },
         { VMCS_VAPIC, va_to_hpa(s->vapic) },
-        { VMCS_EPTP, eptp(v) },
+        { VMCS_EPTP, vmx_eptp(v) },
         { VMCS_LINK, ~0ull }, /* no shadow VMCS */
         { VMCS_CR0_MASK, CR0_OWNED },
         { VMCS_CR4_MASK, ~v->vm->cr4_guest | CR4_OWNED },
@@ -313,15 +293,16 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_GUEST_RFLAGS, s->rflags },
     };
 
-    for (unsigned i = 0; i < CONTROLS; i++) write_field(v, controls[i].field, controls[i].value);
+    for (unsigned i = 0; i < VMX_CONTROLS; i++)
+        write_field(v, vmx_control[i].field, vmx_control[i].value);
     for (unsigned i = 0; i < ARRAY_SIZE(fields); i++)
         write_field(v, fields[i].field, fields[i].value);
-    if (controls[SECONDARY].value & SEC_PLE) {
+    if (vmx_control[VMX_SECONDARY].value & SEC_PLE) {
         write_field(v, VMCS_PLE_GAP, PLE_GAP);
         write_field(v, VMCS_PLE_WINDOW, PLE_WINDOW);
     }
     /* ENCLS exits for each of its leaves. */
-    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
+    if (vmx_control[VMX_SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
 /* Makes a VMCS and writes all that never changes in it. */
@@ -332,7 +313,7 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     if (!pages) return -ENOMEM;
     s->vmcs = va_to_hpa(pages);
     s->vapic = (u32 *)(pages + 2 * PAGE_SIZE);
-    s->primary = controls[PRIMARY].value;
+    s->primary = vmx_control[VMX_PRIMARY].value;
     v->priv = s;
     *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
     vmclear(s->vmcs);
@@ -340,6 +321,7 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     return 0;
 }
 
+/* Forgets what blocks events and which debug exception is pending, as a reset of the vCPU does. */
 static void vmx_reset_events(struct virt_vcpu *v) {
     write_field(v, VMCS_SHADOW, 0);
     write_field(v, VMCS_PENDING_DEBUG, 0);
@@ -375,6 +357,8 @@ static void vmx_load(struct virt_vcpu *v) {
     state_load(v);
 }
 
+/* Takes the vCPU off this pCPU. VMCLEAR writes the VMCS to memory, without which another pCPU could
+ * not load it. */
 static void vmx_save(struct virt_vcpu *v) {
     state_save(v);
     vmclear(((struct vmx_vcpu *)v->priv)->vmcs);
@@ -396,16 +380,15 @@ static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_SYSENTER_ESP] = VMCS_GUEST_SYSENTER_ESP,
                                         [VREG_SYSENTER_EIP] = VMCS_GUEST_SYSENTER_EIP };
 
-/* Turns access rights of the VMCS into attributes of struct guest_seg. */
-static u16 seg_attr(u64 ar) { return (u16)((ar & AR_LOW) | (ar & AR_HIGH) >> AR_GAP); }
-
+/* Turns attributes of struct guest_seg into access rights of the VMCS. */
 static u64 seg_ar(u16 attr) {
     if (!(attr & ATTR_P)) return AR_UNUSABLE;
     return (attr & AR_LOW) | ((u64)attr << AR_GAP & AR_HIGH);
 }
 
-/* Under PAE paging a MOV to CR0, CR3 or CR4 loads the four entries of the top table into the CPU:
- * SDM 3A 4.4.1. */
+/* Copies the four entries of the top table (the PDPTEs) from the guest's memory to the VMCS, if the
+ * guest uses PAE paging. A real CPU loads them at a MOV to CR0, CR3 or CR4, and does not look into
+ * memory again: SDM 3A 4.4.1. */
 static void load_pdptes(const struct virt_vcpu *v) {
     u64 pdpte[4] = { 0 };
 
@@ -424,7 +407,9 @@ static u64 with_shadow(const struct virt_vcpu *v, u64 value, u64 mask_field, u64
     return (value & ~mask) | (read_field(v, shadow_field) & mask);
 }
 
-static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
+/* Returns a register as the guest sees it. Most are in the VMCS; the others are in v->reg or in the
+ * CPU. */
+u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     u64 value;
 
     if (!reg_field[reg]) return state_get(v, reg);
@@ -434,9 +419,12 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return value;
 }
 
-/* Bits of CR0 and CR4 that the guest does not control stay as the host needs them. What the guest
- * has written there goes to the shadow, where it reads them. */
-static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
+/* Writes a register, as the guest does. Bits of CR0 and CR4 that the guest does not control stay as
+ * the host needs them. What the guest has written there goes to the shadow, where it reads them.
+ * EFER.LMA says whether the guest is in long mode, and a control of the entry has to say the same.
+ * The registers decide how the guest's addresses are translated, so old translations are
+ * forgotten. */
+void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     if (!reg_field[reg]) {
         state_set(v, reg, value);
         return;
@@ -448,7 +436,7 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         write_field(v, VMCS_CR4_SHADOW, value);
         value |= CR4_OWNED;
     } else if (reg == VREG_EFER) {
-        u32 entry = controls[ENTRY].value;
+        u32 entry = vmx_control[VMX_ENTRY].value;
 
         if (value & EFER_LMA) entry |= ENTRY_IA32E;
         write_field(v, VMCS_ENTRY_CTL, entry);
@@ -458,6 +446,9 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     tlb_forget(&v->tlb);
 }
 
+/* Reads a segment register into *out. The VMCS holds base, limit, selector and access rights in
+ * four fields, whose numbers follow each other from segment to segment. A segment that the CPU
+ * calls unusable has the attributes 0 here. */
 static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
     u64 ar;
 
@@ -467,9 +458,10 @@ static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
     if (seg >= SEG_GDTR) return; /* GDTR and IDTR have a base and a limit alone */
     out->sel = (u16)read_field(v, VMCS_GUEST_SEL + 2 * seg);
     ar = read_field(v, VMCS_GUEST_AR + 2 * seg);
-    if (!(ar & AR_UNUSABLE)) out->attr = seg_attr(ar);
+    if (!(ar & AR_UNUSABLE)) out->attr = vmx_seg_attr(ar);
 }
 
+/* Writes a segment register. GDTR and IDTR have a base and a limit alone. */
 static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
     write_field(v, VMCS_GUEST_BASE + 2 * seg, in->base);
     write_field(v, VMCS_GUEST_LIMIT + 2 * seg, in->limit);
@@ -478,6 +470,8 @@ static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
     write_field(v, VMCS_GUEST_AR + 2 * seg, seg_ar(in->attr));
 }
 
+/* Returns what keeps the CPU from delivering events (BLOCKED_*), from the VMCS's "interruptibility
+ * state". */
 static unsigned vmx_blocked(struct virt_vcpu *v) {
     u64 shadow = vmread(VMCS_SHADOW);
     unsigned blocked = 0;
@@ -487,295 +481,9 @@ static unsigned vmx_blocked(struct virt_vcpu *v) {
     return blocked;
 }
 
-static void vmx_clear_shadow(struct virt_vcpu *v) {
-    u64 shadow = vmread(VMCS_SHADOW);
+static void vmx_clear_shadow(struct virt_vcpu *v) { vmx_end_shadow(); }
 
-    if (shadow & (SHADOW_STI | SHADOW_MOV_SS))
-        vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
-}
-
-static unsigned vmx_cpl(struct virt_vcpu *v) {
-    return ATTR_DPL((u32)vmread(VMCS_GUEST_AR + 2 * SEG_SS));
-}
-
-/* ---- entry ---- */
-
-/* Called by tlb_prepare(). The vCPU gets a new VPID, for which the CPU has no translations yet. But
- * translations of guest-physical addresses depend only on the EPT pointer (SDM 3C 29.4.1), so the
- * CPU has to forget those of this VM. If it can, it forgets only those, because other VMs would
- * have to walk their tables again. */
-static void vmx_flush(enum tlb_flush what, void *ctx) {
-    if (what == TLB_FLUSH_VM && invept_single) {
-        invept(INVEPT_SINGLE, eptp(ctx));
-        return;
-    }
-    invept(INVEPT_ALL, 0);
-    if (what == TLB_FLUSH_ALL) invvpid_all();
-}
-
-static void vmx_prepare_tlb(struct virt_vcpu *v) {
-    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, vmx_flush, v);
-    vmwrite(VMCS_VPID, v->tlb.tag);
-}
-
-/* Sets the controls for the windows that are wanted. In the shadow of STI the CPU may open an NMI
- * window although no NMI can be delivered there. So in that case we ask for an interrupt window,
- * which opens at the end of the shadow, because STI has set IF. */
-static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
-    u32 want = controls[PRIMARY].value;
-
-    if (v->want_irq_window) want |= PRI_IRQ_WINDOW;
-    if (v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI)
-        want |= PRI_IRQ_WINDOW;
-    else if (v->want_nmi_window)
-        want |= PRI_NMI_WINDOW;
-    if (v->want_cr8_exit) want |= PRI_CR8_LOAD;
-    if (want == s->primary) return;
-    s->primary = want;
-    vmwrite(VMCS_PRIMARY, want);
-}
-
-/* Lets the CPU deliver the pending event at the entry. */
-static void vmx_inject(struct virt_vcpu *v) {
-    u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
-
-    if (v->pending.icebp_len) {
-        /* Deliver it as the instruction does: RIP moves over it only if the delivery succeeds. */
-        event = (event & ~EVENT_TYPE_MASK) | EVENT_TYPE_ICEBP << EVENT_TYPE_SHIFT;
-        vmwrite(VMCS_ENTRY_INSN_LEN, v->pending.icebp_len);
-    }
-    vmwrite(VMCS_ENTRY_EVENT, event);
-    if (event & EVENT_HAS_CODE) vmwrite(VMCS_ENTRY_CODE, v->pending.code);
-    v->pending.type = EVENT_NONE;
-}
-
-/* Arms the preemption timer, or the LAPIC's timer if the CPU has no preemption timer. The
- * preemption timer counts down once every 2^timer_shift ticks of the TSC, and causes an exit
- * whatever IF is: SDM 3C 26.5.1. But debug exceptions come before it, and a guest may cause them
- * without end. So this function checks the deadline as well, and returns false if it has passed. */
-static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
-    u64 now = rdtsc(), left;
-
-    if (deadline_ns != s->deadline_ns) {
-        s->deadline_ns = deadline_ns;
-        s->deadline_tsc = tsc_at(deadline_ns);
-    }
-    if (now >= s->deadline_tsc) return false;
-    if (!(controls[PIN].value & PIN_PREEMPTION_TIMER)) {
-        lapic_timer_arm(deadline_ns);
-        return true;
-    }
-    left = ((s->deadline_tsc - now) >> timer_shift) + 1;
-    vmwrite(VMCS_PREEMPTION_TIMER, MIN(left, TIMER_MOST));
-    return true;
-}
-
-/* ---- exit ---- */
-
-/* Blocks NMIs again, if the instruction that exited was an IRET that had ended the blocking
- * already. The IRET will be executed again, and until then NMIs must be blocked: SDM 3C 28.2.3.
- * `info` has the bit NMI_UNBLOCKED. */
-static void block_nmi_again(u64 info) {
-    if (info & NMI_UNBLOCKED && !(vmread(VMCS_IDT_EVENT) & EVENT_VALID))
-        vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) | SHADOW_NMI);
-}
-
-static u8 mode_now(void) {
-    return code_mode(vmread(VMCS_GUEST_EFER), seg_attr(vmread(VMCS_GUEST_AR + 2 * SEG_CS)));
-}
-
-/* Decodes an exit by an exception. An NMI or a machine check is the host's, so its handler runs
- * here. The rest is the guest's. */
-static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
-    u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = EVENT_TYPE(event);
-
-    if (type == EVENT_TYPE_NMI) {
-        raise_nmi();
-        e->reason = EXIT_NMI;
-        return;
-    }
-    e->reason = EXIT_EXCEPTION;
-    e->exc.vector = (u8)event;
-    e->exc.icebp_len = 0;
-    e->exc.has_code = event & EVENT_HAS_CODE;
-    e->exc.code = 0;
-    if (e->exc.has_code) e->exc.code = (u32)vmread(VMCS_EXIT_CODE);
-    if (e->exc.vector == EXC_MC) {
-        raise_mc();
-        return;
-    }
-    block_nmi_again(event);
-    if (e->exc.vector == EXC_DB) { /* the exit has left DR6 and DR7 as they were: SDM 3C 28.1 */
-        u64 dr6 = vmx_get_reg(v, VREG_DR6) & ~DR6_BREAKPOINTS;
-
-        vmx_set_reg(v, VREG_DR6, dr6 | (vmread(VMCS_QUALIFICATION) & QUAL_DEBUG_DR6));
-        if (type == EVENT_TYPE_ICEBP) e->exc.icebp_len = e->insn_len;
-    }
-    vmx_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
-}
-
-static void vmx_decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 q = vmread(VMCS_QUALIFICATION);
-
-    /* There are no exits of CLTS and LMSW, which cannot change bits in VMCS_CR0_MASK. */
-    e->reason = EXIT_CR;
-    if (QUAL_CR_ACCESS(q) > CR_ACCESS_FROM) e->reason = EXIT_UNKNOWN;
-    e->cr.cr = QUAL_CR(q);
-    e->cr.write = QUAL_CR_ACCESS(q) == CR_ACCESS_TO;
-    e->cr.gpr = QUAL_CR_GPR(q);
-    e->cr.value = v->regs.gpr[e->cr.gpr];
-    if (mode_now() != 64) e->cr.value = (u32)e->cr.value;
-}
-
-static void vmx_decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 q = vmread(VMCS_QUALIFICATION);
-
-    block_nmi_again(q);
-    e->reason = EXIT_NPF;
-    e->npf.gpa = vmread(VMCS_GPA);
-    e->npf.write = q & QUAL_EPT_WRITE;
-    e->npf.exec = q & QUAL_EPT_FETCH;
-    e->npf.present = q & QUAL_EPT_RIGHTS;
-    e->npf.in_walk = q & QUAL_EPT_LINEAR && !(q & QUAL_EPT_FINAL);
-    e->npf.in_delivery = false;
-    npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
-}
-
-static void vmx_decode_io(struct vm_exit *e) {
-    u64 q = vmread(VMCS_QUALIFICATION);
-
-    e->reason = EXIT_IO;
-    e->io.port = QUAL_IO_PORT(q);
-    e->io.size = QUAL_IO_SIZE(q);
-    e->io.in = q & QUAL_IO_IN;
-    e->io.string = q & QUAL_IO_STRING;
-    e->io.rep = q & QUAL_IO_REP;
-}
-
-static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
-    e->reason = EXIT_HYPERCALL;
-    e->hc.mode = mode_now();
-    e->hc.cpl = (u8)vmx_cpl(v);
-    e->hc.real = !(vmread(VMCS_GUEST_CR0) & CR0_PE);
-}
-
-/* Exits about which the basic reason tells all. EXIT_HIDDEN is for instructions that guests do not
- * have. */
-static const u8 simple_exits[] = {
-    [VMX_INTR] = EXIT_INTR,
-    [VMX_TRIPLE_FAULT] = EXIT_SHUTDOWN,
-    [VMX_INIT] = EXIT_INIT,
-    [VMX_IRQ_WINDOW] = EXIT_IRQ_WINDOW,
-    [VMX_NMI_WINDOW] = EXIT_NMI_WINDOW,
-    [VMX_TASK_SWITCH] = EXIT_TASK_SWITCH,
-    [VMX_CPUID] = EXIT_CPUID,
-    [VMX_GETSEC] = EXIT_HIDDEN,
-    [VMX_HLT] = EXIT_HLT,
-    [VMX_INVD] = EXIT_WBINVD,
-    [VMX_RDPMC] = EXIT_RDPMC,
-    [VMX_RSM] = EXIT_HIDDEN,
-    [VMX_VMCLEAR... VMX_VMXON] = EXIT_HIDDEN,
-    [VMX_RDMSR] = EXIT_RDMSR,
-    [VMX_WRMSR] = EXIT_WRMSR,
-    [VMX_BAD_STATE] = EXIT_ENTRY_FAILED,
-    [VMX_BAD_MSR] = EXIT_ENTRY_FAILED,
-    [VMX_MWAIT] = EXIT_HIDDEN,
-    [VMX_MONITOR] = EXIT_HIDDEN,
-    [VMX_PAUSE] = EXIT_PAUSE,
-    [VMX_EPT_MISCONFIG] = EXIT_NPT_MISCONFIG,
-    [VMX_INVEPT] = EXIT_HIDDEN,
-    [VMX_PREEMPTION_TIMER] = EXIT_TIMER,
-    [VMX_INVVPID] = EXIT_HIDDEN,
-    [VMX_WBINVD] = EXIT_WBINVD,
-    [VMX_XSETBV] = EXIT_XSETBV,
-    [VMX_INVPCID] = EXIT_HIDDEN,
-    [VMX_VMFUNC] = EXIT_HIDDEN,
-    [VMX_ENCLS] = EXIT_HIDDEN,
-    [VMX_XSAVES] = EXIT_HIDDEN,
-    [VMX_XRSTORS] = EXIT_HIDDEN,
-    [VMX_PCONFIG] = EXIT_HIDDEN,
-    [VMX_UMWAIT] = EXIT_HIDDEN,
-    [VMX_TPAUSE] = EXIT_HIDDEN,
-};
-
-/* Decodes an exit by the table above; an exit that is not there is unknown. */
-static void decode_simple(u32 reason, struct vm_exit *e) {
-    e->reason = EXIT_UNKNOWN;
-    if (reason < ARRAY_SIZE(simple_exits)) e->reason = simple_exits[reason];
-    if (e->reason != EXIT_UNKNOWN) return;
-    e->info[0] = vmread(VMCS_QUALIFICATION);
-    e->info[1] = 0;
-}
-
-static void vmx_decode(struct virt_vcpu *v, struct vm_exit *e) {
-    u32 reason = (u16)vmread(VMCS_REASON);
-
-    e->raw = reason;
-    e->insn_len = (u8)vmread(VMCS_INSN_LEN);
-    switch (reason) {
-    case VMX_EXCEPTION: vmx_decode_exception(v, e); break;
-    case VMX_VMCALL: decode_vmcall(v, e); break;
-    case VMX_CR: vmx_decode_cr(v, e); break;
-    case VMX_IO: vmx_decode_io(e); break;
-    case VMX_EPT_VIOLATION: vmx_decode_npf(v, e); break;
-    case VMX_MC_ENTRY: raise_mc(); /* fall through */
-    default: decode_simple(reason, e);
-    }
-}
-
-/* Queues an event again whose delivery an exit has cut short. If it is an NMI, the CPU blocks NMIs
- * since its delivery began. This has to end, or the NMI itself could not be delivered. */
-static void vmx_requeue(struct virt_vcpu *v, u32 event) {
-    event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
-    if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
-}
-
-/* Enters the guest until the next exit. VMWRITE is slow, so a field is written only if it
- * changed. */
-static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
-    struct vmx_vcpu *s = v->priv;
-    u32 event;
-
-    if (!arm_timer(s, deadline_ns)) {
-        *e = (struct vm_exit){ .reason = EXIT_TIMER };
-        return;
-    }
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) vmx_prepare_tlb(v);
-    if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
-    if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
-    if (v->regs.rflags != s->rflags) vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
-    s->vapic[VAPIC_TPR] = (u32)v->cr8 << TPR_CLASS_SHIFT;
-    set_primary(v, s);
-    if (v->pending.type != EVENT_NONE) vmx_inject(v);
-    if (vmx_enter(&v->regs, s->launched)) {
-        s->error = vmread(VMCS_ERROR);
-        *e = (struct vm_exit){ .reason = EXIT_ENTRY_FAILED, .raw = (u32)s->error };
-        return;
-    }
-
-    s->launched = true;
-    v->cr8 = (u8)(s->vapic[VAPIC_TPR] >> TPR_CLASS_SHIFT);
-    v->regs.rip = s->rip = vmread(VMCS_GUEST_RIP);
-    v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
-    v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
-    event = (u32)vmread(VMCS_IDT_EVENT);
-    if (__builtin_expect(event & EVENT_VALID, 0)) vmx_requeue(v, event);
-    vmx_decode(v, e);
-    if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF)
-        e->npf.in_delivery = true;
-}
-
-static const char *vmx_why(struct virt_vcpu *v) {
-    const struct vmx_vcpu *s = v->priv;
-
-    switch (s->error) {
-    case VMX_ERROR_NONE: return NULL;
-    case VMX_ERROR_CONTROLS: return "invalid control fields";
-    case VMX_ERROR_HOST: return "invalid host state";
-    case VMX_ERROR_MOV_SS: return "events blocked by MOV SS";
-    default: return "VMLAUNCH or VMRESUME at the wrong time";
-    }
-}
+static unsigned vmx_cpl(struct virt_vcpu *v) { return vmx_current_cpl(); }
 
 const struct virt_ops vmx_ops = {
     .name = "vmx",
