@@ -19,10 +19,10 @@ struct spinlock sched_lock;
 struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
 void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
-/* Locks the pool that *where names, and returns it; returns NULL, with nothing locked, if there is
- * none. The pool of a VM or of a pCPU changes only under the locks of both pools. So if *where
- * still names this pool when its lock has been taken, it will not change until the lock is given
- * back. */
+/* Locks the pool that *where points to, and returns it; returns NULL, with nothing locked, if there
+ * is none. `where` is the member `pool` of a VM or of a pCPU. The pool of a VM or of a pCPU changes
+ * only under the locks of both pools. So if *where still names this pool when its lock has been
+ * taken, it will not change until the lock is given back. */
 struct sched_pool *sched_enter(struct sched_pool *const *where) {
     struct sched_pool *p;
 
@@ -207,6 +207,7 @@ void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     spin_unlock(&p->lock);
 }
 
+/* Returns the vCPU that `cpu` runs, maybe its idle one. */
 struct sched_vcpu *sched_current(u32 cpu) {
     return sched_cpus[cpu].current;
 }
@@ -239,14 +240,14 @@ void sched_wake(struct sched_vcpu *v) {
 }
 
 /* Puts the current vCPU to sleep: sets a flag, because of which it leaves its pCPU in the
- * sched_run() that follows. */
+ * sched_run() that follows. Normally the caller runs on that pCPU. If the vCPU was taken off its
+ * pCPU before, the change of the flag has to be acted upon at once. */
 void sched_block(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->vm->pool);
 
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
     __atomic_store_n(&v->blocked, true, __ATOMIC_RELAXED);
-    /* A vCPU that is still current is taken off by its pCPU, in sched_run(). */
     if (!is_current(v)) sched_update(p, v, SCHED_WAKE);
     spin_unlock(&p->lock);
 }
@@ -373,7 +374,8 @@ void sched_kick(struct sched_pool *p, u32 cpu) {
     machine_kick(cpu);
 }
 
-/* Keeps a vCPU from running as the policy wants it, or lets it run again. */
+/* Keeps a vCPU from running, or lets it run again, for the policy: Credit does so while a VM has
+ * used up its cap. */
 void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
     ASSERT_HELD(&p->lock);
     sched_trace(p, v, TRC_PARK, parked, 0, 0);
@@ -381,6 +383,7 @@ void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
     sched_update(p, v, SCHED_UNPARK);
 }
 
+/* Sets the policy's timer of this kind for the pCPU. `armed` is what sched_timer_fire() goes by. */
 void sched_timer_set(u32 cpu, u32 kind, u64 when) {
     sched_cpus[cpu].timer[kind].armed = true;
     machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);

@@ -5,8 +5,8 @@
  * the VMs that are active (credit_account.c). Running burns credit. A vCPU that has some left is of
  * class UNDER and goes before those that have none, which are OVER. Within a class the vCPU that
  * came first goes first, and each runs for a slice. A wake may lift a vCPU to the class BOOST
- * (boost.c). To steal is to take a vCPU that waits for another pCPU; to tickle is to kick a pCPU
- * that should run it.
+ * (boost.c). To kick a pCPU is to make it decide anew what it runs. To steal is to take a vCPU that
+ * waits for another pCPU; to tickle is to kick a pCPU that should run a vCPU.
  *
  * Locks: only the pool's, which the core holds around every hook. Each pCPU has a queue, made of
  * FIFO lists, one or more a class. A vCPU whose class changes while it waits keeps its place until
@@ -15,12 +15,9 @@
  * Variations attach in four places: slice_of() (how long a vCPU runs), position() (where in a list
  * it is put), credit_account() (how credit is granted) and boost_vcpu() (what a wake earns). */
 #include <takt/errno.h>
-#include "common/string.h"
 #include "sched/credit.h"
 
 enum { TIMER_TICK, TIMER_ACCOUNT = SCHED_TIMER_BOTH };
-
-static bool is_active(const struct credit_vcpu *cv) { return !list_empty(&cv->active); }
 
 /* Lets the pool's boost policy say which class the vCPU has after `event`. */
 static void boost_vcpu(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
@@ -39,7 +36,7 @@ static u64 next_beat(u64 period, u32 cpu, u64 now) {
 }
 
 /* Sets the timer for the next accounting pass, which runs on the pCPU cp->master. */
-static void set_accounting(struct sched_pool *p) {
+void credit_set_accounting(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
     u64 when = next_beat(cp->period, 0, p->now);
 
@@ -48,12 +45,13 @@ static void set_accounting(struct sched_pool *p) {
     sched_timer_set(cp->master, TIMER_ACCOUNT, when);
 }
 
-static void start_tick(struct sched_pool *p, u32 cpu) {
+/* Sets the timer for the pCPU's next tick, at which the vCPU that runs there is charged. */
+void credit_start_tick(struct sched_pool *p, u32 cpu) {
     credit_cpu(cpu)->ticking = true;
     sched_timer_set(cpu, TIMER_TICK, next_beat(credit_pool(p)->tick, cpu, p->now));
 }
 
-/* ---- the active list ---- */
+/* ---- the active list: the vCPUs that are granted credit, and their VMs ---- */
 
 /* Returns what one unit of weight_scope (a VM, or a vCPU) of an active VM counts in W. */
 static u64 weight_of(const struct credit_pool *cp, const struct credit_vm *cd) {
@@ -73,11 +71,15 @@ static void count_weight(struct credit_pool *cp, struct credit_vm *cd) {
     cp->weight += cd->counted;
 }
 
+/* Computes W anew, after weights have changed. */
 void credit_weights_changed(struct sched_pool *p) {
     list_for_each(cd, &credit_pool(p)->active, struct credit_vm, link)
         count_weight(credit_pool(p), cd);
 }
 
+/* Puts a vCPU on its VM's list of active vCPUs, or takes it off. A VM is on the pool's list of
+ * active VMs as long as it has such a vCPU. Accounting stops when no VM is active, so the first one
+ * that becomes active starts it again. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_vm *cd = credit_vm(cv->vcpu->vm);
@@ -91,15 +93,18 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
     }
     count_weight(cp, cd);
     vslicer_count(p, cv, active);
-    if (active && !cp->accounting) set_accounting(p);
+    if (active && !cp->accounting) credit_set_accounting(p);
 }
 
+/* Sets cp->over_below: a vCPU with less credit than that is OVER. Normally this is 0. Where some
+ * vCPUs have micro-slices, a vCPU may owe a slice before it is OVER. If the vCPUs take turns
+ * whatever credit they have (order = round), none is OVER. */
 void credit_set_over(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
     cp->over_below = 0;
     if (cp->nr_ls) cp->over_below = -(i64)cp->tslice;
-    if (credit_rounds(p)) cp->over_below = INT64_MIN; /* no vCPU ever is */
+    if (credit_rounds(p)) cp->over_below = INT64_MIN;
 }
 
 /* ---- queues ---- */
@@ -111,6 +116,7 @@ static u32 next_queue(const struct credit_cpu *cc, u32 from) {
     return (u32)__builtin_ctz((cc->queues | 1u << Q_NR) & (~0u << from));
 }
 
+/* Returns the vCPU that is first in the pCPU's queue, or NULL if none waits there. */
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
     if (!cc->queues) return NULL;
     return list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link);
@@ -122,7 +128,9 @@ static bool ranked(const struct credit_pool *cp) {
     return cp->knob.order == ORDER_CREDIT && !cp->nr_ls;
 }
 
-/* Returns the queue for a vCPU by its class, and within UNDER by its credit. */
+/* Returns the queue for a vCPU by its class. UNDER has as many queues as there are numbers from
+ * Q_UNDER to Q_LATER. If these are ranked by credit, a vCPU with a whole period's credit is in the
+ * first one, and the more is missing to that, the later its queue. */
 static enum credit_queue queue_for(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     u32 missing;
 
@@ -142,9 +150,12 @@ static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu 
     return queue_for(cp, cv);
 }
 
-/* Returns the list entry before which the vCPU is put. Normally that is the end of the list of
- * its queue. After a yield it also lets one vCPU of the next worse queue go first. If it was
- * preempted and is to finish its slice, it goes before the others of its queue. */
+/* Returns the list entry before which the vCPU is put. Normally that is the end of the list of its
+ * queue. These go elsewhere:
+ * - A vCPU that has yielded also lets one vCPU of the next worse queue go first.
+ * - A vCPU with a higher level of boost goes before those with a lower one.
+ * - One with micro-slices goes before those with a larger `key`, if the slicer orders them by it.
+ * - One that was preempted and is to finish its slice goes before the others of its queue. */
 static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc,
                              struct credit_vcpu *cv) {
     struct list *equals = &cc->queue[cv->queue], *at = equals;
@@ -220,7 +231,8 @@ static void sort_queue(struct sched_pool *p, u32 cpu) {
     if (cc->queues & QUEUES_AHEAD) cpumask_set(&cp->ahead, cpu);
 }
 
-/* A vCPU without micro-slices runs, so a T_S is over. Those that waited for that come next. */
+/* A vCPU without micro-slices runs, so a T_S is over: the stretch of time in which each vCPU with
+ * micro-slices may run once for its slice (vslicer.c). Those that waited for that come next. */
 static void next_round(struct credit_cpu *cc) {
     cc->round++;
     if (!(cc->queues & BIT(Q_LATER))) return;
@@ -240,6 +252,7 @@ static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_
     return cpumask_minus(&m, &cp->kicked);
 }
 
+/* Is the class of cv better than that of the vCPU that runs? */
 static bool outranks(const struct credit_vcpu *cv, const struct sched_vcpu *current) {
     return cv->cls < credit_vcpu(current)->cls;
 }
@@ -345,12 +358,17 @@ static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_clas
 
 /* ---- burning ---- */
 
-/* Takes from a vCPU the `ns` that it has used. That may make it active, or lower its class. */
+/* What is left of a slice counts as nothing if it is at most this part of a slice. It would not be
+ * worth the switch back to the vCPU. */
+#define REST_PART 16
+
+/* Takes from a vCPU's credit the `ns` that it has used. That may make it active, or lower its
+ * class. */
 static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     const struct credit_pool *cp = credit_pool(p);
 
     cv->credit -= (i64)ns;
-    if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
+    if (cp->knob.activate == ACTIVATE_BURN && !credit_is_active(cv)) credit_set_active(p, cv, true);
     if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below)
         boost_vcpu(p, cv, BOOST_CREDIT);
 }
@@ -365,14 +383,14 @@ static u64 whole_units(const struct credit_pool *cp, struct credit_vcpu *cv, u64
     return (u64)billed;
 }
 
-/* Accounts for the time that the current vCPU has run since it was last done. */
+/* Accounts for the time that the current vCPU has run since this was last done: the time counts
+ * against its slice, its micro-slice, its VM's use of the pool, and its credit. */
 static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
     const struct credit_pool *cp = credit_pool(p);
     u64 ns = p->now - cv->billed;
 
     cv->billed = p->now;
-    /* A rest of a slice that would not be worth a switch counts as none. */
-    if (cv->left > ns + cp->tslice / 16)
+    if (cv->left > ns + cp->tslice / REST_PART)
         cv->left -= ns;
     else
         cv->left = 0;
@@ -385,8 +403,8 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
 
 /* ---- tick and accounting ---- */
 
-/* Returns the pCPU where v is, or the next one that it may use; but an idle one if v would have
- * to wait there. */
+/* Returns the pCPU that v is to be assigned to: the one where it is, or the next one that it may
+ * use. If v would have to wait there and an idle pCPU can take it, it is the next idle one. */
 static u32 credit_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
     u32 cpu = cpumask_cycle(&allowed, v->cpu);
@@ -407,7 +425,8 @@ static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu 
            steal(p, cpu, CLASS_OVER);
 }
 
-/* For v, which runs, does what a tick does: ends its boost, charges it, may activate or move it. */
+/* Does for v, which runs, what a tick does. It ends v's boost and charges v. An inactive vCPU that
+ * a tick finds running becomes active. One that would find a better pCPU now is sent there. */
 static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     struct credit_vcpu *cv = credit_vcpu(v);
@@ -417,7 +436,7 @@ static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 0, 0, 0);
     burn(p, cv);
     if (cp->knob.debit == DEBIT_TICK) charge(p, cv, credit_cut_off(cp, cp->tick));
-    if (!is_active(cv))
+    if (!credit_is_active(cv))
         credit_set_active(p, cv, true);
     else if (!v->migrating && sched_runnable(v) && credit_place(p, v) != cpu)
         sched_migrate(p, v);
@@ -436,9 +455,10 @@ static void credit_tick(struct sched_pool *p, u32 cpu) {
     }
     if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
     cc->ticking = false; /* an idle pCPU has no tick until its next pick */
-    if (v || cc->queues) start_tick(p, cpu);
+    if (v || cc->queues) credit_start_tick(p, cpu);
 }
 
+/* Charges all vCPUs that run now for their time up to now. */
 static void burn_all(struct sched_pool *p) {
     cpumask_for_each(cpu, &p->cpus)
         if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
@@ -456,7 +476,7 @@ static void accounting_pass(struct sched_pool *p) {
     }
     credit_account(p);
     if (cp->nr_ls) vslicer_recount(p);
-    set_accounting(p);
+    credit_set_accounting(p);
 }
 
 /* A timer of the policy is due: the tick of a pCPU, or the pool's accounting. */
@@ -475,17 +495,22 @@ static void credit_timer(struct sched_pool *p, u32 cpu, u32 kind) {
 
 /* ---- the decision ---- */
 
-/* With order = round the heaviest vCPU runs for a whole slice. The others run for less, but not for
- * so little that it would not be worth a switch. */
+/* With order = round, no slice is shorter than this part of a whole one. A shorter one would not be
+ * worth the switch. */
+#define ROUND_LEAST_PART 8
+
+/* Returns the slice of a vCPU with order = round, where vCPUs take turns: the heaviest one runs for
+ * a whole slice, and the others for less, in proportion to their weights. */
 static u64 slice_by_weight(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     const struct credit_vm *cd = credit_vm(cv->vcpu->vm);
     u64 weight = cp->heaviest;
 
     if (cd->nr_active) weight = cd->counted / cd->nr_active;
     if (weight >= cp->heaviest) return cp->tslice;
-    return MAX(cp->tslice * weight / cp->heaviest, cp->tslice / 8);
+    return MAX(cp->tslice * weight / cp->heaviest, cp->tslice / ROUND_LEAST_PART);
 }
 
+/* Returns for how long a vCPU that was picked may run, in ns. */
 static u64 slice_of(const struct sched_pool *p, const struct credit_vcpu *cv) {
     const struct credit_pool *cp = credit_pool(p);
 
@@ -494,7 +519,10 @@ static u64 slice_of(const struct sched_pool *p, const struct credit_vcpu *cv) {
     return cp->tslice;
 }
 
-/* Returns for how many ns more ratelimit_us keeps the current vCPU running; 0: it does not. */
+/* Returns for how many ns more the parameter ratelimit_us keeps the current vCPU running, although
+ * the pCPU was told to decide anew: a vCPU is not preempted before it has run for so long. Returns
+ * 0 if it may be preempted now. Xen then lets it run for the whole time again; with ratelimit_exact
+ * it runs only for what is left. */
 static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *cv, u64 now) {
     u64 ran = now - cv->picked_at;
 
@@ -525,8 +553,10 @@ static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
     return head;
 }
 
-/* Charges the current vCPU, and queues it again unless ratelimit_us lets it run on. Then takes the
- * best vCPU for this pCPU, and says how long it may run. */
+/* Decides what `cpu` runs next, and for how long. Charges the current vCPU, and queues it again
+ * unless ratelimit_us lets it run on. Then takes the best vCPU for this pCPU. An idle pCPU may have
+ * been kicked for the sake of another vCPU than the one that it takes (`helping`); with balance =
+ * full it then looks after those that still wait. */
 static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -554,13 +584,14 @@ static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched
     if (!next) return (struct sched_pick){ NULL, SCHED_NEVER };
     if (next != cv) next->picked_at = next->billed = p->now;
     if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(p, next);
-    if (!cc->ticking) start_tick(p, cpu);
+    if (!cc->ticking) credit_start_tick(p, cpu);
     return (struct sched_pick){ next->vcpu, next->left };
 }
 
 /* ---- what happens to vCPUs ---- */
 
-/* v can run again, for the reason `why`: it may be boosted, is queued, and a pCPU is told. */
+/* v can run again, for the reason `why`. It may be boosted, it is queued, and a pCPU that should
+ * run it is kicked. */
 static void credit_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     struct credit_vcpu *cv = credit_vcpu(v);
     enum credit_class before = cv->cls;
@@ -588,189 +619,12 @@ static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
         kick_one(p, &idlers);
 }
 
+/* v may use other pCPUs than before. If it waits, one of these may be able to run it now. */
 static void credit_affinity(struct sched_pool *p, struct sched_vcpu *v) {
     if (v->queued) tickle(p, credit_vcpu(v));
 }
 
-/* ---- membership and knobs ---- */
-
-static void credit_cpu_add(struct sched_pool *p, u32 cpu) {
-    for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
-    credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
-    if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
-    credit_set_over(p);
-}
-
-/* If this pCPU did the pool's accounting, another one of the pool has to do it now. */
-static void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
-    struct credit_pool *cp = credit_pool(p);
-
-    cpumask_clear(&cp->kicked, cpu);
-    credit_set_over(p);
-    if (cp->master != cpu) return;
-    cp->master = cpumask_next(&p->cpus, 0);
-    cp->accounting &= !cpumask_empty(&p->cpus);
-    if (cp->accounting) set_accounting(p);
-}
-
-/* A VM joins the pool. Its part in a turbo pool takes over the values of the VM itself. */
-static void credit_vm_add(struct sched_pool *p, struct sched_vm *d) {
-    struct credit_vm *cd = credit_vm(d);
-
-    cd->weight = CREDIT_DEFAULT_WEIGHT;
-    if (d->id & SCHED_TURBO) vturbo_copy(d->peer, d);
-    cd->io = d->io;
-    list_init(&cd->active);
-    list_init(&cd->link);
-}
-
-static void credit_vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
-    struct credit_vcpu *cv = credit_vcpu(v);
-
-    cv->vcpu = v;
-    cv->cls = CLASS_UNDER;
-    list_init(&cv->link);
-    list_init(&cv->active);
-}
-
-static void credit_vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
-    if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
-}
-
-/* Takes over what a VM is labelled, or what the administrator says instead. With aca, all vCPUs
- * of an I/O-intensive VM are on the active list from then on. */
-static void classify(struct sched_pool *p, struct sched_vm *d) {
-    struct credit_vm *cd = credit_vm(d);
-
-    if (!p->turbo) cd->share_ns = cd->turbo_ns = 0;
-    cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
-    cd->kept = credit_pool(p)->knob.aca && cd->io;
-    for (u32 i = 0; i < d->nr_vcpus && cd->kept; i++)
-        if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i])))
-            credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
-}
-
-static void credit_label(struct sched_pool *p, struct sched_vm *d) {
-    classify(p, d);
-    vslicer_recount(p);
-}
-
-/* A VM with a turbo vCPU is also in the turbo pool, as d->peer. When a parameter of a VM of this
- * pool was set, its peer gets it, too. param_set() has locked both pools. */
-static void copy_to_turbo(struct sched_pool *p) {
-    ASSERT_HELD(&p->turbo->lock);
-    list_for_each(d, &p->vms, struct sched_vm, in_pool) {
-        if (d->peer) vturbo_copy(d, d->peer);
-    }
-    credit_weights_changed(p->turbo);
-}
-
-/* Returns why the times do not go together, a sentence, or NULL if they do. `tick` and `period` are
- * those in use, in us. */
-static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 period) {
-    if (tick > period) return "tick_us is longer than period_us";
-    if (k->ratelimit_us > k->tslice_us) return "ratelimit_us is longer than tslice_us";
-    if (k->ratelimit_us && k->ratelimit_us < 100) return "ratelimit_us must be 0 or at least 100";
-    if (k->credit_unit_us && period % k->credit_unit_us)
-        return "the accounting period is not a multiple of credit_unit_us";
-    return NULL;
-}
-
-/* Returns the tick in us that is used if tick_us is 0: three times a slice, or once if the slice is
- * short, but not more often than a thousand times a second. */
-static u32 derived_tick(u32 slice_us) {
-    if (slice_us >= 3000) slice_us /= 3;
-    return MAX(slice_us, 1000);
-}
-
-/* Takes the pool's knobs into use. */
-static void use_knobs(struct sched_pool *p, u32 tick_us, u32 period_us) {
-    struct credit_pool *cp = credit_pool(p);
-    const struct credit_knobs *k = &cp->knob;
-
-    cp->tslice = k->tslice_us * NS_PER_US;
-    cp->tick = tick_us * NS_PER_US;
-    cp->period = cp->this_period = period_us * NS_PER_US;
-    cp->ratelimit = k->ratelimit_us * NS_PER_US;
-    cp->unit = k->credit_unit_us * NS_PER_US;
-    cp->boost = boost_policies[k->boost];
-    credit_set_over(p);
-    cpumask_for_each(cpu, &p->cpus) {
-        if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
-        sched_kick(p, cpu); /* the slice that runs now has the old length */
-    }
-    if (cp->accounting) set_accounting(p);
-}
-
-/* A parameter was set. Checks whether all go together before any is taken into use. */
-static int credit_changed(struct sched_pool *p, const struct param *e, const char **why) {
-    const struct credit_knobs *k = &credit_pool(p)->knob;
-    u32 tick = k->tick_us, period = k->period_us;
-
-    if (!tick) tick = derived_tick(k->tslice_us);
-    if (!period) period = MAX(k->tslice_us, tick);
-    *why = times_conflict(k, tick, period);
-    if (!*why) *why = credit_conflict(p);
-    if (!*why) *why = vslicer_refuses(p);
-    if (*why) return -EINVAL;
-    list_for_each(d, &p->vms, struct sched_vm, in_pool) classify(p, d);
-    credit_weights_changed(p);
-    vslicer_recount(p);
-    if (!e || e->scope == PARAM_POOL)
-        use_knobs(p, tick, period);
-    else if (p->turbo)
-        copy_to_turbo(p);
-    return 0;
-}
-
-static bool credit_is_io(const struct sched_vm *d) { return credit_vm(d)->io; }
-
-static void credit_wishes(const struct sched_pool *p, struct sched_wishes *out) {
-    const struct credit_knobs *k = &credit_pool(p)->knob;
-
-    *out = (struct sched_wishes){ .turbo_max = k->turbo_max,
-                                  .turbo_low = k->turbo_low,
-                                  .turbo_high = k->turbo_high,
-                                  .auto_io = k->auto_io };
-}
-
-/* Returns how tables name a vCPU: what its VM is, and whether it has micro-slices. */
-static const char *credit_kind_of(const struct credit_pool *cp, bool is_turbo, bool is_io,
-                                  bool is_ls) {
-    if (is_turbo) return "turbo";
-    if (is_ls && is_io) return "LS+io";
-    if (is_ls) return "LS";
-    if (is_io) return "io";
-    if (cp->nr_ls) return "NL";
-    return "";
-}
-
-/* Fills in what tables show. A turbo vCPU shows what its VM has in the regular pool. */
-static void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
-    const struct credit_pool *cp = credit_pool(p);
-    const struct credit_vcpu *cv = credit_vcpu(v);
-    const struct sched_vm *regular = v->vm;
-    const struct credit_vm *cd;
-    u64 period_us;
-
-    if (v->vm->id & SCHED_TURBO) regular = v->vm->peer;
-    cd = credit_vm(regular);
-    period_us = MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
-    out->micro_ns = vslicer_micro(cp, cv);
-    out->kind = credit_kind_of(cp, regular != v->vm, cd->io, out->micro_ns != 0);
-    out->turbo_pct = cd->turbo_ns / NS_PER_US * 10000 / period_us;
-    if (cp->knob.share) out->moved_ns = cd->moved;
-    if (cv->cls == CLASS_BOOST) out->boost = MAX(cv->level, 1);
-}
-
-static void credit_pool_init(struct sched_pool *p) {
-    const char *why;
-
-    list_init(&credit_pool(p)->active);
-    memcpy(p->priv, credit_presets[0].values, sizeof(struct credit_knobs));
-    credit_changed(p, NULL, &why);
-}
-
+/* The hooks above, and those of credit_members.c. */
 const struct sched_policy credit_policy = {
     .name = "credit",
     .params = credit_params,

@@ -246,12 +246,31 @@ u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv);
 /* Puts a vCPU among those that are granted credit, or takes it out. The sums that follow from who
  * is among them are kept up to date: the weight of all, and vSlicer's counts. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
+static inline bool credit_is_active(const struct credit_vcpu *cv) {
+    return !list_empty(&cv->active);
+}
+/* Set the timers of the pool's next accounting pass, and of the next tick of a pCPU. */
+void credit_set_accounting(struct sched_pool *p);
+void credit_start_tick(struct sched_pool *p, u32 cpu);
 /* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p);
 
 /* Returns why the pool's knobs do not go together, a sentence (docs/policies.md has the table),
  * or NULL if they do. */
 const char *credit_conflict(const struct sched_pool *p);
+
+/* credit_members.c: those hooks of the policy that no decision needs; see struct sched_policy. */
+void credit_pool_init(struct sched_pool *p);
+void credit_cpu_add(struct sched_pool *p, u32 cpu);
+void credit_cpu_remove(struct sched_pool *p, u32 cpu);
+void credit_vm_add(struct sched_pool *p, struct sched_vm *d);
+void credit_vcpu_add(struct sched_pool *p, struct sched_vcpu *v);
+void credit_vcpu_remove(struct sched_pool *p, struct sched_vcpu *v);
+int credit_changed(struct sched_pool *p, const struct param *e, const char **why);
+void credit_label(struct sched_pool *p, struct sched_vm *d);
+bool credit_is_io(const struct sched_vm *d);
+void credit_wishes(const struct sched_pool *p, struct sched_wishes *out);
+void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out);
 
 extern const struct param credit_params[];
 extern const struct sched_preset credit_presets[]; /* the first one is the default */

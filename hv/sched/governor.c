@@ -20,7 +20,7 @@
 
 #define SAMPLES       100                /* in a window */
 #define SAMPLE_PERIOD (9700 * NS_PER_US) /* not a multiple of the periods that guests use */
-#define RETRY         NS_PER_MS
+#define RETRY         NS_PER_MS          /* from one step of a change to the next */
 #define SLACK         75 /* % of a pCPU that the division between two pools may be off */
 
 static u64 next_sample;                       /* ns */
@@ -90,7 +90,8 @@ static void go_on(void) {
         go_on_with_cpu();
 }
 
-/* Begins to move the last pCPU of `from`. CPU 0 stays where it is: it is the housekeeping pCPU. */
+/* Begins to move the pCPU of `from` that has the highest number. CPU 0 stays where it is: it is the
+ * housekeeping pCPU. */
 static void begin_cpu(struct sched_pool *from, struct sched_pool *to) {
     for (u32 cpu = 1; cpu < TAKT_MAX_CPUS; cpu++)
         if (cpumask_test(&from->cpus, cpu)) change.cpu = cpu;
@@ -118,7 +119,8 @@ static void governor_sample(const struct sched_pool *p) {
 /* Gives the turbo pool one more core, or takes one away, if its load asks for that. The regular
  * pool always keeps one pCPU. */
 static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
-    u32 n = cpumask_weight(&t->cpus), percent = load[t->id] * 100 / SAMPLES;
+    u32 n = cpumask_weight(&t->cpus);
+    u32 percent = load[t->id] * 100 / SAMPLES; /* of one core */
 
     if (percent > n * w->turbo_high && n < w->turbo_max && cpumask_weight(&t->regular->cpus) > 1)
         begin_cpu(t->regular, t);
@@ -133,7 +135,9 @@ static bool is_io(const struct sched_vm *d) {
     return d->io;
 }
 
-/* Begins to move the first VM of `from` that belongs to `to`. Returns whether there is one. */
+/* Begins to move the first VM of `from` that belongs to `to`, which is the case if it is
+ * I/O-intensive and `io` is true, or neither. A VM with a turbo vCPU stays. Returns whether there
+ * is one. */
 static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool io) {
     if (cpumask_empty(&to->cpus)) return false;
     list_for_each(d, &from->vms, struct sched_vm, in_pool)
@@ -144,15 +148,16 @@ static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool
     return false;
 }
 
-/* Begins one change for a pool for I/O: first VMs that are in the wrong pool move, and only then
- * pCPUs, because their number follows from the load of the right VMs. */
+/* Begins one change between a pool for I/O and Pool-0, which has all other VMs. First VMs that are
+ * in the wrong pool move, and only then pCPUs, because their number follows from the load of the
+ * right VMs. */
 static void io_pool(struct sched_pool *p) {
-    struct sched_pool *rest = sched_pool_next(NULL);
+    struct sched_pool *rest = sched_pool_next(NULL); /* Pool-0 */
     u32 n = cpumask_weight(&p->cpus), all = n + cpumask_weight(&rest->cpus);
     u32 loads = load[p->id] + load[rest->id], percent;
 
     if (begin_misplaced(rest, p, true) || begin_misplaced(p, rest, false) || !loads) return;
-    percent = load[p->id] * all * 100 / loads; /* of a pCPU, that p should have */
+    percent = load[p->id] * all * 100 / loads; /* what p should have, in % of a pCPU */
     if (percent > n * 100 + SLACK && all - n > 1)
         begin_cpu(rest, p);
     else if (percent + SLACK < n * 100 && n > 1)

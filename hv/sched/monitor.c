@@ -27,6 +27,9 @@
 
 #define EVENTS_PER_S 1000 /* rates are kept in events per 1000 s; so much is one a second */
 #define RATE_MAX     (1000000ull * EVENTS_PER_S)
+/* The values that a new pool begins with, which are those of the paper's example. */
+#define THRESHOLD 500  /* io_threshold: events a second */
+#define WINDOW_MS 1000 /* io_window_ms */
 /* How long a VM's claim may be in doubt before the log says so. A driver that looks once a second
  * has taken a wrong claim back by then. */
 #define DOUBT_US 3000000
@@ -70,9 +73,9 @@ static u64 take_rate(u64 *count, u64 us) {
     return MIN(MIN(n, 0xffffffffu) * EVENTS_PER_S * 1000000 / us, RATE_MAX);
 }
 
-/* Notes for how long (in us) a VM has claimed to be more I/O-intensive than Takt sees. Once that
- * has lasted long, says so in the log: the driver may be wrong, or want more CPU time than is its
- * due. */
+/* Notes for how long (in us) a VM has claimed without a break to be more I/O-intensive than Takt
+ * sees. Once that has lasted long, says so in the log: the driver may be wrong, or want more CPU
+ * time than is its due. */
 static void doubt(struct sched_vm *d, bool doubtful, u64 seen, u64 us) {
     u64 before = d->io_doubt;
 
@@ -83,14 +86,18 @@ static void doubt(struct sched_vm *d, bool doubtful, u64 seen, u64 us) {
                  seen / EVENTS_PER_S);
 }
 
-/* Returns whether a VM with this label and rate gets the other label. */
+/* Returns whether a VM with this label and rate gets the other label. The limit for losing the
+ * label is lower than that for getting it, so that a rate near the limit does not change it all the
+ * time. */
 static bool label_changes(const struct sched_pool *p, const struct sched_vm *d, u64 limit) {
     if (d->io) return d->io_rate <= limit - limit * p->io_hysteresis / 100;
     return d->io_rate > limit;
 }
 
 /* Takes what was counted for a VM in the last `us` microseconds, and changes its label if the rate
- * asks for that. */
+ * asks for that. While the VM's driver says that it is I/O-intensive, half the limit is enough. A
+ * VM that says so, or whose reports go beyond the limit, is in doubt if Takt itself has seen no
+ * more than half the limit. */
 static void measure(struct sched_pool *p, struct sched_vm *d, u64 us) {
     u64 seen = take_rate(&d->io_events, us), told = take_rate(&d->io_report, us);
     u64 rate = MIN(seen + told, RATE_MAX), limit = (u64)p->io_threshold * EVENTS_PER_S;
@@ -124,15 +131,17 @@ static void window_over(struct timer *t, u64 now) {
     spin_unlock(&p->lock);
 }
 
-/* Prepares the I/O monitor of a new pool. */
+/* Prepares the I/O monitor of a new pool. A pool's place in the table may have been used before, so
+ * its timer may be there already. */
 void sched_monitor_init(struct sched_pool *p) {
-    p->io_threshold = 500;
-    p->io_window_ms = 1000;
+    p->io_threshold = THRESHOLD;
+    p->io_window_ms = WINDOW_MS;
     p->io_smoothing = p->io_hysteresis = 0;
     p->window_start = p->now;
     if (!p->window.fn) timer_init(&p->window, window_over);
 }
 
+/* Sets the timer for the end of the pool's window, on `cpu`, unless it is set already. */
 void sched_monitor_start(struct sched_pool *p, u32 cpu) {
     ASSERT_HELD(&p->lock);
     if (!p->window.queued) machine_timer_set(cpu, &p->window, window_end(p));

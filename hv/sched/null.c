@@ -82,6 +82,7 @@ static void kick_own(struct sched_pool *p, struct sched_vcpu *v) {
     if (*null_owner(v->cpu) == v) sched_kick(p, v->cpu);
 }
 
+/* The vCPU can run. Its pCPU, if it has one, is kicked, so that it decides again and runs it. */
 static void null_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     kick_own(p, v);
 }

@@ -17,6 +17,7 @@ static const struct param *param_of_policy(const struct sched_policy *policy, co
     return NULL;
 }
 
+/* Returns the parameter `name` of the pool's policy, or NULL if it has none. */
 const struct param *param_find(const struct sched_pool *pool, const char *name) {
     return param_of_policy(pool->policy, name);
 }
@@ -79,6 +80,7 @@ static struct param_place param_place_of(const struct param *e, void *object) {
     return (struct param_place){ (u32 *)((char *)d->priv + e->offset), d->pool, d->id << 16 };
 }
 
+/* Returns the value of a parameter in `object`, a pool or a VM. */
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
     return *param_place_of(e, (void *)object).value;
 }

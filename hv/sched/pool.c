@@ -46,6 +46,7 @@ static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
 /* Sets the seed of the random numbers of pools that are created from now on. */
 void sched_set_seed(u64 new_seed) { seed = new_seed; }
 
+/* Returns the next 64 bits of the pool's sequence of random numbers. */
 u64 sched_random(struct sched_pool *p) {
     ASSERT_HELD(&p->lock);
     return seed_next(&p->random);
@@ -73,12 +74,14 @@ struct sched_pool *sched_pool_find(const char *name) {
     return NULL;
 }
 
+/* Returns the pool that a pCPU is in; NULL if there is no such pCPU, or if it is in no pool. */
 struct sched_pool *sched_pool_of_cpu(u32 cpu) {
     if (cpu >= TAKT_MAX_CPUS) return NULL;
     return sched_cpus[cpu].pool;
 }
 
-/* Gives the pool a name, if it is a valid one that no other pool has. */
+/* Gives the pool a name. Returns 0, -EINVAL if the name is not valid, or -EEXIST if another pool
+ * has it. */
 static int pool_set_name(struct sched_pool *p, const char *name) {
     ASSERT_HELD(&sched_lock);
     if (!valid_name(name)) return -EINVAL;
@@ -178,8 +181,9 @@ static const char *pair_conflict(const struct sched_pool *t, const struct sched_
     return p->policy->conflict(p);
 }
 
-/* Makes `t` and `other` a pair, or ends the pair if `p` is NULL. The caller holds the locks of
- * both. */
+/* Makes `t` the turbo pool of `p`, or ends its pair if `p` is NULL. `other` is the regular pool of
+ * the pair that begins or ends. The caller holds the locks of both. Returns 0, or an error with a
+ * sentence in *why. */
 static int pair_locked(struct sched_pool *t, struct sched_pool *p, struct sched_pool *other,
                        const char **why) {
     const char *unused;

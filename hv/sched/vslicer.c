@@ -167,6 +167,7 @@ const char *vslicer_refuses(const struct sched_pool *p) {
     return NULL;
 }
 
+/* Returns how long the vCPU's micro-slice is, in ns; 0 if it has none. */
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     if (!is_ls(cp, cv)) return 0;
     return micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice;
