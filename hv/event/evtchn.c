@@ -107,7 +107,8 @@ static int port_join(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port, 
 }
 
 /* Tells the VM of `d` that an event is pending at `port` since the time `sent`, if `new` says that
- * it was not pending before. Gives up the lock `held`, which is that of the sender or of `d`.
+ * it was not pending before. `other` says that the VM itself has not caused it. Gives up the lock
+ * `held`, which is that of the sender or of `d`.
  * Meanwhile `users` keeps `d` from being destroyed. */
 static void raise_and_unlock(struct spinlock *held, struct evtchn_vm *d, u32 port, bool new,
                              u64 sent, bool other) {
@@ -150,6 +151,7 @@ static int port_make(struct evtchn_vm *d, struct evtchn_port p) {
     return port;
 }
 
+/* Makes a port that the VM `remote_vm` may bind to. Returns its number, or a negative errno. */
 int evtchn_alloc(struct evtchn_vm *d, u32 remote_vm) {
     return port_make(d, (struct evtchn_port){ .remote_vm = remote_vm });
 }
@@ -274,6 +276,7 @@ int evtchn_close(struct evtchn_vm *d, u32 port) {
     return error;
 }
 
+/* Closes a port that evtchn_make() has made. */
 void evtchn_unmake(struct evtchn_vm *d, u32 port) {
     if (close_port(d, port, false) == 0) wake_pollers(d, port);
 }

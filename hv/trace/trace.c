@@ -140,4 +140,5 @@ unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
     return n + 1;
 }
 
+/* Returns how many records of a pCPU were lost since the boot. */
 u64 trace_lost(unsigned cpu) { return __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED); }

@@ -23,6 +23,8 @@ static void lapic_access(void *dev, const struct bus_access *a, u64 *value) {
     vcpu_lapic_written(v);
 }
 
+/* To be called when the UART may want another level on its interrupt line, because its console has
+ * got or taken characters, or the guest has written a register. */
 void vm_uart_changed(struct vm *vm) {
     vuart_update(&vm->uart);
     vm_line(vm, PC_UART_PIN, &vm->uart.irq);

@@ -43,6 +43,7 @@ static i64 hc_console_read(struct vcpu *v, const u64 *a) {
 
 /* ---- time and sleep ---- */
 
+/* Returns the time since the boot, in ns. */
 static i64 hc_time(struct vcpu *v, const u64 *a) { return (i64)now_ns(); }
 
 /* Lets other vCPUs run before this one goes on. The decision is made after this exit. */
@@ -105,21 +106,27 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
 
 /* ---- event channels ---- */
 
+/* The next five are called with ports of this VM, and return what event/evtchn.c does. The first
+ * makes a port for VM a[0] to bind to. */
 static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) {
     return evtchn_alloc(&v->vm->events, (u32)a[0]);
 }
 
+/* Joins a new port with port a[1] of VM a[0], which that VM has allocated for this one. */
 static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a) {
     return evtchn_bind(&v->vm->events, (u32)a[0], (u32)a[1]);
 }
 
+/* Sends an event through port a[0]. */
 static i64 hc_evtchn_send(struct vcpu *v, const u64 *a) { return vcpu_send(v, (u32)a[0]); }
 
+/* Masks port a[0] if a[1] is 1, or unmasks it if a[1] is 0. */
 static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
     if (a[1] > 1) return -EINVAL;
     return evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
 }
 
+/* Closes port a[0]. */
 static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) {
     return evtchn_close(&v->vm->events, (u32)a[0]);
 }
@@ -183,8 +190,8 @@ static i64 hc_io_class(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
-/* `words` is how many arguments have to fit into 32 bits; `buffer` says that a[0] and a[1] are an
- * address and a length in the guest's RAM. */
+/* Registers the hypercalls of this file. `words` is how many arguments have to fit into 32 bits;
+ * `buffer` says that a[0] and a[1] are an address and a length in the guest's RAM. */
 void calls_init(void) {
     static const struct hypercall calls[] = {
         { .nr = TAKT_HC_VERSION, .fn = hc_version },

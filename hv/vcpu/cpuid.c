@@ -109,6 +109,7 @@ static void xstate_init(void) {
         if (xcr0_allowed >> i & 1) xstate[i] = cpuid_or_zero(LEAF_XSAVE, i);
 }
 
+/* Do guests see a CPU of AMD or Hygon? */
 bool cpuid_is_amd(void) { return amd; }
 
 /* Computes at boot what all guests read, from what the host's CPU has and what the masks let
@@ -142,6 +143,7 @@ void cpuid_policy_init(void) {
         MIN(ext[EXT_CAPACITY].eax & 0xff, ADDRESS_BITS) | ADDRESS_BITS << F88A_LINEAR_BITS;
 }
 
+/* Does a guest see a feature: bit `bit` of a leaf, in EAX, EBX, ECX or EDX (`reg` 0 to 3)? */
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit) {
     const struct cpuid *c = leaf >= EXT_BASE ? &ext[leaf - EXT_BASE] : &basic[leaf];
     const u32 r[] = { c->eax, c->ebx, c->ecx, c->edx };
@@ -149,8 +151,10 @@ bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit) {
     return r[reg] >> bit & 1;
 }
 
+/* Returns the bits of XCR0 that guests may set. */
 u64 cpuid_xcr0_allowed(void) { return xcr0_allowed; }
 
+/* Returns how many bits a physical address has for guests. */
 unsigned cpuid_physical_bits(void) { return ext[EXT_CAPACITY].eax & 0xff; }
 
 /* Returns how many bits the APIC ids of so many vCPUs need. */
@@ -180,8 +184,8 @@ static u32 standard_size(u64 xcr0) {
     return size;
 }
 
-/* Leaf Dh: which parts of the FPU's state there are, and how much memory XSAVE needs for those that
- * the guest has switched on now. */
+/* Returns leaf Dh: which parts of the FPU's state there are, and how much memory XSAVE needs for
+ * those that the guest has switched on now. */
 static struct cpuid leaf_xsave(struct vcpu *v, u32 sub) {
     struct cpuid r = leafd_1;
 
@@ -197,8 +201,8 @@ static struct cpuid leaf_xsave(struct vcpu *v, u32 sub) {
     return r;
 }
 
-/* Leaf 1. A few bits depend on the vCPU: its APIC id, how many vCPUs there are, whether the guest
- * has switched its LAPIC on. */
+/* Returns leaf 1. A few bits depend on the vCPU: its APIC id, how many vCPUs there are, whether the
+ * guest has switched its LAPIC on. */
 static struct cpuid leaf_features(struct vcpu *v) {
     struct cpuid r = basic[LEAF_FEATURES];
     u32 n = v->vm->nr_vcpus;
@@ -210,7 +214,7 @@ static struct cpuid leaf_features(struct vcpu *v) {
     return r;
 }
 
-/* Each vCPU is a core with one thread. */
+/* Returns leaf Bh, which says how CPUs are arranged: each vCPU is a core with one thread. */
 static struct cpuid leaf_topology(const struct vcpu *v, u32 sub) {
     u32 n = v->vm->nr_vcpus;
 
@@ -219,15 +223,15 @@ static struct cpuid leaf_topology(const struct vcpu *v, u32 sub) {
     return (struct cpuid){ 0, 0, sub & 0xff, v->id };
 }
 
-/* Takt's own leaf with the seed of the whole run, and one that follows from it for this VM, so that
- * the random choices of guests can be repeated. */
+/* Returns Takt's own leaf with the seed of the whole run, and one that follows from it for this VM,
+ * so that the random choices of guests can be repeated. */
 static struct cpuid leaf_seed(const struct vcpu *v) {
     u64 own = seed_of_vm(vm_seed, v->vm->name);
 
     return (struct cpuid){ (u32)vm_seed, (u32)(vm_seed >> 32), (u32)own, (u32)(own >> 32) };
 }
 
-/* Leaves from 80000000h on. On AMD's CPUs some tell how many cores there are. */
+/* Returns leaf 80000000h + n. On AMD's CPUs some tell how many cores there are. */
 static struct cpuid leaf_extended(const struct vcpu *v, u32 n) {
     struct cpuid r = ext[n];
     u32 vcpus = v->vm->nr_vcpus;
@@ -275,7 +279,8 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     }
 }
 
-/* Most leaves are constant, so they are read from a table without a further call. */
+/* Handles the exit of CPUID. Most leaves are constant, so they are read from a table without a
+ * further call. */
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr;
     u32 leaf = (u32)gpr[REG_RAX];

@@ -2,8 +2,9 @@
  * at a debug exception, and lets one vCPU execute one instruction. All else is done by whoever
  * reads and writes registers and memory through the shell: a breakpoint is the instruction ICEBP
  * (0xf1), which the debugger writes into the guest's code. It has one byte, raises #DB whatever the
- * guest's privilege level and its IDT are, and #DB exits always (svm.c, vmx.c). So a VM that is not
- * debugged pays nothing. A step sets TF, by which the CPU raises #DB behind the instruction. */
+ * guest's privilege level and its IDT are, and #DB exits always (svm_run.c, vmx_run.c). So a VM
+ * that is not debugged pays nothing. A step sets TF, by which the CPU raises #DB behind the
+ * instruction. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 #include "vcpu/vcpu.h"
@@ -15,6 +16,8 @@ DEFINE_COUNTER(debug_stops);
 #define DR6_BREAKPOINTS 0xfull
 #define DR6_BS          BIT(14)
 
+/* Does no pCPU hold the state of a vCPU of this VM, and will none run one, until somebody lets the
+ * VM go on? Only then do its registers and memory stay as they are. */
 bool vm_rests(const struct vm *vm) {
     if (vm->state != VM_PAUSED && vm->state != VM_CRASHED) return false;
     for (u32 i = 0; i < vm->nr_vcpus; i++) {
@@ -24,13 +27,16 @@ bool vm_rests(const struct vm *vm) {
     return true;
 }
 
+/* Begins or ends the debugging of a VM. */
 void vm_debug_set(struct vm *vm, bool on) {
     vm->debug = (struct vm_debug){ .on = on };
     if (on) return;
-    /* A step may have been given up. */
+    /* A step may be under way, which has set TF. */
     for (u32 i = 0; i < vm->nr_vcpus; i++) vm->vcpu[i]->virt.regs.rflags &= ~RFLAGS_TF;
 }
 
+/* Lets one vCPU of a VM that is paused execute one instruction. TF makes it trap behind that. All
+ * vCPUs get TODO_DEBUG, so that the others do not enter their guest meanwhile. */
 int vm_debug_step(struct vm *vm, u32 vcpu) {
     struct vcpu *v = vm->vcpu[vcpu];
 
@@ -43,7 +49,8 @@ int vm_debug_step(struct vm *vm, u32 vcpu) {
     return vm_unpause(vm);
 }
 
-/* Stops the VM. If two vCPUs stop it at the same time, the first one is reported. */
+/* Stops the VM, because of a debug exception of this vCPU. If two vCPUs stop it at the same time,
+ * the first one is reported. */
 static void debug_stop(struct vcpu *v, u64 dr6) {
     struct vm_debug *d = &v->vm->debug;
     u32 none = 0;
@@ -57,8 +64,9 @@ static void debug_stop(struct vcpu *v, u64 dr6) {
     this_cpu()->need_resched = true; /* so that the vCPU is not entered again */
 }
 
-/* A TF that is set without a step was kept in memory by an instruction such as PUSHF that was
- * stepped over. The vCPU goes on without it. */
+/* Takes a debug exception of a VM that is debugged: stops the VM, or lets the vCPU go on if the
+ * trap is not of a step of this vCPU. A TF that is set without a step was kept in memory by an
+ * instruction such as PUSHF that was stepped over. The vCPU goes on without it. */
 void vcpu_debug_trap(struct vcpu *v, bool icebp) {
     u64 dr6 = vcpu_reg(v, VREG_DR6) & (DR6_BREAKPOINTS | DR6_BS);
 
@@ -69,7 +77,11 @@ void vcpu_debug_trap(struct vcpu *v, bool icebp) {
     debug_stop(v, dr6);
 }
 
-/* An instruction that Takt emulates leaves its single-step trap pending (guest_skip()), and so the
+/* Says whether the vCPU may enter its guest, for a VM that is debugged. During a step only the vCPU
+ * of the step may, and only until its trap. `todo` holds what the vCPU would do before the entry,
+ * which is kept for later if it may not.
+ *
+ * An instruction that Takt emulates leaves its single-step trap pending (guest_skip()), and so the
  * trap is found here. TODO_DEBUG stays set until the step ends.
  *
  * If TF were set in the shadow of STI, VT-x would demand that BS is pending, too (SDM 3C 27.3.1.5).

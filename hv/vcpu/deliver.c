@@ -62,7 +62,9 @@ static void inject_irq(struct vcpu *v, u8 vector) {
     if (__builtin_expect(trace_mask, 0)) trace_inject(v, vector);
 }
 
-/* Chooses what the next entry delivers, and which exits tell when the rest can be delivered. */
+/* Chooses what the next entry delivers: an NMI that waits, or else the most urgent interrupt of the
+ * LAPIC. For what cannot be delivered yet, it asks for an exit at the moment at which it can: when
+ * the guest can take an NMI or an interrupt, or when it lowers its priority (CR8). */
 static void deliver(struct vcpu *v) {
     struct virt_vcpu *hw = &v->virt;
     int vector;
@@ -95,8 +97,8 @@ static void take_nmis(struct vcpu *v) {
     v->nmis = (u8)MIN(v->nmis + sent, most);
 }
 
-/* Gives the vCPU a state that no CPU accepts at an entry: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and
- * the upper half of DR7 is not 0 (APM2 15.5.1). */
+/* Gives the vCPU a state that no CPU accepts at an entry, for tests of what Takt does then: RFLAGS.1
+ * is clear (SDM 3C 27.3.1.4), and the upper half of DR7 is not 0 (APM2 15.5.1). */
 static void break_state(struct vcpu *v) {
     v->virt.regs.rflags = 0;
     vcpu_set_reg(v, VREG_DR7, BIT(32));

@@ -6,6 +6,7 @@
 
 #define MAX_INSN 15 /* bytes of one instruction: SDM 2B 2.3.11 */
 
+/* Logs the vCPU's last exits, the latest first. */
 void vcpu_dump_exits(const struct vcpu *v) {
     for (unsigned i = 0; i < ARRAY_SIZE(v->last) && i < v->exits; i++) {
         const struct exit_log *l = &v->last[(v->exits - 1 - i) % ARRAY_SIZE(v->last)];

@@ -59,6 +59,8 @@ static void events_raise(struct evtchn_vm *d, u32 bound, u8 vector, u32 port, bo
     }
 }
 
+/* Sends an event through a port of the vCPU's VM, and traces that. Returns 0 or a negative
+ * errno. */
 int vcpu_send(struct vcpu *v, u32 port) {
     u64 now = now_ns();
 

@@ -23,10 +23,13 @@ void vcpu_crash(struct vcpu *v, const char *fmt, ...) {
     if (first) vcpu_dump(v);
 }
 
+/* Gives the guest an exception. If that is a triple fault, at which a machine would reset, the VM
+ * ends. */
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code) {
     if (!guest_raise(&v->virt, vector, has_code, code)) vcpu_crash(v, "triple fault");
 }
 
+/* Gives the guest a page fault for the address `addr`, with the error code `code`. */
 void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
     vcpu_set_reg(v, VREG_CR2, addr);
     vcpu_fault(v, EXC_PF, true, code);

@@ -15,6 +15,8 @@ DEFINE_COUNTER(hypercalls);
 
 static struct hypercall calls[MAX_CALLS]; /* by number; constant after the boot */
 
+/* Adds `n` hypercalls to the table. Each room of the hypervisor that has hypercalls calls this at
+ * boot. */
 void hypercalls_add(const struct hypercall *c, u32 n) {
     for (u32 i = 0; i < n; i++) {
         ASSERT(c[i].nr < MAX_CALLS);

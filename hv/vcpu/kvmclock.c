@@ -40,8 +40,8 @@ struct kvm_steal {
     u8 preempted, pad[47];
 };
 
-/* Returns what a guest reads in a leaf of CPUID that belongs to this clock. KVM's leaves of CPUID:
- * by its signature and its features a guest finds this clock. */
+/* Returns what a guest reads in a leaf of CPUID that belongs to this clock. One has KVM's
+ * signature, and one its features; by these a guest finds the clock. */
 struct cpuid kvmclock_cpuid(u32 leaf) {
     struct cpuid r = { 0 };
 
@@ -111,6 +111,8 @@ void kvmclock_steal(struct kvm_steal *s, u64 ns, bool preempted) {
     __atomic_store_n(&s->version, s->version + 1, __ATOMIC_RELEASE);
 }
 
+/* Reads an MSR of this clock: what the guest has written there. Returns false if the access has to
+ * raise #GP, because the VM is no PC or the MSR is not of this clock. */
 bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value) {
     if (!v->vm->ioapic || msr < MSR_WALL_CLOCK || msr > MSR_STEAL_TIME) return false;
     *value = v->kvmclock[msr - MSR_WALL_CLOCK];

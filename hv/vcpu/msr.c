@@ -72,6 +72,7 @@ static inline u32 msr_slot(u32 msr) {
     return msr - HIGH < HIGH_NR ? msr - HIGH + LOW_END : ARRAY_SIZE(rule_index);
 }
 
+/* Fills in rule_index[], by which the rule for an MSR is found without a search. */
 void msr_policy_init(void) {
     for (u32 i = 0; i < ARRAY_SIZE(rules); i++)
         for (u32 m = rules[i].first; m <= rules[i].last; m++) rule_index[msr_slot(m)] = (u8)(i + 1);

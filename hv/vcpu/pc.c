@@ -6,12 +6,13 @@
 #include "image/firmware.h"
 #include "vcpu/vcpu.h"
 
+/* The bus_fn of the IOAPIC (vdev/bus.h): carries out a guest's access to its registers. */
 static void ioapic_access(void *dev, const struct bus_access *a, u64 *value) {
     vioapic_access(((struct vm *)dev)->ioapic, a, value);
 }
 
-/* Carries out a guest's access to the power registers of a PC. Sleep control, sleep status and
- * reset (image/firmware.h). A read gives 0. */
+/* Carries out a guest's access to the power registers of a PC: sleep control, sleep status and
+ * reset (image/firmware.h). A write may switch the VM off or reset it. A read gives 0. */
 static void power_access(void *dev, const struct bus_access *a, u64 *value) {
     if (!a->write || a->size != 1) return;
     if (a->addr == PC_SLEEP_PORT && *value == PC_SLEEP_S5)
@@ -19,6 +20,8 @@ static void power_access(void *dev, const struct bus_access *a, u64 *value) {
     if (a->addr == PC_RESET_PORT && *value == PC_RESET) vm_shutdown(dev, TAKT_SHUTDOWN_REBOOT, 0);
 }
 
+/* The level of a device's interrupt line may have changed: `*cause` is not 0 while the device wants
+ * an interrupt. Does nothing in a VM without an IOAPIC. */
 void vm_line(struct vm *vm, u32 pin, const u32 *cause) {
     if (vm->ioapic) vioapic_line(vm->ioapic, pin, cause);
 }
@@ -31,6 +34,8 @@ void vm_line(struct vm *vm, u32 pin, const u32 *cause) {
 #define MESSAGE_ICR     0x7ffu  /* vector and delivery mode, as in a LAPIC's ICR */
 #define ICR_LOGICAL     BIT(11) /* in ICR: 11.6.1 */
 
+/* Carries out a message by which a device interrupts: a write of `data` to an address of which the
+ * upper 12 bits say that it is a message, and the others which LAPIC is meant. */
 void vm_message(struct vm *vm, u64 address, u32 data) {
     u32 icr = data & MESSAGE_ICR;
 
@@ -40,8 +45,9 @@ void vm_message(struct vm *vm, u64 address, u32 data) {
     vlapic_message(&vm->vcpu[0]->lapic, icr, MESSAGE_DEST(address), false);
 }
 
-/* A logical destination is taken for a set of vCPUs, as it is in the flat model. That may be wrong,
- * but it only decides on which pCPU the device interrupts. */
+/* Returns the number of the vCPU that messages to `address` interrupt. A logical destination is
+ * taken for a set of vCPUs, as it is in the flat model. That may be wrong, but it only decides on
+ * which pCPU the device interrupts. */
 u32 vm_message_vcpu(const struct vm *vm, u64 address) {
     u32 id = MESSAGE_DEST(address);
 
@@ -73,6 +79,7 @@ static int pc_make(struct vm *vm) {
     return 0;
 }
 
+/* Frees the IOAPIC. */
 static int pc_undo(struct vm *vm) {
     heap_free(vm->ioapic);
     vm->ioapic = NULL;

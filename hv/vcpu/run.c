@@ -32,17 +32,22 @@ struct cpu_vm {
 
 static struct cpu_vm cpu_vms[TAKT_MAX_CPUS];
 
+/* Returns what the loop of this pCPU knows. */
 static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu) { return &cpu_vms[cpu->id]; }
 
+/* Returns the time in ns at which the TSC had the value `tsc`. */
 static inline u64 ns_at(u64 tsc) { return tsc_to_ns(tsc - tsc_boot); }
 
+/* Kicks all other pCPUs that have a vCPU of this VM loaded. tlbgen.c calls it when translations of
+ * the VM have become old, so that these pCPUs leave the guest and drop them. */
 void kick_users(const struct tlbgen *g) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
-/* Sets bits in v->todo, and wakes or kicks the vCPU so that it sees them. If the bits were set
- * already, whatever set them has told the vCPU; a second kick would only cost time. */
+/* Tells a vCPU that it has something to do before it enters its guest again, such as to take an
+ * interrupt: sets bits in v->todo, and wakes or kicks the vCPU so that it sees them. If the bits
+ * were set already, whatever set them has told the vCPU; a second kick would only cost time. */
 void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
     const struct percpu *cpu = this_cpu();
@@ -57,11 +62,14 @@ void vcpu_notify(struct vcpu *v, u32 todo) {
     if (on != SCHED_NO_CPU && on != cpu->id) cpu_kick(on);
 }
 
+/* Puts the vCPU that is loaded here to sleep, unless it has something to do. It leaves the pCPU
+ * when the scheduler decides next, which need_resched asks for. */
 void vcpu_block(struct vcpu *v) {
     sched_block(&v->sched);
-    /* Against vcpu_notify(), which sets `todo` by a locked instruction and then reads `blocked`
-     * without a lock. A store may pass a later load on x86, so without this fence both could read
-     * what was there before, and the vCPU would sleep with something to do. */
+    /* This fence is needed because of vcpu_notify(), which sets `todo` by a locked instruction and
+     * then reads `blocked` without a lock. A store may pass a later load on x86, so without this
+     * fence both could read what was there before, and the vCPU would sleep with something to
+     * do. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED)) sched_wake(&v->sched);
     this_cpu()->need_resched = true;
@@ -96,7 +104,7 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     }
 }
 
-/* Tells the VM that is loaded here whether this pCPU may use its translations. A guest that is
+/* Notes for the VM that is loaded here whether this pCPU may use its translations. A guest that is
  * not running uses none until it is entered again. Without this, code that waits until every
  * pCPU has dropped old translations (tlbgen.h) would wait for a pCPU that is halted, or for
  * itself. */
@@ -206,12 +214,15 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     vcpu_handle_exit(v, &e);
 }
 
+/* Logs the last exits of the vCPU that is loaded here, if there is one. A panic calls it. */
 void cpu_dump_exits(void) {
     struct vcpu *v = this_cpu_vm(this_cpu())->loaded;
 
     if (v) vcpu_dump_exits(v);
 }
 
+/* Does one pass of the loop of this pCPU; for tests, which have no loop for ever. If no vCPU is
+ * loaded, the pass has to look around for one. */
 void cpu_pass(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);

@@ -7,6 +7,8 @@
 #include "x86/trap.h"
 #include "x86/tsc.h"
 
+/* Prepares what all vCPUs share: what CPUID and MSRs tell guests, the hypercalls, and the functions
+ * that the scheduler and a panic call. Once at boot. */
 void vcpu_init(void) {
     cpuid_policy_init();
     msr_policy_init();
@@ -52,6 +54,7 @@ static void lapic_arm(struct vlapic *l, u64 when) {
         timer_set(v->sched.cpu, &v->lapic_timer, when);
 }
 
+/* The function of a LAPIC's timer: tells the vCPU that the time has come. */
 static void lapic_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, lapic_timer), TODO_TICK);
 }
@@ -69,6 +72,8 @@ static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
     return tsc_to_ns(ticks);
 }
 
+/* The guest has ended the handling of an interrupt (EOI). If the interrupt came by the VM's IOAPIC,
+ * that may have to raise it again. */
 static void lapic_eoi(struct vlapic *l, u8 vector) {
     vioapic_eoi(container_of(l, struct vcpu, lapic)->vm->ioapic, vector);
 }
@@ -79,6 +84,9 @@ static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
                                              .tsc_to_ns = lapic_tsc_to_ns,
                                              .eoi = lapic_eoi };
 
+/* To be called after the guest has written to its LAPIC. The CPU has a copy of the LAPIC's priority
+ * (CR8), which is set anew. If an interrupt can be delivered now, a bit in v->todo makes the vCPU
+ * look before its next entry. */
 void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
     if (!(__atomic_load_n(&v->todo, __ATOMIC_RELAXED) & TODO_EVENT) &&
@@ -88,6 +96,8 @@ void vcpu_lapic_written(struct vcpu *v) {
 
 /* ---- life ---- */
 
+/* The function of the timer of a poll, a hypercall that waits: its time is over, so the vCPU looks
+ * again. */
 static void poll_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, poll_timer), TODO_EVENT);
 }

@@ -153,7 +153,8 @@ static void vm_made(struct vm *vm) {
 }
 
 /* Takes the VM off the list, now that all its parts are undone, reports its end, and makes the VM
- * anew if that was asked for. */
+ * anew if that was asked for. The list's reference is given back, so the VM is freed as soon as
+ * nobody else has one. */
 static void vm_destroyed(struct vm *vm) {
     struct vm_job *j = &vm->job;
 
@@ -281,7 +282,9 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     return 0;
 }
 
-/* Queues the destruction. The job that made the VM is over; this one begins with the last part. */
+/* Begins to destroy a VM: queues the work item that does it. The job that made the VM is over, so
+ * this one begins with the last part. If `again`, the VM is made anew afterwards. Returns 0, or
+ * -EBUSY if the VM is being made or destroyed. */
 static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
     struct vm_job *j = &vm->job;
     u64 made = tsc_to_ns(-vm->tsc_offset - tsc_boot);
