@@ -41,8 +41,9 @@ static const u8 flags[XS_TYPES] = {
     [XS_DIRECTORY_PART] = TWO,
 };
 
-/* Replies with the generation, the names from an offset on, and an empty name if these are the
- * last ones. */
+/* Carries out XS_DIRECTORY_PART, by which a client reads a long list of children in pieces. Replies
+ * with the generation (a number that changes when the list does), the names from an offset on, and
+ * an empty name if these are the last ones. */
 static int directory_part(struct call *k) {
     u64 offset, generation;
     u32 from, head = 32; /* room for a generation */
@@ -115,7 +116,8 @@ static int reply_text(struct call *k, const char *text) {
     return (int)len;
 }
 
-/* The requests that name a VM. */
+/* Carries out a request that names a VM: where its nodes are, or whether it is there ("T" or
+ * "F"). */
 static int request_domain(struct call *k, u32 type) {
     const struct store_client *vm;
     u16 id;
@@ -127,8 +129,8 @@ static int request_domain(struct call *k, u32 type) {
     return reply_text(k, "F");
 }
 
-/* Returns a negative errno, or the length of the reply. For a new transaction that is its
- * number. */
+/* Carries out a request of the given type. Returns a negative errno, or the length of the reply.
+ * For a new transaction that is its number. */
 static int request_run(struct call *k, u32 type) {
     switch (type) {
     case XS_DIRECTORY: return store_list(k->c, k->tx, k->in, k->out, XS_PAYLOAD_MAX, NULL, NULL);
@@ -175,13 +177,15 @@ static const char *const error_names[] = {
     NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
 };
 
-/* An error that is not in the table is EINVAL for the client. */
+/* Returns the name of an error as the client is told it. An error that is not in the table is
+ * EINVAL for the client. */
 static const char *name_of_error(u32 error) {
     if (error >= ARRAY_SIZE(error_names) || !error_names[error]) return error_names[EINVAL];
     return error_names[error];
 }
 
-/* Returns a negative errno, or what request_run() returns. */
+/* Checks whether the client may send this request, and whether it has the strings that it needs,
+ * and carries it out. Returns a negative errno, or what request_run() returns. */
 static int request_dispatch(struct call *k, const struct xs_header *h) {
     if (h->type >= XS_TYPES) return -ENOSYS;
     if ((flags[h->type] & PRIV) && !k->c->privileged) return -EACCES;

@@ -64,6 +64,8 @@ u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     return done;
 }
 
+/* Forgets all bytes of a connection that were taken or have to be given, so that it can begin
+ * anew. */
 void store_fresh(struct store_client *c) {
     c->bad = false;
     c->in_have = c->out_len = c->out_sent = 0;
@@ -128,7 +130,8 @@ static unsigned pump_result(bool tell, bool more) {
     return result;
 }
 
-/* Moves requests, replies and events between a client's ring and the store. Returns STORE_* bits.
+/* Moves requests, replies and events between a client's ring and the store. Requests are taken only
+ * if `asks`. Returns STORE_TELL if the guest has to be told, STORE_MORE if there is more to do.
  * It counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
  * client may have requests. So a guest that always has another request cannot keep the others from
  * being served. */

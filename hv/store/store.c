@@ -140,7 +140,8 @@ static int node_make(struct store_client *c, struct node **node, u32 len) {
     return 0;
 }
 
-/* Writes a bound node, if its binding accepts the value. */
+/* Writes a bound node: calls the function of its binding, which may refuse the value. That is not
+ * possible in a transaction, because it could not be undone. */
 static int write_bound(struct node *n, const void *value, u32 len) {
     char text[STORE_BOUND];
     int error;
@@ -164,7 +165,9 @@ static int copy_value(const void *value, u32 len, void **copy) {
     return 0;
 }
 
-/* Writes a node, or makes it. With `keep`, a node that exists is left as it is. */
+/* Writes a node, or makes it. With `keep`, a node that exists is left as it is. All that can fail
+ * comes first: rights, quotas, memory. A shadow that is written for the first time takes its rights
+ * over from its base. Returns 0 or a negative errno. */
 static int node_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len,
                       bool keep) {
     struct node *n;
@@ -251,7 +254,8 @@ struct listing {
     u64 removed; /* nodes with this mark are left out: the transaction has removed them */
 };
 
-/* Marks those children of n's base that n's transaction has removed. */
+/* Marks those children of n's base that n's transaction has removed. Returns the mark, which is a
+ * new number, so that no old mark is taken for it. */
 static u64 mark_removed(struct node *n) {
     u64 removed = ++store.generation;
 

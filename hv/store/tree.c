@@ -22,8 +22,8 @@ struct store_state store;
 
 /* ---- nodes ---- */
 
-/* Hashes by a product of 128 bits with a secret number, so that no client can know two values
- * that meet. */
+/* Returns a hash of a number. It is made by a product of 128 bits with a secret number, so that no
+ * client can know two values with the same hash, and slow the store down by many of them. */
 static u64 fold(u64 h) {
     unsigned __int128 product = (unsigned __int128)h * store.seed;
 
@@ -47,7 +47,7 @@ struct part part_of(const char *name, u32 len) {
     return p;
 }
 
-/* Most names are short, and then one word decides. */
+/* Has the node this name? Most names are short, and then one word decides. */
 static bool has_name(const struct node *n, const struct part *p) {
     u64 word;
 
@@ -145,7 +145,7 @@ static void node_pay(struct node *n) {
     if (n->payer) n->payer->nodes++;
 }
 
-/* Gives that VM back what it was charged. */
+/* Gives the VM that pays for a node back what it was charged. */
 static void node_unpay(struct node *n) {
     client_charge(n->payer, -(i64)(node_size(n) + n->len));
     if (n->payer) n->payer->nodes--;
@@ -173,7 +173,8 @@ u32 store_rights(const struct store_client *c, const struct store_perms *p) {
     return p->of[0].rights | seen;
 }
 
-/* Dooms the transactions that have looked at what has changed of a base. */
+/* Notes that something of a node has changed: its value and rights (BODY), the list of its children
+ * (LIST), or ALL. Transactions that have looked at that are doomed: they will end with -EAGAIN. */
 void node_changed(struct node *n, u8 what) {
     n->generation = ++store.generation;
     list_for_each(s, &n->shadows, struct node, shadows) {
@@ -181,7 +182,9 @@ void node_changed(struct node *n, u8 what) {
     }
 }
 
-/* Has the watches on a node, and on the nodes above it, told that it has changed. */
+/* Begins to tell the watches on a node that it has changed, and those on the nodes above it unless
+ * `exact`; store_work() does it. `old` are the rights that the node had before, if others. A client
+ * is told if it may read the node by the old or by the new ones. */
 void node_tell(struct node *n, bool exact, const struct store_perms *old) {
     store.telling.node = store.telling.at = n;
     store.telling.watch = n->watches.next;
@@ -190,14 +193,15 @@ void node_tell(struct node *n, bool exact, const struct store_perms *old) {
     if (old) store.telling.old = *old;
 }
 
+/* To be called after the value or the rights of a node have changed. */
 void node_touched(struct node *n, const struct store_perms *old) {
     node_changed(n, BODY);
     node_tell(n, false, old);
 }
 
-/* Makes a node exist for clients. In a transaction only the shadow exists, and its client pays for
- * it. Otherwise the owner pays, and transactions that have looked at this node or at the list of
- * its siblings are doomed. */
+/* Makes a node exist for clients; `c` makes it and becomes its owner. In a transaction only the
+ * shadow exists, and its client pays for it. Otherwise the owner pays, and transactions that have
+ * looked at this node or at the list of its siblings are doomed. */
 void node_appear(struct store_client *c, struct node *n) {
     n->perms = node_body(n->parent)->perms;
     if (!c->privileged) n->perms.of[0].id = c->id;
@@ -367,14 +371,17 @@ struct transaction *tx_find(struct store_client *c, u32 id) {
     return NULL;
 }
 
+/* Is something in progress that takes several steps, so that no operation is possible now? */
 bool store_busy(void) {
     return store.telling.node || store.removing || store.committing || !list_empty(&store.ended) ||
            store.resetting || store.leaving;
 }
 
-/* Finds the node of a path, if the client has one of the rights `need` on it. Returns 0 or a
- * negative errno. Rights are checked before anything is made in the table. Otherwise a client could
- * make the store keep nodes that it must not see. */
+/* Finds the node of a path, in the view of transaction `id` if that is not 0, if the client has one
+ * of the rights `need` on it. Returns 0 or a negative errno. If the node does not exist, that is
+ * -ENOENT, and store.missing says how many components of the path do not exist. Rights are checked
+ * before anything is made in the table. Otherwise a client could make the store keep nodes that it
+ * must not see. */
 int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special,
                struct node **node) {
     struct transaction *tx = NULL;

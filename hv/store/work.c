@@ -65,7 +65,9 @@ static void queue_event(struct watch *w, const struct node *n) {
     if (c->notify) c->notify(c);
 }
 
-/* Queues the event of one watch, or goes on to the watches of the node above. */
+/* Does one step of telling watches of a change: queues the event of one watch, or goes on to the
+ * watches of the node above. After the root the telling is over. A client hears of the change only
+ * if it may or might read the node. */
 static void tell_one(void) {
     struct node *n = store.telling.node;
     struct watch *w;
@@ -105,7 +107,9 @@ void tx_end(struct transaction *tx) {
     tx->client->nr_transactions--;
 }
 
-/* Writes one shadow to its base. */
+/* Does one step of carrying out a transaction: writes one shadow to its base. If the transaction
+ * has removed the base, and maybe made it anew, the base is removed first. After the last shadow
+ * the transaction has ended. */
 static void commit_one(void) {
     struct transaction *tx = store.committing;
     struct node *s = list_entry(store.commit_at, struct node, in_tx), *n;

@@ -18,6 +18,7 @@ void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev) {
     if (r == b->range + b->nr) __atomic_store_n(&b->nr, b->nr + 1, __ATOMIC_RELEASE);
 }
 
+/* Takes all ranges of a device off the bus. */
 void bus_remove(struct bus *b, const void *dev) {
     for (struct bus_range *r = b->range; r < b->range + b->nr; r++)
         if (r->dev == dev) __atomic_store_n(&r->size, 0, __ATOMIC_RELEASE);

@@ -79,6 +79,7 @@ static u8 operand_size(const struct cursor *c) {
     return size_2_or_4(c->mode, c->opsize16);
 }
 
+/* Returns how many bytes an address has. */
 static unsigned address_size(const struct cursor *c) {
     if (c->mode == 64) return c->addr_alt ? 4 : 8;
     return size_2_or_4(c->mode, c->addr_alt);
@@ -176,6 +177,8 @@ u64 mmio_loaded(const struct mmio_insn *in, u64 old, u64 value) {
     return (old & ~(BIT(8 * in->reg_size) - 1)) | low_bytes(value, in->reg_size);
 }
 
+/* Returns the value that the instruction writes to the device; `reg` is the value of its
+ * register. */
 u64 mmio_stored(const struct mmio_insn *in, u64 reg) {
     if (in->imm) return low_bytes(in->value, in->size);
     if (in->high) reg >>= 8;

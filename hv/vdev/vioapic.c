@@ -29,6 +29,8 @@
 #define ENTRY_READ_ONLY (BIT(12) | ENTRY_REMOTE)
 #define ENTRY_DEST      56
 
+/* Gives the IOAPIC the state after a reset: all pins are masked. `any` is a LAPIC of the VM, by
+ * which interrupts find all others. */
 void vioapic_init(struct vioapic *io, struct vlapic *any) {
     *io = (struct vioapic){ .any = any };
     for (u32 i = 0; i < VIOAPIC_PINS; i++) io->entry[i] = ENTRY_MASKED;
@@ -54,8 +56,8 @@ static void send_if_asserted(struct vioapic *io, u32 pin) {
 }
 
 /* Sets the level of a pin of the VM's IOAPIC. A level-triggered pin is asserted as long as the
- * device wants something, so it is sent even if its level did not change: send() knows whether an
- * EOI is awaited. */
+ * device wants something, so ioapic_send() is called even if the level did not change. It does
+ * nothing while an EOI is awaited. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     u32 bit = 1u << pin;
     bool rises;
@@ -71,6 +73,8 @@ void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     spin_unlock(&io->lock);
 }
 
+/* Raises a pin for a moment, as a button does. Returns whether the guest has unmasked the pin, so
+ * that it hears of it. */
 bool vioapic_pulse(struct vioapic *io, u32 pin) {
     bool heard;
 
@@ -94,6 +98,7 @@ static void eoi_locked(struct vioapic *io, u8 vector) {
     }
 }
 
+/* A LAPIC has got an EOI for a level-triggered interrupt with this vector. */
 void vioapic_eoi(struct vioapic *io, u8 vector) {
     spin_lock(&io->lock);
     eoi_locked(io, vector);
@@ -128,12 +133,15 @@ static void window_write(struct vioapic *io, u32 value) {
     send_if_asserted(io, n / 2);
 }
 
+/* Reads a register of the page. */
 static u32 read_locked(const struct vioapic *io, u32 offset) {
     ASSERT_HELD(&io->lock);
     if (offset == IOREGSEL) return io->select;
     return offset == IOWIN ? window_read(io) : 0;
 }
 
+/* Writes a register of the page: selects one of the registers behind it, writes that one, or makes
+ * an EOI. */
 static void ioapic_write_locked(struct vioapic *io, u32 offset, u32 value) {
     ASSERT_HELD(&io->lock);
     switch (offset) {

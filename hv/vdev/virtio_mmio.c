@@ -192,6 +192,8 @@ static u32 read_config(const struct virtio_mmio *d, u32 offset, unsigned size) {
     return value;
 }
 
+/* Returns what a driver reads in a page that has no device: enough for it to see a virtio device of
+ * no type, so that it leaves the page alone. */
 u32 virtio_mmio_read_none(u32 offset) {
     switch (offset) {
     case VIRTIO_MAGIC: return VIRTIO_MAGIC_VALUE;
@@ -272,14 +274,15 @@ static bool same_device(const struct virtio_mmio *d, const struct takt_offer *of
     return memcmp(&d->offer, offer, offsetof(struct takt_offer, config)) == 0;
 }
 
+/* Returns whether virtio_mmio_offer() would refuse the offer: 0 or an error. Nothing is changed. */
 int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer) {
     if (!offer_valid(offer)) return -EINVAL;
     if (!d->offer.nr_queues || d->absent || same_device(d, offer)) return 0;
     return -EBUSY;
 }
 
-/* A driver that has begun with its set-up sees that the device needs a reset, so it begins
- * again. */
+/* The back end is gone, and with it the device. A driver that has begun with its set-up sees that
+ * the device needs a reset, so it begins again. */
 static unsigned lose_back_end(struct virtio_mmio *d) {
     u32 status = d->front.status;
 
@@ -294,7 +297,8 @@ static unsigned lose_back_end(struct virtio_mmio *d) {
     return config_interrupt(d);
 }
 
-/* The driver notices nothing: what it puts into the rings waits there. Nobody uses the old rings
+/* The back end is gone, and the device stays as it is until another one comes. The driver notices
+ * nothing: what it puts into the rings waits there. Nobody uses the old rings
  * any more, so a reset that is pending is done. */
 static unsigned wait_for_back_end(struct virtio_mmio *d) {
     d->resumed |= d->served;
@@ -334,13 +338,16 @@ int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, uns
     return 0;
 }
 
-/* Takes a back end's offer back. */
+/* Takes a back end's offer back, because it is gone. Does nothing if it has not offered the
+ * device. */
 unsigned virtio_mmio_withdraw(struct virtio_mmio *d) {
     if (!d->offer.nr_queues) return 0;
     if (d->stays) return wait_for_back_end(d);
     return lose_back_end(d);
 }
 
+/* Makes the device need a reset, because the driver or the back end has made an error from which it
+ * cannot go on. */
 unsigned virtio_mmio_break(struct virtio_mmio *d) {
     if (d->front.status & VIRTIO_NEEDS_RESET) return 0;
     d->front.status |= VIRTIO_NEEDS_RESET;
@@ -349,8 +356,9 @@ unsigned virtio_mmio_break(struct virtio_mmio *d) {
     return config_interrupt(d);
 }
 
-/* If the driver has reset the device, Status shows NEEDS_RESET until the back end has let go of the
- * old rings. This call is how the back end says so. */
+/* Tells the back end what the driver has set up. If the driver has reset the device, Status shows
+ * NEEDS_RESET until the back end has let go of the old rings. The back end says so by `resets`, the
+ * number of resets that it has seen. */
 unsigned virtio_mmio_state(struct virtio_mmio *d, u32 resets, struct takt_front *out) {
     unsigned tell = 0;
 

@@ -71,8 +71,10 @@ static const struct {
 
 /* ---- interrupts in, and their priorities (11.8.3, 11.8.4) ---- */
 
+/* Counts an interrupt that was dropped. */
 static void count_drop(void) { counter_inc(&interrupts_dropped, this_cpu()->id); }
 
+/* Has the guest set the enable bit of the register SVR? */
 static bool enabled(const struct vlapic *l) { return l->reg[R_SVR] & SVR_ENABLE; }
 
 /* Makes a vector pending, and tells the vCPU if it was not pending before. */
@@ -101,6 +103,8 @@ static void set_error(struct vlapic *l, u32 bits) {
  * IA32_APIC_BASE, and that of the register SVR (11.4.7.2). */
 bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); }
 
+/* An interrupt comes in. It waits in IRR, or is dropped if the LAPIC is off. A vector that is too
+ * low is an error that the guest can read. */
 void vlapic_raise(struct vlapic *l, u8 vector) {
     if (!vlapic_on(l))
         count_drop();
@@ -132,6 +136,8 @@ static u32 priority(const struct vlapic *l) {
     return (tpr & CLASS) >= service ? tpr : service;
 }
 
+/* Returns the vector that can be delivered now. 0: none waits. -1: one waits, but the guest works
+ * on something of the same or a higher priority. */
 int vlapic_pending(const struct vlapic *l) {
     u32 vector = highest(l, R_IRR);
 
@@ -142,6 +148,7 @@ int vlapic_pending(const struct vlapic *l) {
 
 /* ---- timer (11.5.4) ---- */
 
+/* Returns the mode of the timer: once, periodic, or at a deadline. */
 static u32 timer_mode(const struct vlapic *l) { return l->reg[R_LVT_TIMER] & TIMER_MODE; }
 
 /* Returns by how many bits the timer's clock is divided: the register codes 2, 4, ... 128, and
@@ -192,6 +199,7 @@ static void timer_arm(struct vlapic *l) {
     l->ops->arm(l, when);
 }
 
+/* Stops the timer, which then counts nothing. */
 static void timer_stop(struct vlapic *l) {
     l->next = NEVER;
     l->deadline = 0;
@@ -211,6 +219,7 @@ static void timer_take(struct vlapic *l, u64 now) {
     if (!(lvt & LVT_MASKED)) vlapic_raise(l, (u8)lvt);
 }
 
+/* The time for which the timer has asked has come: fires it, and asks for the next time. */
 void vlapic_tick(struct vlapic *l, u64 now) {
     timer_take(l, now);
     timer_arm(l);
@@ -270,6 +279,8 @@ void vlapic_accept(struct vlapic *l, u8 vector) {
     if (vector == (u8)l->reg[R_LVT_TIMER]) timer_arm(l);
 }
 
+/* Says whether the handler of this vector makes no EOI. Event channels use that: the guest's
+ * handler then saves an exit. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none) {
     u32 bit = 1u << (vector & 31);
 
@@ -279,8 +290,8 @@ void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none) {
         __atomic_fetch_and(&l->no_eoi[vector >> 5], ~bit, __ATOMIC_RELAXED);
 }
 
-/* The handler of the highest vector in service is done. A level-triggered interrupt came from the
- * IOAPIC, which waits for that and is told. */
+/* Does an EOI: the handler of the highest vector in service is done. A level-triggered interrupt
+ * came from the IOAPIC, which waits for that and is told. */
 static void end_of_interrupt(struct vlapic *l) {
     u32 vector = l->isr_top, word = vector >> 5, bit = 1u << (vector & 31);
 
@@ -334,7 +345,10 @@ static bool ipi_exists(enum delivery_mode kind, enum shorthand shorthand) {
     return kind == DM_FIXED || (shorthand != SH_SELF && shorthand != SH_ALL);
 }
 
-/* For each vector that IRR accepts, TMR says whether the EOI has to be sent to the IOAPIC as well
+/* Delivers the interrupt that a message means: from the IOAPIC, or from a device (11.11). `icr` and
+ * `dest` are as in ICR, `level` says that it is level-triggered. `l` may be any LAPIC of the VM.
+ *
+ * For each vector that IRR accepts, TMR says whether the EOI has to be sent to the IOAPIC as well
  * (11.8.4). "Lowest priority" means the first LAPIC that is enabled, as in send_ipi(). */
 void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
     enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
@@ -342,7 +356,7 @@ void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level) {
     u32 bit = 1u << (icr & 31), word = (u8)icr >> 5;
     struct vlapic *to;
 
-    /* The guest writes the entry: no vCPU may be told of a kind that IPIs do not have either. */
+    /* The guest has chosen the kind. No vCPU may be told of one that IPIs do not have either. */
     if (kind == DM_SIPI || !ipi_exists(kind, SH_NONE)) return count_drop();
     if (dest == XAPIC_BROADCAST) dest = BROADCAST;
     for (u32 id = 0; (to = l->ops->peer(l, id)); id++) {
@@ -402,6 +416,7 @@ static u64 computed(const struct vlapic *l, u32 n, u64 now) {
     }
 }
 
+/* Reads a register, which the caller has checked to be readable. */
 static inline u64 reg_read(const struct vlapic *l, u32 n, u64 now) {
     if (__builtin_expect(regs[n].how & COMPUTED, 0)) return computed(l, n, now);
     return __atomic_load_n(&l->reg[n], __ATOMIC_RELAXED);
@@ -459,6 +474,7 @@ static __attribute__((noinline)) u32 no_register(struct vlapic *l) {
     return 0;
 }
 
+/* Carries out a guest's read of a register on the LAPIC's page. */
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
     if (!decodes(l, offset)) return ~0u;
     if (!may(offset >> 4, PR)) return no_register(l);
@@ -504,8 +520,8 @@ static int write_base(struct vlapic *l, u64 value) {
     return 0;
 }
 
-/* Most are the registers of the page under other numbers. Returns -EINVAL if the guest has to get
- * #GP. */
+/* Reads an MSR of the LAPIC. Most are the registers of the page under other numbers. Returns
+ * -EINVAL if the guest has to get #GP. */
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
     u32 n = msr - MSR_X2APIC;
 
@@ -520,7 +536,8 @@ int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
     return 0;
 }
 
-/* Returns -EINVAL if the guest has to get #GP: as MSRs, registers refuse bits that do not exist. */
+/* Writes an MSR of the LAPIC. Returns 0, or -EINVAL if the guest has to get #GP: as MSRs, registers
+ * refuse bits that do not exist. */
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
     u32 n = msr - MSR_X2APIC;
     u64 bits = value;
@@ -540,6 +557,7 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
 
 /* ---- life ---- */
 
+/* Makes the LAPIC of vCPU `id`, in the state after a reset. */
 void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
     *l = (struct vlapic){ .id = id, .ops = ops };
     l->base = TAKT_LAPIC_GPA | APIC_BASE_EN;
@@ -547,7 +565,7 @@ void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
     vlapic_reset(l);
 }
 
-/* Gives all registers of the LAPIC their initial values. The state after a reset and after INIT:
+/* Gives all registers of the LAPIC the values that they have after a reset and after INIT:
  * 11.4.7.1, 11.4.7.3. */
 void vlapic_reset(struct vlapic *l) {
     memset(l->reg, 0, sizeof(l->reg));

@@ -8,6 +8,7 @@
 
 DEFINE_COUNTER(console_bytes_dropped); /* output that found its ring full */
 
+/* Puts bytes into a ring, as many as fit. Returns how many. */
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len) {
     spin_lock(&r->lock);
     len = MIN(len, CONSOLE_RING - (r->head - r->tail));
@@ -16,6 +17,7 @@ unsigned ring_put(struct console_ring *r, const char *s, unsigned len) {
     return len;
 }
 
+/* Takes at most `max` bytes out of a ring. Returns how many. */
 unsigned ring_get(struct console_ring *r, char *s, unsigned max) {
     spin_lock(&r->lock);
     max = MIN(max, r->head - r->tail);
@@ -42,6 +44,8 @@ unsigned ring_get_line(struct console_ring *r, char *s, unsigned max) {
     return n;
 }
 
+/* Takes bytes as output of the guest. What does not fit into the ring is counted as dropped.
+ * Returns how many were taken. */
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len) {
     unsigned n = ring_put(&c->out, s, len);
 
@@ -90,6 +94,8 @@ static bool has_room(const struct vuart *u) {
            CONSOLE_RING - FIFO;
 }
 
+/* Does a driver of the guest use the UART? It does if it has set DTR ("data terminal ready"), not
+ * in loop mode. */
 bool vuart_is_open(const struct vuart *u) {
     return (u->reg[MCR] & (MCR_DTR | MCR_LOOP)) == MCR_DTR;
 }
@@ -113,7 +119,8 @@ void vuart_update(struct vuart *u) {
     } while (wants != (cause(u) != IIR_NONE));
 }
 
-/* To read that the transmitter is empty acknowledges it. */
+/* Returns why the UART wants an interrupt, as the guest reads it in IIR. To read there that the
+ * transmitter is empty acknowledges it. */
 static u8 take_cause(struct vuart *u) {
     u8 why = cause(u);
 
@@ -121,8 +128,8 @@ static u8 take_cause(struct vuart *u) {
     return why;
 }
 
-/* The other end is always there and ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as
- * CTS, DSR, RI and DCD. */
+/* Returns the register MSR: what the other end of the line says. That end is always there and
+ * ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as CTS, DSR, RI and DCD. */
 static u8 modem_status(u8 mcr) {
     u8 status = 0;
 
