@@ -97,8 +97,8 @@ static void take_nmis(struct vcpu *v) {
     v->nmis = (u8)MIN(v->nmis + sent, most);
 }
 
-/* Gives the vCPU a state that no CPU accepts at an entry, for tests of what Takt does then: RFLAGS.1
- * is clear (SDM 3C 27.3.1.4), and the upper half of DR7 is not 0 (APM2 15.5.1). */
+/* Gives the vCPU a state that no CPU accepts at an entry, for tests of what Takt does then:
+ * RFLAGS.1 is clear (SDM 3C 27.3.1.4), and the upper half of DR7 is not 0 (APM2 15.5.1). */
 static void break_state(struct vcpu *v) {
     v->virt.regs.rflags = 0;
     vcpu_set_reg(v, VREG_DR7, BIT(32));
