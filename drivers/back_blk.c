@@ -138,8 +138,8 @@ static void request_note(struct back_blk *b, struct disk_request *q) {
     b->youngest = q;
 }
 
-/* Takes the end of a request, and gives it back to the front end. If requests are given back in
- * their order, it waits for older ones. */
+/* Handles the end of a request: counts it, and gives it back to the front end. If the front end
+ * wants its requests back in order, this one may first have to wait for older ones. */
 static void request_end(struct back_blk *b, struct disk_request *q) {
     request_count(b, q);
     b->nr--;
@@ -231,8 +231,10 @@ void back_blk_flush(struct back_blk *b) {
 
 /* ---- life ---- */
 
-/* Allocates one struct disk_request for each request that the disk can have under way, so that
- * there is nothing to allocate while requests are served. */
+/* Sets up the back end for the device that `info` describes, with `disk` behind it, and fills in
+ * *offer, which is what the front end will see. Returns 0, or -ENOMEM. Memory for all requests that
+ * the disk can have under way is allocated now, so that there is nothing to allocate while requests
+ * are served. */
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer) {
     struct virtio_blk_config c = { .capacity = disk->sectors, .seg_max = VRING_MAX_SEGS - 2 };
@@ -275,8 +277,9 @@ void back_blk_fini(struct back_blk *b) {
     b->requests = NULL;
 }
 
-/* Puts all requests into the list of unused ones, because the front end begins with an empty ring.
- * A ring that lies outside the window makes the device broken at once. */
+/* Begins to serve the front end that *f describes. All requests go into the list of unused ones,
+ * because the front end begins with an empty ring. A ring that lies outside the window makes the
+ * device broken at once. */
 void back_blk_start(struct back_blk *b, const struct takt_front *f) {
     back_begin(&b->dev, f);
     b->ordered = f->flags & TAKT_FRONT_ORDERED;

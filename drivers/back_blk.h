@@ -36,6 +36,7 @@ struct back_blk {
  * 0, or -ENOMEM. */
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer);
+/* Frees what back_blk_init() has allocated. Call it after back_blk_stop(). */
 void back_blk_fini(struct back_blk *b);
 /* Changes the offer of back_blk_init() into that of a device with `nr` queues. Each of them is
  * served by a back end of its own, whose `queue` says which one it is. A driver that does not know

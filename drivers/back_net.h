@@ -29,9 +29,11 @@ extern const struct option_kind back_net_options[];
  * Returns 0, or an error of bridge_add(). */
 int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
                   const struct takt_back *info, struct takt_offer *offer);
+/* Removes the device from the bridge. Call it after back_net_stop(). */
 void back_net_fini(struct back_net *n);
 /* Begins to serve. Call it when the driver is there and dev.window is mapped. */
 void back_net_start(struct back_net *n, const struct takt_front *f);
+/* Ends it. Frames for the device are dropped from now on. */
 void back_net_stop(struct back_net *n);
 /* Sends frames of the driver on, up to BACK_NET_BATCH. Returns the time (ns) at which it wants to
  * be called again: 0 means at once, ~0 means after the next notification. */

@@ -24,7 +24,9 @@ void frame_copy(void *to, const struct frame *f) {
     vring_copy_out((u8 *)to + FRAME_HEAD, f->seg, f->nr, 0, f->len - FRAME_HEAD);
 }
 
-/* Adds up 16-bit words in network order, adds the carries back, and stores the complement. */
+/* Computes the checksum of a frame's bytes from `start` on (RFC 1071), and stores it at byte start
+ * + offset. What stands there before, the sum of the pseudo header, is part of the sum. It adds up
+ * 16-bit words in network order, adds the carries back, and stores the complement. */
 void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     u8 *at = data + start + offset;
     u32 sum = 0;
@@ -255,10 +257,10 @@ void bridge_remove(struct bridge *b, struct bridge_port *p) {
     while (b->nr && !b->port[b->nr - 1]) b->nr--;
 }
 
-/* Gives the port's device a frame that has come to the end of the link. A checksum may still be
- * open, because between VMs nobody computes it. If the device cannot take such a frame (a network
- * card), the frame is copied and the checksum filled in first; the original belongs to the sender
- * and stays as it is. */
+/* Delivers a frame that has come to the end of the link to the port's device. A checksum may still
+ * be open, because between VMs nobody computes it. If the device cannot take such a frame (a
+ * network card), the frame is copied and the checksum filled in first; the original belongs to the
+ * sender and stays as it is. */
 static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
     struct frame_buf *own = NULL;
     struct frame whole;

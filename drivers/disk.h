@@ -48,6 +48,8 @@ struct disk {
 struct disk_ops {
     /* Returns whether another request may begin. */
     bool (*room)(struct disk *d);
+    /* Begins the request at the time `now`; room() was true. It belongs to the disk until ended()
+     * returns it. */
     void (*begin)(struct disk *d, struct disk_request *q, u64 now);
     /* Returns a request that has ended by `now`, with its data in place, or NULL if there is none.
      */
@@ -63,8 +65,9 @@ struct disk_ops {
 
 /* ---- copying the data of a request, beginning at its byte `at` ---- */
 
-/* Returns false if the VM whose request it is goes, so that anything may be in `to` now. That must
- * not reach the disk, where it would destroy what was synced before. */
+/* Copies `bytes` of what the VM wants to write, from byte `at` of the request's data on, to `to`.
+ * Returns false if the VM is going: its memory may have been taken away, so anything may be in `to`
+ * now. That must not reach the disk, where it would destroy what was synced before. */
 static inline bool disk_take(void *to, const struct disk *d, const struct disk_request *q, u32 at,
                              u32 bytes) {
     const u32 header = sizeof(struct virtio_blk_hdr);
@@ -78,6 +81,8 @@ static inline bool disk_take(void *to, const struct disk *d, const struct disk_r
     return !d->dev->calls->gone(d->dev->handle);
 }
 
+/* Copies `bytes` that were read from the disk into the VM's memory, to byte `at` of the request's
+ * data. */
 static inline void disk_give(const struct disk_request *q, u32 at, const void *from, u32 bytes) {
     vring_copy_in(q->c.seg + q->c.nr_out, q->c.nr_in, at, from, bytes);
 }
@@ -88,6 +93,7 @@ struct disk_row {
     struct disk_request *first, *last;
 };
 
+/* Adds the request at the end of the row. */
 static inline void disk_row_add(struct disk_row *r, struct disk_request *q) {
     q->next = NULL;
     if (r->first)
@@ -111,6 +117,7 @@ static inline void disk_row_insert(struct disk_row *r, struct disk_request *q) {
     *at = q;
 }
 
+/* Removes and returns the first request of the row, or NULL if it is empty. */
 static inline struct disk_request *disk_row_take(struct disk_row *r) {
     struct disk_request *q = r->first;
 

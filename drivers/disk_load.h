@@ -1,5 +1,5 @@
 /* How much work a device under several virtual disks has. The manager (docs/collab.md) judges by it
- * whether the device is idle or crowded; whoever runs the device keeps it. */
+ * whether the device is idle or crowded. The code that runs the device keeps it up to date. */
 #ifndef DRIVERS_DISK_LOAD_H
 #define DRIVERS_DISK_LOAD_H
 

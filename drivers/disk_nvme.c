@@ -77,7 +77,8 @@ static u32 put_ranges(struct disk_nvme_slot *s) {
     return n;
 }
 
-/* Submits the next piece of the request, which is as much of it as one command moves. */
+/* Submits the next piece of the slot's request to the controller: as much of it as one command can
+ * move. If that cannot be done, the request ends with an error. */
 static void slot_go(struct disk_nvme_slot *s) {
     struct nvme_store *store = s->disk->store;
     const struct disk_request *q = s->q;
@@ -108,9 +109,9 @@ static void slot_go(struct disk_nvme_slot *s) {
     if (nvme_submit(&store->nvme, c, store->now)) slot_end(s, VIRTIO_BLK_IOERR);
 }
 
-/* Takes the end of one command of a slot; the controller's driver calls it. Gives the data that
- * were read to the VM, and then submits the next piece or ends the request. If nobody waits for the
- * command any more (its VM is gone), the slot just becomes free. */
+/* Handles the end of a command; the controller's driver calls it. Copies data that were read to the
+ * VM, and then submits the next piece of the request or ends the request. If nobody waits for the
+ * command any more, because its VM is gone, the slot only becomes free. */
 static void slot_done(struct nvme_command *c, int error) {
     struct disk_nvme_slot *s = container_of(c, struct disk_nvme_slot, command);
 

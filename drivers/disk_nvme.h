@@ -52,9 +52,10 @@ struct nvme_store {
      * of requests is what the buffers of all disks hold, or what nvme_store_describe() says. */
     struct disk_load load;
     bool described;
-    /* Why the last nvme_store_open() failed: a sentence about the disk,. */
+    /* Why the last nvme_store_open() failed: a sentence about the disk, such as "its range overlaps
+     * that of". */
     const char *why;
-    /* Which goes on with the name of this device, if it is not NULL. */
+    /* If it is not NULL, that sentence ends with the name of this device. */
     const struct takt_back *other;
     struct disk_nvme disk[DISK_NVME_MOST];
 };
@@ -68,8 +69,8 @@ extern const struct option_kind disk_nvme_options[];
  *   -ENODEV  the controller cannot be used: nvme.why says why not */
 int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes,
                     const struct device_env *env, const struct driver_env *driver);
-/* Says what the administrator knows of the controller: bytes a second, and from how many requests
- * at a time on it counts as full; 0: nothing is known. */
+/* Notes what the administrator says of the controller: how many bytes a second it moves, and with
+ * how many requests at a time it counts as full. 0 means that this is not known. */
 void nvme_store_describe(struct nvme_store *s, u64 bandwidth, u32 queue);
 /* Returns the disk that owner->options ask for. `owner` must live until the disk is closed. Returns
  * NULL if there is no such disk, and s->why says why not. */

@@ -60,8 +60,9 @@ static void ram_take_turns(struct disk_model *device, u64 now) {
     }
 }
 
-/* Takes a request. The model says when it ends. The data are moved only then, in ram_ended(), as a
- * real disk would do it. */
+/* Begins a request, or puts it where it waits for its turn. The model of the disk says when a
+ * request that has begun will end. The data are moved only then, in ram_ended(), as a real disk
+ * would do it. */
 static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
 
@@ -89,9 +90,10 @@ static void ram_read(struct disk_ram *r, const struct disk_request *q) {
     }
 }
 
-/* Copies the data to the spare page first. The disk gets them only when it is known that they are
- * the VM's: a whole page by changing places with the spare page, and parts of a page by a second
- * copy. */
+/* Carries out a write: copies the request's data from the VM's memory to the disk's pages. They go
+ * to the spare page first. The disk gets them only when it is known that they are the VM's data,
+ * because the VM may be going: a whole page by changing places with the spare page, and parts of a
+ * page by a second copy. */
 static void ram_write(struct disk_ram *r, const struct disk_request *q) {
     struct disk_ram_data *d = r->data;
     u64 byte = q->sector * VIRTIO_BLK_SECTOR;

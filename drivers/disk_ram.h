@@ -55,12 +55,12 @@ void disk_ram_data_init(struct disk_ram_data *data, const char *options, u8 *mem
  * disk has a model of its own, as the options say. */
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device,
                    struct disk_ram_data *data);
-/* From now on I/O core `core` of the shared device serves the disk, and no longer the one before.
- * Requests that wait stay in their order. `remote_ns` is how much longer each request takes that
- * begins later. Neither core may serve the disk meanwhile. Returns false, and changes nothing, if
+/* Has I/O core `core` of the shared device serve the disk from now on, and no longer the core
+ * before. Requests that wait stay in their order. Each request that begins later takes `remote_ns`
+ * longer. Neither core may serve the disk during the call. Returns false, and changes nothing, if
  * the core has no place for another disk. */
 bool disk_ram_set_core(struct disk_ram *d, struct disk_core *core, u64 remote_ns);
-/* No I/O core serves the disk any more, which has no requests. */
+/* Takes the disk, which has no requests, away from its I/O core. No core serves it any more. */
 void disk_ram_leave(struct disk_ram *d);
 
 #endif

@@ -68,8 +68,8 @@ static void choose(struct disk_round *r, struct disk_turn *core) {
     if (q) disk_round_wait(r, core, q);
 }
 
-/* Takes the next request of the disk that is being visited. NULL: it has none, or none that its
- * credit pays for. */
+/* Takes the next request of the disk that is being visited, and pays for it from the disk's credit.
+ * Returns NULL if the disk has no request, or if its credit is too small for the next one. */
 static struct disk_request *take(struct disk_round *r) {
     struct disk_turn *d = r->disk[r->at];
 
@@ -84,10 +84,11 @@ static struct disk_request *take(struct disk_round *r) {
     return disk_row_take(&d->waiting);
 }
 
-/* Takes the request whose turn it is from the disk that it waits at. Returns NULL if no disk has
- * one. No quantum is below the largest request, so each visit of a disk that has requests serves
- * one. The first visit in here may be the rest of one that began earlier. So if one visit more than
- * there are disks serves nothing, no disk has a request. */
+/* Takes the request whose turn it is out of its disk's list. Returns NULL if no disk has one. The
+ * disks are visited in turn. A visit adds the disk's quantum to its credit, and no quantum is below
+ * the largest request, so each visit of a disk that has requests serves one. The first visit in
+ * here may be the rest of one that began earlier. So if one visit more than there are disks serves
+ * nothing, no disk has a request. */
 struct disk_request *disk_round_next(struct disk_round *r) {
     for (u32 i = 0; r->nr_disks && i <= r->nr_disks; i++) {
         struct disk_request *q = take(r);

@@ -1,6 +1,6 @@
-/* Whose request begins next on a device that disks of several VMs share (IOrchestra, Algorithm 3):
- * deficit round robin by bytes, in the ratio of the disks' shares (drivers/collab/drr.h). A device
- * without this serves whoever comes first.
+/* Decides whose request begins next on a device that disks of several VMs share (IOrchestra,
+ * Algorithm 3): deficit round robin by bytes, in the ratio of the disks' shares
+ * (drivers/collab/drr.h). A device without this serves the request that comes first.
  *
  * Requests wait in a buffer for each disk, and begin on the device's model as far as its queue has
  * room. A request needs that room until the time when the model says that it ends.
@@ -58,27 +58,31 @@ struct disk_turns {
 
 /* ---- a round ---- */
 
+/* Makes a round in which no disk takes turns yet. */
 void disk_round_init(struct disk_round *r);
-/* The disk takes turns from now on; may be repeated. What it had waiting is forgotten. Without a
- * place for it, which there are DISK_TURNS_DISKS of, this returns false. */
+/* Lets the disk take turns from now on. Its list of waiting requests becomes empty. A disk may be
+ * added again, which only empties its list. Returns false if there are DISK_TURNS_DISKS already. */
 bool disk_round_add(struct disk_round *r, struct disk_turn *d);
-/* The disk takes no turns any more. */
+/* Removes the disk, which takes no turns any more. */
 void disk_round_remove(struct disk_round *r, const struct disk_turn *d);
-/* To be called when shares have changed. */
+/* Computes the quanta anew. Call it when shares have changed. */
 void disk_round_shares(struct disk_round *r);
-/* A request of that disk waits for its turn. */
+/* Puts a request of that disk at the end of its list, where it waits for its turn. */
 void disk_round_wait(struct disk_round *r, struct disk_turn *d, struct disk_request *q);
-/* Returns the request whose turn it is, which waits no longer. NULL: none waits. */
+/* Removes and returns the request whose turn it is, or NULL if none waits. */
 struct disk_request *disk_round_next(struct disk_round *r);
 
 /* ---- a device ---- */
 
+/* Sets the turns at a device up, whose model is `model`. No disk and no I/O core takes turns yet.
+ */
 void disk_turns_init(struct disk_turns *t, struct disk_model *model);
 /* Makes *c an I/O core of the device, with the largest share. Returns false if there is no place
  * for it. */
 bool disk_turns_add_core(struct disk_turns *t, struct disk_core *c);
-/* Returns the request that begins at `now`: q->due is when it ends, and q->turn is whose it is.
- * NULL: none waits, or the queue is full. */
+/* Begins the request whose turn it is at the time `now`, and returns it: q->due is when it ends,
+ * and q->turn is the disk that it belongs to. Returns NULL if no request waits, or if the device's
+ * queue is full. */
 struct disk_request *disk_turns_next(struct disk_turns *t, u64 now);
 /* Returns when there will be room for another request, ns. There was none at the last call of
  * disk_turns_next(). */

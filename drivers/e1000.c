@@ -30,8 +30,9 @@ enum {
     RAH = 0x5404,
 };
 
-#define CTRL_SLU BIT(6)
-#define CTRL_RST BIT(26)
+#define MTA_WORDS 128u /* the table of multicasts */
+#define CTRL_SLU  BIT(6)
+#define CTRL_RST  BIT(26)
 #define CTRL_OFF                                                                                   \
     (BIT(3) | BIT(7) | BIT(30) |                                                                   \
      BIT(31)) /* link reset, loss of signal inverted, VLANs, PHY reset */
@@ -112,7 +113,7 @@ int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_add
 
     *n = (struct e1000){ .regs = regs };
     if (!e1000_reset(n) || !e1000_read_mac(n)) return -ENODEV;
-    for (u32 i = 0; i < 128; i++) e1000_set(n, MTA + 4 * i, 0);
+    for (u32 i = 0; i < MTA_WORDS; i++) e1000_set(n, MTA + 4 * i, 0);
     /* This and the next three switch off pauses that the other end may ask for. */
     e1000_set(n, FCAL, 0);
     e1000_set(n, FCAH, 0);

@@ -37,10 +37,10 @@
 #define PATIENCE 20000u
 
 /* Returns where a register of our own receive queue is: the queue with the number of our pool. */
-static u32 rxq(u32 reg) { return IGB_RXQ + 0x40 * IGB_OWN + reg; }
+static u32 rxq(u32 reg) { return IGB_RXQ + IGB_QUEUE * IGB_OWN + reg; }
 
 /* Returns where a register of our own send queue is. */
-static u32 txq(u32 reg) { return IGB_TXQ + 0x40 * IGB_OWN + reg; }
+static u32 txq(u32 reg) { return IGB_TXQ + IGB_QUEUE * IGB_OWN + reg; }
 
 /* ---- set-up ---- */
 
@@ -86,7 +86,7 @@ static void negotiate(struct igb *n) {
  * The hash table for unicasts stays empty: on QEMU it would show unicasts to every pool that has
  * asked for multicasts. */
 static void set_filters(struct igb *n) {
-    for (u32 i = 0; i < 128; i++) {
+    for (u32 i = 0; i < IGB_HASH_WORDS; i++) {
         igb_write(n, IGB_MTA + 4 * i, ~0u);
         igb_write(n, IGB_UTA + 4 * i, 0);
     }

@@ -146,11 +146,11 @@ static void vf_scrub(struct igb_vfs *v, u32 n) {
 
     for (u32 queue = n; queue < 2 * IGB_POOLS; queue += IGB_POOLS) {
         for (u32 i = 0; i < ARRAY_SIZE(regs); i++) {
-            igb_write(v->nic, IGB_RXQ + 0x40 * queue + regs[i], 0);
-            igb_write(v->nic, IGB_TXQ + 0x40 * queue + regs[i], 0);
+            igb_write(v->nic, IGB_RXQ + IGB_QUEUE * queue + regs[i], 0);
+            igb_write(v->nic, IGB_TXQ + IGB_QUEUE * queue + regs[i], 0);
         }
-        igb_write(v->nic, IGB_TXQ + 0x40 * queue + IGB_TDWBAL, 0);
-        igb_write(v->nic, IGB_TXQ + 0x40 * queue + IGB_TDWBAL + 4, 0);
+        igb_write(v->nic, IGB_TXQ + IGB_QUEUE * queue + IGB_TDWBAL, 0);
+        igb_write(v->nic, IGB_TXQ + IGB_QUEUE * queue + IGB_TDWBAL + 4, 0);
     }
     igb_write(v->nic, IGB_IVAR + 4 * n, 0);
     igb_write(v->nic, mailbox, IGB_PF_PFU);
@@ -314,9 +314,9 @@ static bool find_vfs(struct igb_vfs *v) {
 }
 
 /* Answers the messages of the virtual functions. Returns when it wants to be called again (ns); ~0
- * means after the next interrupt. A virtual function that asks too often is held up: its bit stays
- * set, and its interrupt is masked until its window of time ends. Otherwise it could keep the
- * driver domain busy for ever. */
+ * means after the next interrupt. A virtual function may ask BURST times in a time of WINDOW. If it
+ * asks more often, its bit stays set, and its interrupt is masked until that time is over.
+ * Otherwise it could keep the driver domain busy for ever. */
 u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u32 reset, asked, mask = ~0u;
     u64 due = ~0ull;

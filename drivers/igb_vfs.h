@@ -48,12 +48,13 @@ struct igb_vfs {
     u32 last; /* index of the address that was found last */
 };
 
+/* Sets *v up for the card `nic`, which was set up before. No virtual function has filters yet. */
 void igb_vfs_init(struct igb_vfs *v, struct igb *nic);
 /* Answers the virtual functions. Call it after IGB_IRQ_VF, and when it is due. Returns the time at
  * which it is due again (ns); ~0 means after the next interrupt. */
 u64 igb_vfs_serve(struct igb_vfs *v, u64 now);
-/* The link has changed: each virtual function is told by the next igb_vfs_serve() that finds its
- * mailbox free. */
+/* Notes that the link has changed. Each virtual function is told by the next igb_vfs_serve() that
+ * finds its mailbox free. */
 void igb_vfs_link(struct igb_vfs *v);
 /* Stores the address that virtual function n gets. */
 void igb_vfs_mac(const struct igb_vfs *v, u32 n, u8 mac[6]);

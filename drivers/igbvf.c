@@ -100,7 +100,8 @@ static bool mac_given(struct igbvf *n, const u32 *word) {
     return !(n->mac[0] & 1) && (word[1] || word[2] & 0xffff);
 }
 
-/* Resets the function, waits for the physical function, and asks it for an address. */
+/* Resets the virtual function, waits for the physical function, and asks it for an address. Returns
+ * 0 or an error as igbvf_init() does. */
 static int greet(struct igbvf *n) {
     u64 until = n->env->now() + IGBVF_PATIENCE;
     u32 word[3] = { IGB_MSG_RESET };

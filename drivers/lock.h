@@ -1,6 +1,6 @@
 /* A lock around what several vCPUs of a driver domain use at the same time, such as the queue of a
- * device that several I/O cores feed. Take it with interrupts off: who waits for it computes, so
- * its holder must not be made to wait. */
+ * device that several I/O cores feed. Take it with interrupts off: a vCPU that waits for it spins,
+ * so an interrupt must not hold its holder up. */
 #ifndef DRIVERS_LOCK_H
 #define DRIVERS_LOCK_H
 

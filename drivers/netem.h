@@ -34,6 +34,7 @@ static inline bool netem_active(const struct netem *n) {
  * which is never before that of a frame that was sent earlier; or NETEM_FULL or NETEM_LOST. The
  * link holds a frame that will arrive until netem_arrived(). */
 u64 netem_send(struct netem *n, u64 now, u32 bytes);
+/* Notes that a frame has arrived, or was dropped, so that the link no longer holds it. */
 void netem_arrived(struct netem *n);
 
 #endif

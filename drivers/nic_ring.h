@@ -12,9 +12,10 @@
 
 #include <takt/types.h>
 
-#define NIC_RING        128u  /* descriptors for each direction; one of them is always free */
-#define NIC_BUFFER      2048u /* bytes of the buffer of each descriptor */
-#define NIC_FRAME       1518u /* the longest, with a VLAN tag */
+#define NIC_RING   128u  /* descriptors for each direction; one of them is always free */
+#define NIC_BUFFER 2048u /* bytes of the buffer of each descriptor */
+#define NIC_FRAME  1518u /* the longest, with a VLAN tag */
+/* Bytes of both rings: for each descriptor 16 bytes and a buffer. */
 #define NIC_RING_MEMORY (2 * NIC_RING * (16 + NIC_BUFFER))
 
 struct nic_desc; /* as the device has it */
@@ -69,7 +70,8 @@ void nic_send_kick(struct nic_ring *r);
 /* Returns the length of the oldest frame received, and where it is, or 0 if there is none. The
  * frame stays until nic_receive_next(). */
 u32 nic_receive(struct nic_ring *r, const void **frame);
-/* The caller has finished with that frame. */
+/* Removes that frame; the caller has finished with it. The device gets its buffer back by
+ * nic_receive_refill(). */
 void nic_receive_next(struct nic_ring *r);
 /* Gives the device the buffers of frames that the caller has finished with. Call it after one or
  * many frames, and once at the start, when the queue is on. */

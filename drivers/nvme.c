@@ -29,11 +29,47 @@ enum {
 
 enum { CREATE_SQ = 1, CREATE_CQ = 5, IDENTIFY = 6, SET_FEATURES = 9 };
 
+/* Offsets in the answer of IDENTIFY, by the names of the specification (5.15.2). The first group
+ * describes the controller, the second one a namespace. */
+enum {
+    IDENTIFY_SN = 4,     /* serial number */
+    IDENTIFY_MDTS = 77,  /* log2 of the pages that a command may move; 0: any number */
+    IDENTIFY_SQES = 512, /* sizes of entries of submission queues */
+    IDENTIFY_CQES = 513, /* sizes of entries of completion queues */
+    IDENTIFY_ONCS = 520, /* optional commands */
+
+    IDENTIFY_NSZE = 0,   /* blocks */
+    IDENTIFY_NLBAF = 25, /* how many formats there are, less one */
+    IDENTIFY_FLBAS = 26, /* the number of the format, in bits 0 to 3 */
+    IDENTIFY_LBAF = 128, /* formats, of 4 bytes: bytes of metadata, log2 of a block's bytes << 16 */
+};
+
+#define ONCS_DISCARD     BIT(2)
+#define ENTRY_SHIFT      6u      /* log2 of the bytes of a struct nvme_entry */
+#define COMPLETION_SHIFT 4u      /* log2 of the bytes of a struct nvme_completion */
+#define BLOCK_SHIFT      9u      /* log2 of NVME_BLOCK */
+#define TRANSFER_SHIFT   4u      /* log2 of the pages of NVME_TRANSFER */
+#define MOST_BLOCKS      BIT(54) /* the bytes of so many blocks still fit into 64 bits */
+
+/* What lies where in the caller's NVME_MEMORY bytes. */
+enum {
+    ADMIN_ENTRIES = 0,
+    ADMIN_COMPLETIONS = 1 * PAGE_SIZE,
+    IO_ENTRIES = 2 * PAGE_SIZE, /* two pages */
+    IO_COMPLETIONS = 4 * PAGE_SIZE,
+    ANSWERS = 5 * PAGE_SIZE, /* of IDENTIFY */
+    LISTS = 6 * PAGE_SIZE,   /* four pages: addresses of the pages of buffers */
+};
+
 #define NR_QUEUES_FEATURE 7u /* 5.21.1.7 */
 #define NAMESPACE         1u
-#define ADMIN_QUEUE       8u /* entries */
-#define CHECK_NS          NS_PER_S
-#define RESET_UNIT        (500 * NS_PER_MS) /* the unit of CAP.TO, the time that a reset may take */
+/* Bits of dword 11 of commands that make queues, and of a discard (5.3, 5.4, 6.7). */
+#define QUEUE_CONTIGUOUS BIT(0) /* it lies in one piece of memory */
+#define QUEUE_INTERRUPTS BIT(1)
+#define DISCARD_RANGES   BIT(2) /* the blocks of the ranges are not needed any more */
+#define ADMIN_QUEUE      8u     /* entries */
+#define CHECK_NS         NS_PER_S
+#define RESET_UNIT       (500 * NS_PER_MS) /* the unit of CAP.TO, the time that a reset may take */
 
 struct nvme_entry { /* 4.2 */
     u8 opcode, flags;
@@ -143,17 +179,18 @@ static int nvme_enable(struct nvme *n, const struct device_env *env, u32 stride,
                        u8 *memory) {
     nvme_set(n, CC, nvme_get(n, CC) & ~(u32)CC_EN);
     if (!wait_ready(n, env, 0, limit)) return nvme_refuse(n, "it does not come out of reset");
-    set_queue(n, &n->admin, 0, memory, memory + PAGE_SIZE, ADMIN_QUEUE, stride);
+    set_queue(n, &n->admin, 0, memory + ADMIN_ENTRIES, memory + ADMIN_COMPLETIONS, ADMIN_QUEUE,
+              stride);
     nvme_set(n, AQA, (ADMIN_QUEUE - 1) << 16 | (ADMIN_QUEUE - 1));
-    nvme_set64(n, ASQ, n->dma_addr(memory));
-    nvme_set64(n, ACQ, n->dma_addr(memory + PAGE_SIZE));
+    nvme_set64(n, ASQ, n->dma_addr(memory + ADMIN_ENTRIES));
+    nvme_set64(n, ACQ, n->dma_addr(memory + ADMIN_COMPLETIONS));
     nvme_set(n, CC, CC_SIZES | (u32)CC_EN);
     if (!wait_ready(n, env, CSTS_RDY, limit)) return nvme_refuse(n, "it does not become ready");
     return 0;
 }
 
-/* Does an admin command and waits for its end. Returns false if it failed, or did not end in time.
- */
+/* Gives the controller an admin command, and waits until it has ended. Returns false if the command
+ * failed, or did not end in time. */
 static bool admin(struct nvme *n, const struct device_env *env, const struct nvme_entry *e) {
     u64 end = env->now() + NVME_PATIENCE;
     struct nvme_completion c;
@@ -180,33 +217,34 @@ static u64 page_field(const u8 *page, u32 at, u32 bytes) {
 /* Checks what IDENTIFY tells of the controller (5.15.2.2), and notes what we need. */
 static int identify_controller(struct nvme *n, const u8 *page) {
     /* The least size of entries as log2 in bits 0 to 3, and the largest in bits 4 to 7. */
-    u32 sq = page[512], cq = page[513];
-    /* log2 of the number of pages that a command may move; 0: any number. */
-    u32 shift = page[77];
+    u32 sq = page[IDENTIFY_SQES], cq = page[IDENTIFY_CQES];
+    u32 shift = page[IDENTIFY_MDTS];
     u32 transfer = NVME_TRANSFER;
 
     for (u32 i = 0; i < sizeof(n->serial); i++) {
-        n->serial[i] = (char)page[4 + i];
+        n->serial[i] = (char)page[IDENTIFY_SN + i];
         if (n->serial[i] < ' ' || n->serial[i] > '~') n->serial[i] = ' ';
     }
-    if ((sq & 15) > 6 || sq >> 4 < 6 || (cq & 15) > 4 || cq >> 4 < 4)
+    if ((sq & 15) > ENTRY_SHIFT || sq >> 4 < ENTRY_SHIFT || (cq & 15) > COMPLETION_SHIFT ||
+        cq >> 4 < COMPLETION_SHIFT)
         return nvme_refuse(n, "its queues have entries of another size");
-    if (shift && shift < 4) transfer = (u32)PAGE_SIZE << shift;
+    if (shift && shift < TRANSFER_SHIFT) transfer = (u32)PAGE_SIZE << shift;
     n->max_blocks = transfer / NVME_BLOCK;
-    n->discards = page_field(page, 520, 2) & BIT(2);
+    n->discards = page_field(page, IDENTIFY_ONCS, 2) & ONCS_DISCARD;
     return 0;
 }
 
 /* Checks what IDENTIFY tells of namespace 1 (5.15.2.1), and notes what we need. */
 static int identify_namespace(struct nvme *n, const u8 *page) {
-    u32 format = page[26] & 15, layout;
+    u32 format = page[IDENTIFY_FLBAS] & 15, layout;
 
-    n->blocks = page_field(page, 0, 8);
+    n->blocks = page_field(page, IDENTIFY_NSZE, 8);
     if (!n->blocks) return nvme_refuse(n, "it has no namespace 1");
-    if (n->blocks > BIT(54)) return nvme_refuse(n, "it claims a size that there is not");
-    if (format > page[25]) return nvme_refuse(n, "its format is none of those that it has");
-    layout = (u32)page_field(page, 128 + 4 * format, 4);
-    if ((layout & 0xffff) || (layout >> 16 & 0xff) != 9)
+    if (n->blocks > MOST_BLOCKS) return nvme_refuse(n, "it claims a size that there is not");
+    if (format > page[IDENTIFY_NLBAF])
+        return nvme_refuse(n, "its format is none of those that it has");
+    layout = (u32)page_field(page, IDENTIFY_LBAF + 4 * format, 4);
+    if ((layout & 0xffff) || (layout >> 16 & 0xff) != BLOCK_SHIFT)
         return nvme_refuse(n, "its blocks are not of 512 bytes without metadata");
     return 0;
 }
@@ -227,8 +265,8 @@ static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     return identify_namespace(n, page);
 }
 
-/* Makes queue 1 of each kind, in one piece of memory, with interrupts by vector 0 (5.21.1.7, 5.3,
- * 5.4). */
+/* Makes the pair of I/O queues, completion queue 1 and submission queue 1, each in one piece of
+ * memory, with interrupts by vector 0 (5.21.1.7, 5.3, 5.4). Returns 0, or -ENODEV. */
 static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 size, u8 *entries,
                             u8 *completions) {
     struct nvme_entry all[] = {
@@ -236,11 +274,11 @@ static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 si
         { .opcode = CREATE_CQ,
           .id = 4,
           .prp = { n->dma_addr(completions) },
-          .dw = { (size - 1) << 16 | 1, BIT(0) | BIT(1) } },
+          .dw = { (size - 1) << 16 | 1, QUEUE_CONTIGUOUS | QUEUE_INTERRUPTS } },
         { .opcode = CREATE_SQ,
           .id = 5,
           .prp = { n->dma_addr(entries) },
-          .dw = { (size - 1) << 16 | 1, 1 << 16 | BIT(0) } },
+          .dw = { (size - 1) << 16 | 1, 1 << 16 | QUEUE_CONTIGUOUS } },
     };
 
     set_queue(n, &n->io, 1, entries, completions, size, n->admin.stride);
@@ -265,10 +303,10 @@ static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, 
     if (DOORBELLS + 4ull * stride > bytes)
         return nvme_refuse(n, "its doorbells lie beyond its registers");
     error = nvme_enable(n, env, stride, limit, memory);
-    if (!error) error = identify(n, env, memory + 5 * PAGE_SIZE);
+    if (!error) error = identify(n, env, memory + ANSWERS);
     if (!error)
-        error = nvme_make_queues(n, env, size, memory + 2 * PAGE_SIZE, memory + 4 * PAGE_SIZE);
-    n->list = (void *)(memory + 6 * PAGE_SIZE);
+        error = nvme_make_queues(n, env, size, memory + IO_ENTRIES, memory + IO_COMPLETIONS);
+    n->list = (void *)(memory + LISTS);
     n->depth = size - 1;
     return error;
 }
@@ -333,7 +371,7 @@ int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
     if (c->op == NVME_DISCARD) {
         set_pages(n, &e, slot, c->buffer, c->blocks * sizeof(struct nvme_range));
         e.dw[0] = c->blocks - 1;
-        e.dw[1] = BIT(2); /* deallocate */
+        e.dw[1] = DISCARD_RANGES;
     } else if (c->op != NVME_FLUSH) {
         set_pages(n, &e, slot, c->buffer, c->blocks * NVME_BLOCK);
         e.dw[0] = (u32)c->first;
@@ -419,8 +457,10 @@ static bool too_late(const struct nvme *n, u64 now) {
     return false;
 }
 
-/* Completions come first, because they need no register. The controller's status is read only now
- * and then, because such a read has to wait for the device. */
+/* Ends the commands that the controller has completed, and switches the controller off if it is
+ * broken. Returns whether any command has ended. Completions come first, because they lie in
+ * memory. The controller's status is a register. It is read only now and then, because such a read
+ * has to wait for the device. */
 bool nvme_run(struct nvme *n, u64 now) {
     bool some = reap(n);
     u32 status;

@@ -100,6 +100,7 @@ int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory,
  *   -EINVAL  the command goes beyond the disk, is too long, is not aligned, or is a discard that
  *            the disk cannot do */
 int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now);
+/* Shows the device the commands that were submitted since the last call. */
 void nvme_kick(struct nvme *n);
 /* Ends the commands that the device is done with, and looks whether the controller is alive. Call
  * it after an interrupt, and when nvme_due() says so. Returns whether a command has ended. */

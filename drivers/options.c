@@ -30,6 +30,8 @@ static bool word_is(const char *p, const char *word) {
     return rest && (!*rest || *rest == ' ');
 }
 
+#define MILLIONTHS 1000000u /* values are kept in such parts of the smallest unit */
+
 struct unit {
     const char *name;
     u64 factor;
@@ -50,7 +52,7 @@ static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
 /* Reads "digits [. digits] unit". The value is in millionths of the smallest unit. Returns false if
  * the text is not such a value, or if it is too large. */
 static bool parse_value(const char *p, const struct unit *units, u64 *millionths) {
-    u64 v = 0, scale = 1000000;
+    u64 v = 0, scale = MILLIONTHS;
     bool point = false;
 
     if (*p < '0' || *p > '9') return false;
@@ -72,16 +74,16 @@ static bool parse_value(const char *p, const struct unit *units, u64 *millionths
 static bool whole_value(const char *p, const struct unit *units, u64 *v) {
     u64 m;
 
-    if (!parse_value(p, units, &m) || m % 1000000) return false;
-    *v = m / 1000000;
+    if (!parse_value(p, units, &m) || m % MILLIONTHS) return false;
+    *v = m / MILLIONTHS;
     return true;
 }
 
 static bool share_value(const char *p, u32 *v) {
     u64 m;
 
-    if (!parse_value(p, percent, &m) || m > 100 * 1000000ull) return false;
-    *v = (u32)MIN((m << 32) / 100000000, 0xffffffffull);
+    if (!parse_value(p, percent, &m) || m > 100ull * MILLIONTHS) return false;
+    *v = (u32)MIN((m << 32) / (100ull * MILLIONTHS), 0xffffffffull);
     return true;
 }
 

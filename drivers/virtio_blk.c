@@ -35,9 +35,10 @@ static u32 queues_of(struct virtio_dev *dev) {
     return MAX(n, 1u);
 }
 
-/* Queues share the device's registers and configuration, and each has a ring of its own. If one of
- * them cannot be made, the device is reset before the memory of the others is freed, because it
- * could still write there. */
+/* Brings the device up with as many queues as it has, but at most `most`, and makes b[0], b[1] and
+ * so on the driver of one queue each. Returns how many there are, or a negative error. If a queue
+ * cannot be made, the device is reset before the memory of the others is freed, because it could
+ * still write there. */
 int virtio_blk_start_queues(struct virtio_blk *b, u32 most, struct virtio_dev *dev, u32 size) {
     u64 features = FEATURES;
     u32 nr, made = 0;

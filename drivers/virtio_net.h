@@ -76,6 +76,7 @@ int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token));
 /* Takes the next frame that was received. Returns false if there is none. Its buffers are the
  * caller's until it recycles them. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f);
+/* Gives a receive buffer to the device. The device sees it after virtio_net_flush(). */
 void virtio_net_recycle(struct virtio_net *n, u8 *buffer);
 /* Asks for an interrupt for the next frame. Returns true if there is a frame already; then there
  * may be no interrupt. */
@@ -90,6 +91,7 @@ static inline void virtio_net_ignore(struct virtio_net *n) { vring_front_ignore(
  *   -EINVAL  there are too many segments, or the device cannot complete checksums */
 int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
                     u16 csum_offset, void *token);
+/* Returns whether the device completes checksums of frames that are sent. */
 static inline bool virtio_net_can_csum(const struct virtio_net *n) {
     return n->dev->features & VIRTIO_NET_F_CSUM;
 }

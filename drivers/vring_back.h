@@ -48,8 +48,9 @@ void *window_at(const struct takt_window *w, u64 gpa, u64 len);
  * -EINVAL if its size, its alignment or its place is wrong. */
 int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size,
                     u64 desc, u64 avail, u64 used);
-/* Call it after that if another back end has served the ring before, and has given all chains back
- * in their order: goes on behind the last one that the driver has seen. */
+/* Goes on with a ring that another back end has served before, behind the last chain that the
+ * driver has got back. Call it directly after vring_back_init(). The earlier back end must have
+ * given all chains back in their order. */
 void vring_back_resume(struct vring_back *r);
 /* Takes the next chain. Returns 1, 0 if there is none, or -EINVAL if the ring is broken. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c);

@@ -43,6 +43,7 @@ struct vring_front {
 /* Allocates a ring of `size` descriptors, a power of two up to TAKT_QUEUE_MAX. `features` are those
  * that were negotiated. Returns 0, -EINVAL if the size is wrong, or -ENOMEM. */
 int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 size, u64 features);
+/* Frees the ring's memory. The device must not use it any more: call this after it was reset. */
 void vring_front_fini(struct vring_front *r);
 
 /* Adds a chain of nr_out buffers that the device reads, and then nr_in buffers that it writes.

@@ -69,10 +69,10 @@ static void host_kick(void *arg) {
     lapic_ipi(guest.vcpu, VECTOR_NET);
 }
 
-/* Wakes the thread that waits for `event`; the bottom half calls it. If the thread is
- * on another vCPU, the semaphore must be raised there: taking the lock of a thread here could mean
- * waiting for a vCPU that is off its pCPU. An interrupt that was sent and not taken yet is not sent
- * again. */
+/* Wakes the thread that waits for `event`; the bottom half calls it. If the thread is on another
+ * vCPU, that vCPU gets an interrupt and raises the semaphore itself. If it were raised here, this
+ * vCPU might have to wait for a lock whose holder is off its pCPU. An interrupt that was sent and
+ * not taken yet is not sent again. */
 static void host_wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
     u64 bit = BIT(event % 64);
@@ -111,7 +111,9 @@ void net_guest_run(void) {
         timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_net_timer, NULL);
 }
 
-/* Interrupts are off while the stack starts, because the bottom half must not run before that. */
+/* Starts the stack in this guest: makes the semaphores on which threads wait, sets the interrupt by
+ * which threads and bottom half call each other, and calls net_init(). Returns what that returns.
+ * Interrupts are off meanwhile, because the bottom half must not run before the stack is ready. */
 int net_guest_start(const struct net_guest *g, const struct net_config *config) {
     struct net_host host = { .now_ns = host_now,
                              .tx = host_tx,

@@ -27,7 +27,9 @@ void net_heap_init(void *arena, size_t size) {
     heap.end = heap.at + size;
 }
 
-/* lwIP's malloc(): takes a free block of the size, or cuts a new one off the arena. */
+/* Returns memory for `size` bytes, or NULL if there is none; it is lwIP's malloc(). Sizes are
+ * rounded up to a power of two, a *class*, and each class has a list of free blocks. If that is
+ * empty, a new block is cut off the arena. */
 void *mem_malloc(mem_size_t size) {
     struct block *b;
     u32 class = 0;

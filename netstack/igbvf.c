@@ -51,8 +51,8 @@ static void vf_take(const void *frame, u32 len) {
     net_rx(nb, 0, len);
 }
 
-/* Hands the frames that have arrived to the stack. If TCP had found the send ring full, it may now
- * send again. */
+/* Hands the frames that the card has received to the stack; the bottom half calls it. If TCP had
+ * found the send ring full and there is room now, lets it send again. */
 static void vf_poll(void *arg) {
     const void *frame;
     u32 n = 0, len;
@@ -148,8 +148,9 @@ static void vf_go(void) {
     irq_restore(flags);
 }
 
-/* Looks at the mailbox of the physical function. Returns whether the device works. When the VM
- * becomes I/O-intensive, or is no longer so, the scheduler is told. */
+/* Looks whether the physical function still works, by its mailbox. Returns whether the device can
+ * be used. It also measures how much I/O this VM does: when the VM becomes I/O-intensive, or is no
+ * longer so, the scheduler is told. */
 static bool vf_look(void) {
     static bool told;
     u64 flags = irq_save();

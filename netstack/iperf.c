@@ -54,8 +54,8 @@ static void put_head(u8 *p, i64 number, u64 ns) {
     put_word(p, 4, FLAG_NUMBER64);
 }
 
-/* Writes a report into a datagram, whose payload begins at `p`. The places of the words are those
- * of iperf 2's `server_hdr`. */
+/* Writes a server's report into the payload `p` of a datagram. The places of the words are those of
+ * iperf 2's `server_hdr`. */
 void iperf_put_report(u8 *p, const struct iperf_report *r) {
     memset(p, 0, IPERF_REPORT_SIZE);
     put_word(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);
@@ -157,7 +157,8 @@ static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, 
     return told;
 }
 
-/* Runs the tests that the command line asks for, first TCP and then UDP. */
+/* Runs the tests that the command line asks for, first TCP and then UDP. Returns true if the server
+ * took the whole stream and has reported on the datagrams. */
 bool iperf_client(const char *who) {
     u64 bytes = cmdline_u64("tcp", 0), ns = cmdline_u64("tcp_ms", 0) * NS_PER_MS;
     u32 ip = net_cmdline_ip("to", 0x0a000002);

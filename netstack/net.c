@@ -58,8 +58,8 @@ void net_buf_put(struct net_buf *nb) {
 
 static void buf_freed(struct pbuf *p) { net_buf_put(net_buf_of(p)); }
 
-/* Takes an empty buffer for the driver. Returns NULL if no buffer is free. If no buffer is free,
- * those that threads have read but the bottom half has not yet taken back are taken back first. */
+/* Takes an empty buffer for the driver. Returns NULL if there is none. If no buffer is free, those
+ * that threads have read are first taken back from all sockets. */
 struct net_buf *net_buf_get(void) {
     struct net_buf *nb;
 
@@ -76,8 +76,9 @@ struct net_buf *net_buf_get(void) {
     return nb;
 }
 
-/* Makes a pbuf of the frame and hands it to lwIP. A device could claim a length beyond the buffer,
- * so that is checked. */
+/* Hands a received frame to the stack: `len` bytes that begin at nb->data + offset. The buffer
+ * belongs to the stack after that. The frame becomes a pbuf, as lwIP calls its buffers. A device
+ * could claim a length beyond the buffer, so that is checked. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len) {
     struct pbuf *p = NULL;
 
@@ -303,9 +304,10 @@ void sock_clear(struct sock *s) {
     backlog_init(&s->backlog, 0);
 }
 
-/* Gives back all buffers of the socket. A socket that was made for a listener waits for the next
- * connection, and keeps its memory; any other one becomes free. The new generation tells
- * net_buf_put() that buffers which are still under way belong to nobody. */
+/* Frees the slot of a socket that neither side uses any more, and gives back all its buffers. If
+ * the socket was made for a listener that still listens, it becomes spare: it keeps its memory and
+ * waits for the next connection. The slot's generation grows, so that net_buf_put() sees that
+ * buffers which are still under way belong to nobody. */
 void sock_free(struct sock *s) {
     struct net_buf *nb;
 
@@ -344,9 +346,9 @@ bool sock_put_off(struct sock *s) {
     return sock_owned(s);
 }
 
-/* Looks at the sockets whose threads have asked for something, and lets lwIP's timers run.
- * `net.why` says meanwhile for what reason an acknowledgement would be sent, so that it is counted
- * right. */
+/* Does what threads have asked for, and lets lwIP's timers run. Returns the time at which it wants
+ * to be called again, or NET_FOREVER. `net.why` says meanwhile for what reason an acknowledgement
+ * would be sent, so that it is counted right. */
 u64 net_poll(void) {
     u64 pending, now;
     u32 wait;

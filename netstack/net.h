@@ -85,10 +85,10 @@ u64 net_poll(void);
 void net_set_model(enum net_model model); /* holds for sockets that are opened from now on */
 void net_set_early_ack(bool on);          /* holds from the next segment on */
 
-/* How many bytes of the buffers that it was opened with each socket may use. For datagrams and for
- * what is sent that holds at once; the window of a TCP connection is set when it is made. From
- * NET_RCVBUF_MIN and NET_SNDBUF_MIN on, which also holds for tunables (guest/tunable.h), whose
- * functions these are: they return NULL. From any context. */
+/* Set how many bytes each socket may use of the buffers that it was opened with, at least
+ * NET_RCVBUF_MIN and NET_SNDBUF_MIN. For datagrams and for what is sent that holds at once; the
+ * window of a TCP connection is set when the connection is made. They have the type of a tunable's
+ * function (guest/tunable.h), ignore `arg` and return NULL. They may be called in any context. */
 const char *net_set_rcvbuf(void *arg, u64 bytes);
 const char *net_set_sndbuf(void *arg, u64 bytes);
 
@@ -141,7 +141,8 @@ void tcp_send_again(void);
 
 /* Counters since net_init(). */
 struct net_stats {
-    /* dropped: too long, or the driver asked for a buffer and there was none */
+    /* Received frames, and those that were dropped: they were too long, or the driver asked for a
+     * buffer and there was none. */
     u64 rx_frames, rx_dropped;
     u64 tx_frames, tx_dropped;
     u64 rx_unsummed,
@@ -165,6 +166,8 @@ struct net_stats {
      * is 0 unless the stack is wrong. */
     u64 early_lost;
 };
+/* Returns the counters of the stack. The bottom half goes on changing them; they may be read at any
+ * time. */
 const struct net_stats *net_stats(void);
 
 #endif

@@ -13,7 +13,8 @@ static void (*on_reply)(u32 ip, u16 id, u16 seq);
 
 void net_ping_on_reply(void (*fn)(u32 ip, u16 id, u16 seq)) { on_reply = fn; }
 
-/* Returns false if there is no memory, or if the packet could not be sent. */
+/* Sends an echo request to the address `ip`; the answer repeats `id` and `seq`. Returns false if
+ * there is no memory, or if the packet could not be sent. */
 bool net_ping(u32 ip, u16 id, u16 seq) {
     struct pbuf *p = pbuf_alloc(PBUF_IP, sizeof(struct icmp_echo_hdr) + PING_DATA, PBUF_RAM);
     ip4_addr_t to = { lwip_htonl(ip) };
@@ -32,9 +33,9 @@ bool net_ping(u32 ip, u16 id, u16 seq) {
     return err == ERR_OK;
 }
 
-/* Takes the answer to an echo request, and tells the program of it. Returns false if the packet is
- * another one. Each length is checked before the field behind it is read, because the packet comes
- * from outside. */
+/* Takes a packet if it is the answer to an echo request, and calls the function that
+ * net_ping_on_reply() has set. Returns false if it is another packet. Each length is checked before
+ * the field behind it is read, because the packet comes from outside. */
 bool net_ping_input(struct pbuf *p) {
     const struct ip_hdr *ip = p->payload;
     const struct icmp_echo_hdr *h = (const void *)((const u8 *)p->payload + IP_HLEN);

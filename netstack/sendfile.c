@@ -5,8 +5,9 @@
 
 #define PIECE 16384 /* the first piece is sent while the second is read */
 
-/* Asks for room in the send buffer, reads into it, and so on. Reading is done in pieces, so that
- * the socket sends the first piece while the second one is read. */
+/* Sends `len` bytes from byte `offset` of the disk through the socket. Returns how many bytes the
+ * socket took, or a negative error. It reads from the page cache directly into the send buffer, in
+ * pieces, so that the socket sends the first piece while the second one is read. */
 i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset,
                    u64 len, u64 deadline) {
     u64 done = 0;

@@ -152,12 +152,15 @@ void sock_done(struct sock *s, int result);
 /* Frees the slot. Call it when neither side uses it any more. A connection of a listener that still
  * listens becomes spare again. */
 void sock_free(struct sock *s);
-/* Does for the socket what its thread asked for. */
+/* Does for the socket what its thread has asked for, by the function below for the socket's type.
+ */
 void sock_service(struct sock *s);
-/* Returns true if a thread owns the socket: what was to be done is done after the release. */
+/* Returns whether a thread owns the socket. If so, it also notes that there is work to do, and the
+ * thread calls the bottom half when it releases the socket. */
 bool sock_put_off(struct sock *s);
 
-/* sock_service() for TCP and for UDP, and the command of a socket. */
+/* What sock_service() does for TCP and for UDP, and the part of it that carries out the command of
+ * the socket's thread. */
 void tcp_sock_service(struct sock *s);
 void tcp_sock_command(struct sock *s, enum sock_cmd cmd);
 void udp_sock_service(struct sock *s);

@@ -45,8 +45,10 @@ static bool socket_reserve(u32 bufs) {
     return false;
 }
 
-/* Takes a slot by compare-and-swap, because several threads may open sockets at once. The socket's
- * buffers are reserved now, so that a peer can never fill more than its own connection's share. */
+/* Opens a socket of that type, with buffers as `options` say (NULL: the defaults), and stores it in
+ * *out. Returns 0, -ENOSPC or -ENOMEM. A slot is taken by compare-and-swap, because several threads
+ * may open sockets at once. The socket's buffers are reserved now, so that a peer can never fill
+ * more than its own connection's share. */
 int sock_open(enum sock_type type, const struct sock_options *options, struct sock **out) {
     u32 rcvbuf = 256u << 10, sndbuf = 64u << 10;
     struct sock *s;
@@ -362,8 +364,9 @@ void sock_filled(struct sock *s, u32 n) {
     sock_notify(s);
 }
 
-/* Copies into the send buffer as far as there is room, waits, and goes on. The bottom half is
- * called once at the end, so that it sends full segments. */
+/* Sends `size` bytes: copies them into the send buffer, and waits whenever that is full. Returns
+ * how many bytes were copied, or a negative error. The bottom half is called once at the end, so
+ * that it sends full segments. */
 i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
     const u8 *data = from;
     size_t done = 0;

@@ -95,11 +95,11 @@ void tcp_send_again(void) { tcp_txnow(); }
 
 /* ---- acknowledgements ---- */
 
-/* Looks at each TCP segment before it is sent, because the backlog may have acknowledged more than
- * lwIP knows. An acknowledgement without data is left out if its number is lower than one that was
- * sent, or if it says nothing new after a replay: the peer would take several equal ones for a
- * loss. A segment with data must be sent, so its number is raised instead. At the end the
- * acknowledgement is counted by its reason. */
+/* Decides whether lwIP may send the packet `p`, and notes in *told what it tells the peer. This is
+ * needed because the backlog may have acknowledged more than lwIP knows. An acknowledgement without
+ * data is left out if its number is lower than one that was sent, or if it says nothing new after a
+ * replay: the peer would take several equal ones for a loss. A segment with data must be sent, so
+ * its number is raised instead. At the end the acknowledgement is counted by its reason. */
 bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     struct segment g;
     struct backlog *b;
@@ -159,8 +159,9 @@ void tcp_was_sent(const struct tcp_told *told) {
     if (seq_before(b->edge, told->edge)) b->edge = told->edge;
 }
 
-/* Acknowledges all before bl.nxt. It only reads the state of the connection, because a thread owns
- * that. The right edge of the window stays where it is. */
+/* Sends an early acknowledgement, of all bytes before bl.nxt (the number that is next in order
+ * after the backlog). It only reads the state of the connection, because a thread owns that. The
+ * right edge of the window stays where it is. */
 static void ack_early(const struct sock *s) {
     const struct tcp_pcb *t = s->pcb.tcp;
     u32 window = (t->rcv_ann_right_edge - s->backlog.nxt) >> t->rcv_scale;
@@ -193,9 +194,9 @@ static bool tcp_has_room(const struct sock *s, u32 seq, u32 expected) {
     return s->held < s->quota;
 }
 
-/* Passes the backlog through TCP as if it arrived now. Only a limited number of segments go in one
- * turn; the rest wait for the next turn, so that the device's ring is emptied in between. After
- * this the socket may have lost its connection, or may have been freed. */
+/* Passes the segments of the backlog to lwIP's TCP as if they arrived now. Only a limited number of
+ * segments go in one turn; the rest wait for the next turn, so that the device's ring is emptied in
+ * between. After this the socket may have lost its connection, or may have been freed. */
 static void replay(struct sock *s) {
     u32 generation = s->generation;
     u16 checks = net.netif.chksum_flags;
@@ -261,8 +262,9 @@ static void acknowledge_due(struct sock *s) {
     net.why = why;
 }
 
-/* Puts a segment into the backlog of a socket that a thread owns. Returns false if the segment is
- * not valid; then lwIP drops it. */
+/* Puts a segment into the backlog of its socket, and acknowledges it early if Algorithm 1 says so.
+ * If the socket has no room for it, the segment is dropped. Returns false if the segment is not
+ * valid; then it is still the caller's, and lwIP drops it. */
 static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) {
     const struct tcp_pcb *t = s->pcb.tcp;
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);

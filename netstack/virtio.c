@@ -74,8 +74,9 @@ static void virtio_nic_take(const struct virtio_net_frame *f) {
     net_rx(net_buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
 }
 
-/* Takes what the device has received, up to BATCH frames, and the buffers of frames that were sent.
- * If TCP had found no free buffer, it may now send again. */
+/* Hands what the device has received to the stack, up to BATCH frames, and takes back the buffers
+ * of frames that were sent; the bottom half calls it. If TCP had found no free buffer and there is
+ * one now, lets it send again. */
 static void virtio_nic_poll(void *arg) {
     struct virtio_net_frame f;
     void *token;
@@ -154,7 +155,8 @@ static int virtio_nic_reopen(void) {
     return error;
 }
 
-/* Makes the buffers for frames to be sent, and opens the device for the first time. */
+/* Makes the buffers for frames to be sent, and opens the device for the first time, with receive
+ * buffers for `frames` frames. Fills in *info for start.c. Returns 0 or a negative errno. */
 static int virtio_nic_open(u32 frames, struct net_nic_info *info) {
     u8 *buffers = guest_env.pages(TX_FRAMES * TX_SIZE / PAGE_SIZE);
     int error;
