@@ -75,6 +75,7 @@ static struct config_place reader_place(const struct reader *r, const char *at) 
 
 /* ---- values ---- */
 
+/* Is it a blank, or the "\r" of a file with DOS line ends? */
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* Appends a device of the machine to those that the VM asks for. */
@@ -303,19 +304,21 @@ void config_vm_defaults(struct config_vm *v, const char *name) {
     cpumask_fill(&v->cpus);
 }
 
+/* Returns the VM of that name, or NULL. */
 const struct config_vm *config_find_vm(const struct config *c, const char *name) {
     for (const struct config_vm *v = c->vm; v < c->vm + c->nr_vms; v++)
         if (strcmp(v->head.name, name) == 0) return v;
     return NULL;
 }
 
+/* Returns the pool of that name, or NULL. */
 const struct config_pool *config_find_pool(const struct config *c, const char *name) {
     for (const struct config_pool *p = c->pool; p < c->pool + c->nr_pools; p++)
         if (strcmp(p->head.name, name) == 0) return p;
     return NULL;
 }
 
-/* The keys that follow are for `object`, of which `head` is a part. */
+/* A section begins: the keys that follow are for `object`, of which `head` is a part. */
 static void enter_section(struct reader *r, enum config_section section, void *object,
                           struct config_head *head) {
     r->section = section;

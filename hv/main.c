@@ -85,7 +85,8 @@ static void add_ram(hpa_t from, hpa_t to) {
     }
 }
 
-/* RAM below 4 GiB comes first, because the page tables that map the rest are allocated from it. */
+/* Gives all RAM to the allocator. RAM below 4 GiB comes first, because the page tables that map the
+ * rest are allocated from it. */
 static void memory_init(void) {
     add_ram(0, BIT(32));
     hostmap_image();
@@ -264,10 +265,11 @@ static int make_pool(u32 i) {
     return 0;
 }
 
-/* For config_check_machine(). What is fatal for a VM, such as a CPU that this machine does not
- * have, is only a warning here, because other VMs can still run. */
+/* Tells the operator what config_check_machine() has found. What is fatal for a VM, such as a CPU
+ * that this machine does not have, is only a warning here, because other VMs can still run. */
 static void boot_warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
+/* The step of the governor's work item, which moves pCPUs and VMs between pools. */
 static bool govern_step(struct work *w) {
     w->not_before = governor_step(now_ns());
     return true;

@@ -90,7 +90,8 @@ static i64 hc_back_list(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* Joins the ports and puts the offer into the registers. Returns the back end's port, or a negative
+/* Takes a back end's offer of a device: joins a port of the back end with the device's, and puts
+ * the offer into the registers that the front end reads. Returns the back end's port, or a negative
  * errno. */
 static i64 take_offer(struct vm *vm, struct device *d, const struct takt_offer *offer) {
     int error = virtio_mmio_offer_refused(&d->regs, offer), port;

@@ -21,6 +21,8 @@ static void tell_back_end(struct vm *vm) {
     if (vm->back.port) evtchn_raise(&vm->events, vm->back.port, now_ns());
 }
 
+/* Sets the level of the device's interrupt line, for a VM that has an IOAPIC. To be called when the
+ * device may have begun or ceased to want an interrupt. */
 void device_line(struct device *d) {
     vm_line(d->vm, PC_VIRTIO_PIN + d->number, &d->regs.interrupt);
 }
@@ -113,7 +115,8 @@ static int device_make(struct vm *vm, u32 number) {
     return 0;
 }
 
-/* When this returns 0, others can find the VM's devices, and the VM as a back end. */
+/* A part of making a VM: makes its virtio devices, and puts them on its bus. When this returns 0,
+ * others can find the VM's devices, and the VM as a back end. */
 static int devices_make(struct vm *vm) {
     list_init(&vm->back.windows);
     bus_add(&vm->mmio, TAKT_VIRTIO_GPA, TAKT_MAX_DEVICES * PAGE_SIZE, device_access, vm);
@@ -202,10 +205,11 @@ static const struct device *not_offered(const struct vm *vm) {
     return found;
 }
 
-/* An operating system looks for its devices once, when it starts. If no back end has offered a
- * device by then, it finds an empty slot there, and never looks again. So a VM that is a PC does
- * not run before its devices are offered, or OFFER_WAIT is over. The drivers of unikernels wait by
- * themselves. vm->job.offset is the end of the wait. */
+/* A part of making a VM: waits until back ends have offered its devices. An operating system looks
+ * for its devices once, when it starts. If no back end has offered a device by then, it finds an
+ * empty slot there, and never looks again. So a VM that is a PC does not run before its devices are
+ * offered, or OFFER_WAIT is over. The drivers of unikernels wait by themselves. vm->job.offset is
+ * the end of the wait. */
 static int offers_make(struct vm *vm) {
     const struct device *d;
     u64 now = machine_now();

@@ -32,6 +32,7 @@ static gpa_t window_gpa(const struct window *w, u32 n) {
     return w->base + guestmem_chunk_gpa(&w->ram, n);
 }
 
+/* Returns the back end's window on the RAM of `front`, or NULL. */
 struct window *window_of(struct backend *b, const struct vm *front) {
     list_for_each(w, &b->windows, struct window, link) {
         if (w->front == front) return w;

@@ -29,6 +29,9 @@ static bool append(char *text, size_t *len, const char *more) {
     return true;
 }
 
+/* Writes the command line of the guest to `text`: that of the VM file, and for a Linux with a turbo
+ * vCPU the words above, unless the VM file gives them. Returns false if there is no room for
+ * all. */
 bool load_cmdline(const struct load_order *order, char *text) {
     size_t len = strlen(order->cmdline);
 

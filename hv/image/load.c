@@ -101,8 +101,9 @@ static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 file
     return NULL;
 }
 
-/* The ramdisk goes to the end of the RAM below TAKT_LOW_RAM_MAX, where no kernel puts anything
- * before it has read the ramdisk. */
+/* Notes the ramdisk, if there is one, as a segment that has to be copied. Returns NULL, or the
+ * sentence that says why that is not possible. The ramdisk goes to the end of the RAM below
+ * TAKT_LOW_RAM_MAX, where no kernel puts anything before it has read the ramdisk. */
 static const char *add_ramdisk(struct loader *l) {
     const struct module *m = l->order.ramdisk;
     u64 room = l->order.mem->low_size - MIN(RAM_FROM, l->order.mem->low_size), size;
@@ -252,7 +253,9 @@ static bool mb_find(const struct loader *l, u64 *at) {
     return false;
 }
 
-/* 3.1.3: the header is at `at` in the file and at header_addr in memory. A load_end_addr of 0 means
+/* Notes the segment and the entry of an image with a multiboot1 header that has addresses. Returns
+ * NULL, or the sentence that says why the image is refused. By 3.1.3 the header is at `at` in the
+ * file and at header_addr in memory. A load_end_addr of 0 means
  * the whole rest of the file, and a bss_end_addr of 0 that there is no bss. */
 static const char *mb_load(struct loader *l, u64 at) {
     u64 header = image_number(l, at + MB_HEADER_ADDR, 4),

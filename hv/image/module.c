@@ -6,6 +6,7 @@
 static struct module modules[MAX_MODULES];
 static u32 nr_modules;
 
+/* Adds a boot module. Returns 0, -EEXIST if there is one of that name, or -ENOSPC. */
 int module_add(const struct module *m) {
     if (module_find(m->name)) return -EEXIST;
     if (nr_modules == MAX_MODULES) return -ENOSPC;
@@ -13,6 +14,7 @@ int module_add(const struct module *m) {
     return 0;
 }
 
+/* Returns the boot module of that name, or NULL. */
 const struct module *module_find(const char *name) {
     for (u32 i = 0; i < nr_modules; i++)
         if (strcmp(modules[i].name, name) == 0) return &modules[i];

@@ -44,6 +44,7 @@ struct symtab {
     u64 names_len; /* bytes */
 };
 
+/* Are the symbols and their names inside the file, and not too many? */
 static bool symtab_inside(const struct loader *l, const struct symtab *t) {
     return t->n <= SYMBOLS_MAX && image_has(l, t->symbols, t->n * sizeof(struct symbol)) &&
            image_has(l, t->names, t->names_len);

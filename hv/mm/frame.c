@@ -49,6 +49,7 @@ static u32 node_of(u64 frame) {
     return 0;
 }
 
+/* Returns where the links of a free block are: in the block itself, at its beginning. */
 static struct list *block_at(u64 frame) { return hpa_to_va(frame << PAGE_SHIFT); }
 
 /* Adds a free block to the lists and to the counts. */
@@ -102,6 +103,7 @@ void frame_free(hpa_t pa, unsigned order) {
     spin_unlock(&frame_lock);
 }
 
+/* Makes all free lists empty. */
 static void lists_init(void) {
     for (unsigned n = 0; n < FRAME_MAX_NODES; n++)
         for (unsigned o = 0; o < ORDERS; o++) list_init(&free_list[n][o]);
@@ -250,11 +252,14 @@ void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     spin_unlock(&frame_lock);
 }
 
+/* Returns how many frames of a node are free. */
 u64 frame_node_free(u32 of_node) {
     if (of_node >= FRAME_MAX_NODES) return 0;
     return node_free[of_node];
 }
 
+/* Returns how many frames are free. */
 u64 frame_free_count(void) { return nr_free; }
 
+/* Returns how many frames there are, free and in use. */
 u64 frame_total(void) { return nr_total; }

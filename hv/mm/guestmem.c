@@ -69,6 +69,8 @@ static void free_reserve(struct guestmem *m) {
     m->reserved = 0;
 }
 
+/* Frees the last chunk of a VM's RAM, which the caller has scrubbed. What was reserved and not used
+ * is freed as well. */
 void guestmem_shrink(struct guestmem *m) {
     free_reserve(m);
     frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
@@ -109,10 +111,12 @@ static int guestmem_copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, 
     return 0;
 }
 
+/* Copies from a guest's RAM to `to`. Returns 0, or -EFAULT with nothing copied. */
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len) {
     return guestmem_copy(m, gpa, to, len, false);
 }
 
+/* Copies to a guest's RAM from `from`. Returns 0, or -EFAULT with nothing copied. */
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) {
     return guestmem_copy(m, gpa, (u8 *)from, len, true);
 }

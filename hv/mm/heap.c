@@ -99,4 +99,5 @@ void heap_free(void *p) {
     spin_unlock(&heap_lock);
 }
 
+/* Returns how many bytes the objects in use take, each counted with the size of its class. */
 u64 heap_in_use(void) { return in_use; }

@@ -51,6 +51,7 @@ static void entry_write(const struct npt *t, u64 *e, u64 v) {
     npt_publish(t, e, sizeof(*e));
 }
 
+/* Returns how many bits of an address are below those that choose the entry at this level. */
 static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); }
 
 /* Does entry `e` of this level lead to a further table, instead of mapping a page or nothing? */
@@ -92,10 +93,11 @@ static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
     }
 }
 
-/* Sets the leaves of [gpa, gpa + len) to `leaf`. Its address advances from one leaf to the next. If
- * `leaf` is 0, the leaves map nothing afterwards. If an entry was in use before, the generation is
- * bumped at the end, so that no CPU goes on using the old translation. Returns 0, or -ENOMEM if a
- * table could not be made; then only a first part is set. */
+/* Sets the leaves of [gpa, gpa + len) to `leaf`, an entry for the first of them; each further one
+ * has the address behind that of the one before. If `leaf` is 0, the leaves map nothing afterwards.
+ * If an entry was in use before, the generation is bumped at the end, so that no CPU goes on using
+ * the old translation. Returns 0, or -ENOMEM if a table could not be made; then only a first part
+ * is set. */
 static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     bool stale = false;
     u64 size, *e = NULL;
@@ -125,6 +127,8 @@ static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     return 0;
 }
 
+/* Maps [gpa, gpa + len) to [hpa, hpa + len), with these rights and this memory type, instead of
+ * what was mapped there. Returns 0, or -ENOMEM with only a first part mapped. */
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type) {
     ASSERT(prot <= NPT_RWX && prot & NPT_R);
     return set_range(t, gpa, len, hpa | t->format->right[prot] | t->format->type[type]);
@@ -181,6 +185,7 @@ static void free_table(hpa_t pa, unsigned level) {
     frame_free(pa, 0);
 }
 
+/* Frees all tables. No CPU and no device walks them any more. */
 void npt_fini(struct npt *t) {
     if (t->root != HPA_NONE) free_table(t->root, LEVELS);
     t->root = HPA_NONE;

@@ -5,7 +5,8 @@
  * VPID) marks whose translations are whose, so that a switch between vCPUs needs no flush. */
 #include "mm/tlbgen.h"
 
-/* Notes that entries of the tables were changed. Returns the generation that pCPUs have to pass. */
+/* Notes that entries of the tables were changed, so that translations from before are old: raises
+ * the generation. Returns the generation that pCPUs have to pass. */
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
 
 /* Returns whether no pCPU can use a translation that is older than `generation` any more. A pCPU on
@@ -45,6 +46,7 @@ void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+/* Notes that no vCPU of the VM is loaded on this pCPU any more. */
 void tlb_save(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
 }

@@ -46,6 +46,8 @@ static void collect_names(void) {
     }
 }
 
+/* Collects the names of all parameters, and notes that all of the pools there are have no nodes
+ * yet. Once at boot. */
 void changes_init(void) {
     collect_names();
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
@@ -77,6 +79,7 @@ void storelink_param(struct sched_pool *p, struct sched_vm *d, const char *name)
     }
 }
 
+/* Notes that the state of the VM's device number `index` has changed. */
 void storelink_pci(struct vm *vm, u32 index) {
     __atomic_fetch_or(&vm->store.touched, BIT(STORELINK_PARAMS + index), __ATOMIC_SEQ_CST);
     storelink_work();
@@ -117,8 +120,8 @@ static bool touch_pool(u32 id) {
     return true;
 }
 
-/* Moves the VM to the pool to which it was sent, as soon as no pCPU holds the state of one of its
- * vCPUs. */
+/* Moves the VM to the pool that was written to its node, as soon as no pCPU holds the state of one
+ * of its vCPUs. */
 static void move_vm(struct vm *vm) {
     struct param_values lost;
     int error = param_move_vm(vm->store.move, &vm->sched, &lost);

@@ -44,6 +44,7 @@ static bool log_step(struct work *w) {
     return true;
 }
 
+/* Begins to copy the log into the store, when the first observer comes. */
 void keeplog_start(void) {
     static struct work work = { .step = log_step };
     static bool begun;

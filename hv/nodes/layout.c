@@ -30,6 +30,8 @@ const char *node_path(const struct vm *vm, const char *fmt, ...) {
     return text;
 }
 
+/* Writes text as the value of a node, which is made if it does not exist. Returns 0 or a negative
+ * errno. */
 int node_put(const char *path, const char *text) {
     return store_write(&nodes_client, 0, path, text, (u32)strlen(text));
 }

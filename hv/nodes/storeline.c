@@ -67,6 +67,7 @@ unsigned storeline_pump(struct storeline *l, struct store_client *c, bool asks) 
     return result;
 }
 
+/* Sets the port's interrupt line, after bytes have come or were read. */
 void storeline_tell(struct storeline *l) {
     vuart_update(&l->uart);
     vm_line(l->vm, PC_STORE_PIN, &l->uart.irq);

@@ -28,7 +28,9 @@ static void storelink_due(struct store_client *c) {
     if (list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved between a VM and the store. Returns whether the VM has to be told. */
+/* Moves requests, replies and events between a VM's ring, or its serial port, and the store, as far
+ * as that is possible now. Requests are taken only if `asks`. Returns whether the VM has to be
+ * told. */
 bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
@@ -78,6 +80,7 @@ static bool work_step(struct work *w) {
                                         __ATOMIC_SEQ_CST);
 }
 
+/* Asks the work item for a step. May be called from anywhere, with any lock held. */
 void storelink_work(void) {
     static struct work worker = { .step = work_step };
 

@@ -104,6 +104,7 @@ static int write_limit(u32 *limit, u64 least, u64 most, const char *text) {
     return 0;
 }
 
+/* Sets up to which number a VM may set one of its parameters itself. */
 static int write_ceiling(void *ctx, const char *name, const char *text) {
     return write_limit(ctx, 0, UINT32_MAX, text);
 }
@@ -146,6 +147,7 @@ static void read_cpu_ms(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_cpu_ms = { NULL, read_cpu_ms };
 
+/* Writes the name of the VM's pool. */
 static void read_vm_pool(void *ctx, const char *name, char *text) {
     const struct sched_pool *pool = pool_of_vm(ctx);
 
@@ -200,10 +202,12 @@ const struct store_binding node_vcpu = { NULL, read_vcpu };
 _Static_assert(CONFIG_MAX_PCI <= 10, "one digit names a device of the machine");
 static u32 pci_index(const char *name) { return (u32)(name[0] - '0'); }
 
+/* Writes the state of a device of the machine that the VM has. */
 static void read_pci(void *ctx, const char *name, char *text) {
     pci_nodes->tell(ctx, pci_index(name), text, STORE_BOUND);
 }
 
+/* The VM writes "released": its driver has let go of the device. */
 static int write_pci(void *ctx, const char *name, const char *text) {
     if (strcmp(text, "released") != 0) return -EINVAL;
     return pci_nodes->let_go(ctx, pci_index(name));
@@ -233,6 +237,7 @@ static void read_counter(void *ctx, const char *name, char *text) {
 
 const struct store_binding node_counter = { NULL, read_counter };
 
+/* Writes for how many seconds the machine has been running. */
 static void read_uptime(void *ctx, const char *name, char *text) {
     hv_snprintf(text, STORE_BOUND, "%llu", machine_now() / NS_PER_S);
 }

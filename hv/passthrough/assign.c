@@ -35,6 +35,8 @@ void assign_init(void) {
     }
 }
 
+/* Returns the assignment of a device. For a device without one, it is a record that no VM has, so
+ * that callers need not look for NULL. */
 struct assignment *assignment_of(const struct pci_device *d) {
     if (!d || !d->assignment) return &stranger;
     return d->assignment;
@@ -80,6 +82,8 @@ int assign_refuse(struct vm *vm, int error, const char *fmt, ...) {
     return error;
 }
 
+/* Tells the owner of the device, by the node of the device in the store, that its state has
+ * changed. */
 void assign_tell(const struct assignment *a) {
     for (u32 i = 0; i < a->owner->nr_pci; i++)
         if (a->owner->pci[i] == a) storelink_pci(a->owner, i);

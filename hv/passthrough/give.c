@@ -46,6 +46,7 @@
 static const struct memmap *ram; /* of the machine */
 static hpa_t low_end;            /* where RAM below 4 GiB ends */
 
+/* Makes a sentence about the device the reason for which the VM's job fails. Returns `error`. */
 static int refuse_device(struct vm *vm, int error, const struct pci_device *d, const char *why) {
     return assign_refuse(vm, error, "PCI device %s: %s", d->name, why);
 }
@@ -60,6 +61,7 @@ static bool bar_can_be(hpa_t first, hpa_t last) {
     return first >= low_end && last < FIXED_PLACES;
 }
 
+/* Can a BAR of ports be at [first, last]? */
 static bool ports_can_be(u64 first, u64 last) { return first >= FIXED_PORTS && last <= LAST_PORT; }
 
 /* Can this BAR, which has a size, be where its register says? */
@@ -385,7 +387,7 @@ static int reset_all(struct vm *vm) {
     return wait != 0;
 }
 
-/* The bits of COMMAND that the device needs to decode its BARs. */
+/* Returns the bits of COMMAND that the device needs to answer at the addresses in its BARs. */
 static u32 decoding(const struct pci_device *d) {
     u32 bits = 0;
 
@@ -635,6 +637,7 @@ int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
     return 1;
 }
 
+/* Forgets the sequence of steps that is under way, because the shell's command was given up. */
 void give_stop(void) { hot.a = NULL; }
 
 /* ---- the VM's nodes in the store: what the node of device `index` says, and what happens when the
@@ -674,6 +677,8 @@ static struct assignment *device_of(const struct vm *vm, u32 index) {
     return __atomic_load_n(&vm->pci[index], __ATOMIC_RELAXED);
 }
 
+/* The VM has served the interrupt of its device `index`, so the device may interrupt again. Returns
+ * 0, or -ENOENT if it has no such device. */
 i64 give_eoi(struct vm *vm, u32 index) {
     struct assignment *a = device_of(vm, index);
 
@@ -711,6 +716,8 @@ i64 give_info(struct vm *vm, u32 index, gpa_t to) {
     return guestmem_write(&vm->mem, to, &info, sizeof(info));
 }
 
+/* Reads the configuration space of device `index` for the VM. Returns the value, or a negative
+ * errno. */
 i64 give_read(struct vm *vm, u32 index, u32 offset, u32 size) {
     struct assignment *a = device_of(vm, index);
 
@@ -718,6 +725,7 @@ i64 give_read(struct vm *vm, u32 index, u32 offset, u32 size) {
     return mediate_read(a, offset, size);
 }
 
+/* Writes to the configuration space of device `index` for the VM. Returns 0 or a negative errno. */
 i64 give_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value) {
     struct assignment *a = device_of(vm, index);
 

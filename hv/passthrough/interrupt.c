@@ -159,7 +159,7 @@ static void wait_for_window(struct assignment *a) {
     timer_set(WORK_CPU, &a->unmask, a->window + NS_PER_MS);
 }
 
-/* Unmasks a device when its millisecond is over. */
+/* The function of the timer of a masked device: unmasks it, as its millisecond is over. */
 static void on_unmask(struct timer *t, u64 now) {
     struct assignment *a = container_of(t, struct assignment, unmask);
 
@@ -237,7 +237,8 @@ static int msix_direct(struct pci_vector *e, u32 cpu) {
     return 0;
 }
 
-/* Sends the messages of a device to the pCPUs on which the vCPUs are now. */
+/* The function of the timer that on_message() sets when a vCPU has moved: sends the messages of the
+ * device to the pCPUs on which the vCPUs are now. */
 static void on_move(struct timer *t, u64 now) {
     struct assignment *a = container_of(t, struct assignment, move);
 
@@ -528,7 +529,8 @@ void interrupt_again(struct assignment *a) {
     spin_unlock(&a->lock);
 }
 
-/* Cancels the timers, so that none of them touches the device while it is reset. */
+/* Cancels the timers of the device's interrupts, so that none of them touches the device while it
+ * is reset. */
 void interrupt_quiet(struct assignment *a) {
     if (!a->nr_vectors) return; /* then the timers are not initialised */
     timer_cancel(&a->unmask);
@@ -558,6 +560,7 @@ void interrupt_disconnect(struct assignment *a) {
     for (u32 i = 0; i < nr; i++) evtchn_unmake(&a->owner->events, a->entry[i].port);
 }
 
+/* Reads the firmware's MP table, which says how interrupt pins are wired. Once at boot. */
 void interrupt_init(const struct acpi_info *a) {
     acpi = a;
     mp_parse(&mp, a);

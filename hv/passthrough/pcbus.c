@@ -1,12 +1,12 @@
-/* An operating system expects more of configuration space than a guest of ours, which asks by
- * hypercalls (mediate.c): it sizes the BARs, chooses where messages go, and writes bits that it
- * then wants to read back. So this file answers for the registers of a device. Most of what is
- * written only changes what is read again. Two things reach the device itself: whether it may be
- * master of the bus, and whether its messages are switched on.
+/* The PCI bus of a VM that is a PC. An operating system expects more of configuration space than a
+ * guest of ours, which asks by hypercalls (mediate.c): it sizes the BARs, chooses where messages
+ * go, and writes bits that it then wants to read back. So this file answers for the registers of a
+ * device. Most of what is written only changes what is read again. Two things reach the device
+ * itself: whether it may be master of the bus, and whether its messages are switched on.
  *
- * A device appears as function 0 of device n + 1 on bus 0, where n is its number in the VM. It
- * has no interrupt wire. Capabilities that VMs may not use are shown as empty ones (id 0, which
- * PCI calls the null capability), so that the list can still be followed. */
+ * A device appears as function 0 of device n + 1 on bus 0, where n is its number in the VM. It has
+ * no interrupt wire. Capabilities that VMs may not use are shown as empty ones (id 0, which PCI
+ * calls the null capability), so that the list can still be followed. */
 #include "passthrough/pcbus.h"
 
 #include "passthrough/interrupt.h"
@@ -47,6 +47,8 @@
 
 /* ---- a device ---- */
 
+/* Returns what the VM reads in COMMAND, of which `word` is what the device has: the bits that
+ * change nothing in the device are as the VM has set them. */
 static u32 command_shown(const struct assignment *a, u32 word) {
     return (word & ~(u32)COMMAND_KEPT) | a->command;
 }
@@ -185,6 +187,7 @@ void pcbus_access(void *dev, const struct bus_access *access, u64 *value) {
     }
 }
 
+/* Puts the ports of the bus on the VM's I/O bus, if the VM is a PC. */
 static int pcbus_make(struct vm *vm) {
     if (vm_is_pc(vm)) bus_add(&vm->ports, PCBUS_PORT, 8, pcbus_access, vm);
     return 0;

@@ -100,6 +100,7 @@ static void quiesce_device(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)PCI_COMMAND_MASTER);
 }
 
+/* Stops all devices that may still be running. Once at boot, before memory is given to anybody. */
 void pci_quiesce(void) {
     for (u32 i = 0; i < pci_count(); i++) quiesce_device(pci_at(i));
 }

@@ -55,8 +55,10 @@ static u32 nr_devices, room;        /* how many entries of `devices` are used; h
 static u32 left_out;                /* number of functions for which there was no room */
 static struct pci_device *bridges;
 
+/* Returns how many functions were found. */
 u32 pci_count(void) { return nr_devices; }
 
+/* Returns function number i, in the order of bdfs. */
 struct pci_device *pci_at(u32 i) {
     return devices[i];
 }
@@ -76,6 +78,7 @@ static u32 lower_bound(u32 bdf) {
     return from;
 }
 
+/* Returns the function with this bdf, or NULL. */
 struct pci_device *pci_find(u32 bdf) {
     u32 i = lower_bound(bdf);
 
@@ -85,6 +88,7 @@ struct pci_device *pci_find(u32 bdf) {
 
 #define SECONDARY(bridge) ((bridge)->saved[PCI_SECONDARY / 4] >> 8 * (PCI_SECONDARY % 4) & 0xff)
 
+/* Returns the bridge that leads to this bus (segment << 8 | number), or NULL. */
 struct pci_device *pci_bridge_of(u32 bus) {
     for (struct pci_device *b = bridges; b; b = b->next_bridge)
         if (b->bdf >> 16 == bus >> 8 && SECONDARY(b) == (bus & 0xff)) return b;

@@ -109,6 +109,8 @@ bool quirk_isolated(const struct pci_device *d) {
            (d->vendor == INTEL && is_type(d, INTEGRATED_ENDPOINT));
 }
 
+/* Returns where the control register of ACS is in the device's capability: some devices have
+ * registers of another size before it. */
 u32 quirk_acs_control(const struct pci_device *d) {
     if (is_in(d, acs_of_dwords, ARRAY_SIZE(acs_of_dwords)) && is_type(d, ROOT_PORT))
         return ACS_CONTROL_OF_DWORD;

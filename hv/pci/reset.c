@@ -91,6 +91,8 @@ static void restore_registers(const struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
 }
 
+/* Returns the value of COMMAND for a device that nobody uses: it answers at its BARs as firmware
+ * has left it, but neither reads nor writes memory nor interrupts by its wire. */
 u32 pci_idle_command(const struct pci_device *d) {
     return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) |
            PCI_COMMAND_NO_INTX;

@@ -46,6 +46,7 @@ static enum pci_rule rule_at(u32 capability, u32 at) {
     return PCI_RULE_REFUSED;
 }
 
+/* Is this an access that configuration space has: of 1, 2 or 4 bytes, aligned, within 4 KiB? */
 bool pci_register_exists(u32 offset, u32 size) {
     return (size == 1 || size == 2 || size == 4) && offset < 4096 && !(offset & (size - 1));
 }
@@ -89,6 +90,7 @@ static enum pci_rule rule_of_extended(const struct pci_device *d, u32 offset, u3
     return PCI_RULE_REFUSED;
 }
 
+/* Returns the rule for an access to the configuration space of a device. */
 enum pci_rule pci_rule_of(const struct pci_device *d, u32 offset, u32 size) {
     if (offset < FIRST_CAPABILITY) return rule_at(HEADER, offset);
     if (offset < FIRST_EXTENDED) return rule_of_capability(d, offset, size);

@@ -35,6 +35,7 @@ enum {
 #define WINDOW_SHIFT   16
 #define WINDOW_LAST    0xfffff /* a window ends with a whole MiB: PCI-PCI Bridge 1.2, 3.2.5.6 */
 
+/* Reads or writes a register of 16 bits of the card's SR-IOV capability. */
 static u32 sriov_get(const struct pci_device *pf, u32 reg) {
     return pci_read(pf->bdf, pf->sriov + reg, 2);
 }
@@ -52,6 +53,7 @@ static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
     return b->size;
 }
 
+/* Has [at, end) bytes in common with the `size` bytes from `first` on? */
 static bool vf_bar_overlaps(u64 at, u64 end, u64 first, u64 size) {
     return size && at < first + size && first < end;
 }
@@ -118,9 +120,9 @@ static const char *check_bdfs(const struct pci_device *pf, const struct pci_devi
     return NULL;
 }
 
-/* With ARI on, the link may carry other device numbers than 0 (PCI Express 6.13), so that more
- * virtual functions fit on the first bus. True: both ends can do it, and the bridge forwards them
- * now. */
+/* Switches ARI on if both ends of the link to the card know it. With ARI, the link may carry other
+ * device numbers than 0 (PCI Express 6.13), so that more virtual functions fit on the first bus.
+ * Returns whether the bridge forwards them now. */
 static bool use_ari(const struct pci_device *pf, const struct pci_device *bridge) {
     u32 control = bridge->express + (u32)EXPRESS_CTL2;
 
@@ -234,6 +236,8 @@ void sriov_find(void) {
 
 /* ---- names ---- */
 
+/* Does the card get a name igb<n>? It does if it is a network card of Intel's with virtual
+ * functions. */
 static bool is_igb(const struct pci_device *d) {
     return d->sriov && d->vendor == INTEL && d->class_rev >> 16 == CLASS_ETHERNET;
 }

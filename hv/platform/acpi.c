@@ -434,11 +434,13 @@ static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     if (p->reset_space == ACPI_SPACE_IO && p->reset_address > LAST_PORT) p->can_reset = false;
 }
 
+/* Notes where the table WDAT is, which describes a watchdog; watchdog.c reads it. */
 static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
     a->wdat = t;
     a->wdat_len = len;
 }
 
+/* Notes that there is AMD's table of IOMMUs, which Takt does not know. */
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
 /* Reads one table. If there are several tables of one kind, only the first counts, as in Linux. A
@@ -535,6 +537,7 @@ const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     return firmware_scan(rom, ROM_END, size, ok);
 }
 
+/* Returns the NUMA node of the CPU with this APIC id; 0 if the tables do not say. */
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
     for (u32 i = 0; i < a->nr_cpu_nodes; i++)
         if (a->cpu_node[i].apic_id == apic_id) return a->cpu_node[i].node;

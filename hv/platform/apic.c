@@ -29,10 +29,15 @@ enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 #define ICR_ASSERT         BIT(14)
 #define APIC_BASE_X2APIC   BIT(10) /* SDM 3A 11.12.1 */
 
+/* How often we look whether the APIC has sent the IPI before. It takes some microseconds; so many
+ * looks take milliseconds at least. */
+#define ICR_POLLS 100000
+
 bool apic_x2, apic_tsc_deadline;
 static volatile u8 *regs;
 static const struct acpi_info *acpi;
 
+/* Reads register `reg` of the local APIC, in the mode that it is in. */
 static u32 apic_read(u32 reg) {
     if (apic_x2) return (u32)rdmsr(MSR_X2APIC + reg);
     return mmio_read32(regs + reg * 16);
@@ -54,6 +59,7 @@ u32 apic_id(void) {
     return id >> 24;
 }
 
+/* Tells the local APIC that the handler of an interrupt is done ("end of interrupt"). */
 static void eoi(void) { apic_write(REG_EOI, 0); }
 
 /* Sends an interrupt to another CPU (an IPI). In xAPIC mode the register that sends an IPI has two
@@ -70,7 +76,7 @@ void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
         wrmsr(MSR_X2APIC + REG_ICR, (u64)dest << 32 | low);
         return;
     }
-    for (int i = 0; i < 100000 && (apic_read(REG_ICR) & ICR_BUSY); i++) cpu_relax();
+    for (int i = 0; i < ICR_POLLS && (apic_read(REG_ICR) & ICR_BUSY); i++) cpu_relax();
     apic_write(REG_ICR_HIGH, dest << 24);
     apic_write(REG_ICR, low);
 }
@@ -78,6 +84,7 @@ void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
 /* Makes this CPU's APIC timer count down once from `ticks`; 0 stops it. */
 void apic_timer_count(u32 ticks) { apic_write(TIMER_COUNT, ticks); }
 
+/* Returns what is left of the count. */
 u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
 /* ---- the interrupt controller that Takt does not use ---- */

@@ -56,12 +56,14 @@ void memmap_remove(struct memmap *m, u64 start, u64 end) {
     }
 }
 
+/* Does one range of the map contain all of [start, end)? */
 bool memmap_contains(const struct memmap *m, u64 start, u64 end) {
     for (u32 i = 0; i < m->nr; i++)
         if (m->range[i].start <= start && end <= m->range[i].end) return start <= end;
     return false;
 }
 
+/* Is a byte of [start, end) in the map? */
 bool memmap_overlaps(const struct memmap *m, u64 start, u64 end) {
     for (u32 i = 0; i < m->nr; i++)
         if (m->range[i].start < end && start < m->range[i].end) return true;

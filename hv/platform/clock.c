@@ -15,6 +15,24 @@
 
 #define FS_PER_NS 1000000ull
 
+/* Registers of the HPET: IA-PC HPET 2.3.4 to 2.3.7. */
+#define HPET_PERIOD  4u /* the upper half of the capabilities: femtoseconds a tick */
+#define HPET_CONFIG  0x10u
+#define HPET_ON      1u
+#define HPET_COUNTER 0xf0u
+#define HPET_LONGEST (100 * FS_PER_NS) /* no HPET ticks more slowly */
+
+/* Ports and commands of the PIT (8254), and of the port that holds the gate of its channel 2. */
+#define PIT_CHANNEL_2 0x42
+#define PIT_COMMAND   0x43
+#define PIT_LATCH_2   0x80 /* keep the count of channel 2, so that both bytes belong together */
+#define PIT_MODE_2    0xb4 /* channel 2, both bytes, mode 2: count down again and again */
+#define PIT_COUNTS    0x10000u
+#define PIT_FS        838095344 /* femtoseconds a tick: the PIT runs at 1.193182 MHz */
+#define SPEAKER_PORT  0x61
+#define SPEAKER_GATE  1 /* channel 2 counts */
+#define SPEAKER_ON    2
+
 /* A clock of a known rate that counts up: the TSC and the LAPIC's timer are measured by it. */
 struct reference {
     const char *name;
@@ -26,18 +44,20 @@ struct reference {
 u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul, apic_timer_khz;
 static volatile u8 *hpet;
 
-static u32 read_hpet(void) { return mmio_read32(hpet + 0xf0); }
+/* These three read a clock that counts up. They are the member `read` of struct reference. */
+static u32 read_hpet(void) { return mmio_read32(hpet + HPET_COUNTER); }
 
 /* Reads channel 2 of the 8254 as a clock that counts up. The channel itself counts down from 65536
  * again and again (use_pit()). */
 static u32 read_pit(void) {
     u32 n;
 
-    outb(0x43, 0x80);
-    n = inb(0x42);
-    return 0x10000 - (n | (u32)inb(0x42) << 8);
+    outb(PIT_COMMAND, PIT_LATCH_2);
+    n = inb(PIT_CHANNEL_2);
+    return PIT_COUNTS - (n | (u32)inb(PIT_CHANNEL_2) << 8);
 }
 
+/* The LAPIC's timer counts down from ~0. */
 static u32 read_apic_timer(void) { return ~apic_timer_left(); }
 
 /* Starts the HPET (IA-PC HPET 2.3) as the reference. Returns false if it cannot be used. */
@@ -47,9 +67,9 @@ static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     if (!a->hpet_addr) return false;
     hpet = mmio_map(a->hpet_addr, PAGE_SIZE);
     if (!hpet) return false;
-    period = mmio_read32(hpet + 4);
-    if (!period || period > 100 * FS_PER_NS) return false;
-    mmio_write32(hpet + 0x10, mmio_read32(hpet + 0x10) | 1);
+    period = mmio_read32(hpet + HPET_PERIOD);
+    if (!period || period > HPET_LONGEST) return false;
+    mmio_write32(hpet + HPET_CONFIG, mmio_read32(hpet + HPET_CONFIG) | HPET_ON);
     *r = (struct reference){ "HPET", period, ~0u, read_hpet };
     return true;
 }
@@ -57,11 +77,11 @@ static bool use_hpet(const struct acpi_info *a, struct reference *r) {
 /* Starts channel 2 of the 8254 as the reference. Every PC has it, so we do not look for it first;
  * if it does not count, measure_tsc() finds that out. */
 static bool use_pit(struct reference *r) {
-    outb(0x61, (inb(0x61) & ~2) | 1);
-    outb(0x43, 0xb4); /* channel 2, both bytes, mode 2 */
-    outb(0x42, 0);
-    outb(0x42, 0);
-    *r = (struct reference){ "8254", 838095344, 0xffff, read_pit };
+    outb(SPEAKER_PORT, (inb(SPEAKER_PORT) & ~SPEAKER_ON) | SPEAKER_GATE);
+    outb(PIT_COMMAND, PIT_MODE_2);
+    outb(PIT_CHANNEL_2, 0); /* 0 stands for 65536 counts */
+    outb(PIT_CHANNEL_2, 0);
+    *r = (struct reference){ "8254", PIT_FS, PIT_COUNTS - 1, read_pit };
     return true;
 }
 
@@ -90,7 +110,10 @@ static struct sample sample_clock(const struct reference *r) {
 
 #define GOOD_ENOUGH  20000 /* stop when the error is under one part in so many */
 #define STANDS_STILL ~0u
-#define LONGEST_FS   (50 * NS_PER_MS * FS_PER_NS)
+/* A clock that has not moved after so many samples stands still. They take some tenths of a second,
+ * in which a clock that counts moves millions of times. */
+#define MOST_SAMPLES 100000u
+#define LONGEST_FS   (50 * NS_PER_MS * FS_PER_NS) /* the longest that a measurement takes */
 
 /* Counts the ticks of `r` into *ref, and those of the TSC in the same time into *tsc, until their
  * ratio is known to one part in GOOD_ENOUGH, or for LONGEST_FS. Returns how far the ratio may be
@@ -100,7 +123,7 @@ static u32 compare_clock(const struct reference *r, u64 *ref, u64 *tsc) {
     u64 error = 0;
 
     *ref = 0;
-    for (u32 polls = 0; polls < 100000 && *ref * r->fs <= LONGEST_FS; polls++) {
+    for (u32 samples = 0; samples < MOST_SAMPLES && *ref * r->fs <= LONGEST_FS; samples++) {
         now = sample_clock(r);
         *ref = (now.ref - start.ref) & r->mask;
         *tsc = now.tsc - start.tsc;
@@ -180,6 +203,11 @@ void delay_ns(u64 ns) {
     while (rdtsc() < end) cpu_relax();
 }
 
+/* How often the other CPU compares its TSC, and how long each of the two takes part at most. After
+ * hundreds of turns the largest difference has been seen to within some ticks. */
+#define COMPARISONS 500
+#define COMPARE_NS  (100 * NS_PER_MS)
+
 /* `latest` is the largest TSC that either CPU has read. behind[true] is by how much the boot CPU's
  * TSC was seen to be behind it, and behind[false] the same for the other CPU. */
 static volatile u64 latest, behind[2];
@@ -197,16 +225,17 @@ static void compare_once(bool boot_cpu) {
         __atomic_compare_exchange_n(&latest, &seen, t, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* Compares the TSCs of the boot CPU and of another CPU; both call it at the same time. clock_lag()
- * tells the result. The two CPUs note in turn the largest TSC that they have seen; compare_once()
- * finds out whether one of them ever reads a smaller one. */
+/* Compares the TSCs of the boot CPU and of another CPU. Both call it at the same time, the other
+ * CPU with `mine` true; it sets *done at the end. clock_lag() tells the result. The two CPUs note
+ * in turn the largest TSC that they have seen; compare_once() finds out whether one of them ever
+ * reads a smaller one. */
 void clock_compare(volatile bool *done, bool mine) {
-    u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS);
+    u64 end = rdtsc() + ns_to_tsc(COMPARE_NS);
 
     if (mine) {
-        /* Wait for the boot CPU. Otherwise all 500 comparisons could be over before it begins. */
+        /* Wait for the boot CPU. Otherwise all comparisons could be over before it begins. */
         while (!latest && rdtsc() < end) cpu_relax();
-        for (int i = 0; i < 500; i++) compare_once(false);
+        for (int i = 0; i < COMPARISONS; i++) compare_once(false);
         *done = true;
         return;
     }

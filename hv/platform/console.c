@@ -93,6 +93,7 @@ static bool take_lock(void) {
     return true;
 }
 
+/* Gives back what take_lock() took, if it took it. */
 static void drop_lock(bool taken) {
     if (taken) __atomic_store_n(&owner, NOBODY, __ATOMIC_RELEASE);
 }
@@ -178,10 +179,14 @@ size_t log_read(u64 *position, char *buf, size_t size) {
     return n;
 }
 
+/* Returns the number that the next line of the log will have. */
 u64 log_next(void) { return lines_ever; }
 
+/* Returns how many lines the console did not show, because newer ones pushed them out of the
+ * log. */
 u64 console_dropped(void) { return dropped; }
 
+/* Sets up to which level lines of the log are shown on the console. */
 void console_set_level(enum log_level l) { level = l; }
 
 /* ---- output ---- */
@@ -250,6 +255,7 @@ static unsigned push_some(void) {
     return n;
 }
 
+/* Is there something that was not sent yet? */
 static bool anything_queued(void) { return piece_at < piece_len || out_tail < out_head; }
 
 /* Drops all that is queued. */
@@ -311,6 +317,8 @@ unsigned console_write(const char *s, unsigned n) {
     return done;
 }
 
+/* Says whether the shell is in the middle of an answer, so that no line of the log may come
+ * between. */
 void console_hold(bool hold) { held = hold; }
 
 /* Sends all lines of the log that the console has not shown, and waits until they are sent. */
@@ -366,6 +374,8 @@ void log_of_guest(const char *fmt, ...) {
     va_end(ap);
 }
 
+/* May another line of a guest be added to the log now? If too many wait for the console, the
+ * guest's text stays in the guest's own ring. */
 bool log_takes_guests(void) {
     const struct log *l = &logs[OF_GUESTS];
 
@@ -400,6 +410,7 @@ void console_init(const char *spec, const struct acpi_info *acpi) {
     if (acpi) log_info("console: %s, %u baud", serial.name, serial.uart.baud);
 }
 
+/* Returns whether the console is the serial port at this I/O port. */
 bool console_is_port(u16 port) { return port && serial.uart.port == port; }
 
 /* Returns whether the console is at the PCI device with this bdf. */
@@ -414,6 +425,8 @@ void console_flush(void) {
     drop_lock(taken);
 }
 
+/* Prepares the console for a panic: from now on it takes no lock, and each writer waits until its
+ * text is sent. */
 void console_set_panic(void) {
     panicking = true;
     async = false;

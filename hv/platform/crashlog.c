@@ -70,6 +70,7 @@ static u32 sum_of(const void *p, u32 len, u32 seed) {
 
 /* ---- the head ---- */
 
+/* Returns the checksum that the head of a bank has to have. */
 static u32 head_sum(const struct head *h) { return sum_of(h, offsetof(struct head, sum), 0); }
 
 /* Is this the head of a bank that a session of the same version has written? */
@@ -88,6 +89,7 @@ void crashlog_end(enum crash_end how) {
 
 /* ---- rings ---- */
 
+/* Returns the slot for number `number` of a ring. */
 static struct slot *slot_of(const struct ring *r, u32 number) {
     return (struct slot *)(r->slots + (u64)(number % r->nr) * r->size);
 }
@@ -185,6 +187,7 @@ void crashlog_line(const char *text) {
     crashlog_put(&my_lines, text, len);
 }
 
+/* Keeps trace records for the next session. */
 void crashlog_records(const struct trace_record *r, u32 n) {
     for (u32 i = 0; keeping && i < n; i++) crashlog_put(&my_records, &r[i], sizeof(r[i]));
 }
@@ -212,6 +215,7 @@ void crashlog_drain_trace(void) {
 
 /* ---- the last session ---- */
 
+/* Returns how the last session ended; CRASH_NONE if nothing is known of one. */
 enum crash_end crashlog_last(void) {
     if (!last) return CRASH_NONE;
     return (enum crash_end)last->head.end;

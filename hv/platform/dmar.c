@@ -115,6 +115,8 @@ static bool add_region(struct dmar_info *out, const u8 *e, u32 len) {
     return add_scopes(out, e + REGION_SCOPES, len - REGION_SCOPES, true, n);
 }
 
+/* Does the firmware ask that the APICs stay in xAPIC mode? The bit counts only on a machine that
+ * can remap interrupts. */
 bool dmar_opts_out_of_x2apic(const u8 *t, u32 len) {
     const u32 both = INTR_REMAP | X2APIC_OPT_OUT;
 

@@ -70,6 +70,7 @@ void hostmap_image(void) {
     write_cr3(tables.root);
 }
 
+/* Returns the physical address of the top table, for CR3. */
 hpa_t hostmap_root(void) { return tables.root; }
 
 /* Maps the registers at [pa, pa + len) at the next free place, and returns where. NULL: there is no
@@ -94,6 +95,8 @@ volatile void *mmio_map(hpa_t pa, u64 len) { return hostmap_registers(pa, len, N
 /* Maps a frame buffer with write combining, for ever. Returns where, or NULL. */
 volatile void *mmio_map_wc(hpa_t pa, u64 len) { return hostmap_registers(pa, len, NPT_WC); }
 
+/* Maps a table of the firmware. Returns where, or NULL. Below 4 GiB all is mapped from the boot
+ * on. */
 const void *acpi_map(u64 pa, u64 len) {
     if (pa < BIT(32) && len <= BIT(32) - pa) return hpa_to_va(pa); /* always mapped */
     return (const void *)mmio_map(pa, len);

@@ -46,6 +46,7 @@ static const u8 *find_table(struct mp_info *out, u32 *len) {
     return t;
 }
 
+/* Returns how many bytes an entry of the table has. */
 static u32 entry_size(const u8 *e) {
     if (e[ENTRY_KIND] == MP_CPU) return CPU_SIZE;
     return ENTRY_SIZE;

@@ -42,6 +42,7 @@
 
 bool noreboot;
 
+/* Halts this CPU for ever. */
 static void __attribute__((noreturn)) halt(void) {
     for (;;) __asm__ volatile("cli; hlt");
 }
@@ -197,13 +198,17 @@ static void stray(void) {
     irq_window();
 }
 
-/* Sends more stray interrupts than trap.c accepts from one source, so that it masks that source. */
+#define STORM 1200 /* stray interrupts: more than trap.c accepts from one source (STRAY_STORM) */
+
+/* Sends so many stray interrupts that trap.c masks their source. */
 static void storm(void) {
-    for (int i = 0; i < 1200; i++) stray();
+    for (int i = 0; i < STORM; i++) stray();
 }
 
+/* Hangs for 10 s, longer than a CPU may be silent. */
 static void hang(void) { delay_ns(10 * NS_PER_S); }
 
+/* Hangs for ever, so that the other CPUs and the watchdog notice. */
 static void freeze(void) {
     for (;;) cpu_relax();
 }

@@ -33,6 +33,7 @@ static u64 boot_ns; /* the time of day at now_ns() == 0; 0: not known */
 
 static bool leap(u32 year) { return year % 4 == 0; } /* right from 1901 to 2099 */
 
+/* Returns how many days a month has; January is 1. */
 static u32 days_of_month(u32 month, u32 year) {
     static const u8 days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
 
@@ -40,6 +41,8 @@ static u32 days_of_month(u32 month, u32 year) {
     return days[month - 1];
 }
 
+/* Returns the number that a register holds: as a binary number or, on most machines, as two decimal
+ * digits of four bits each. */
 static u32 rtc_number(const struct rtc_regs *r, u8 value) {
     if (r->status_b & B_BINARY) return value;
     return (value >> 4) * 10u + (value & 0xf);
@@ -73,6 +76,7 @@ u64 rtc_seconds(const struct rtc_regs *r) {
 
 /* ---- the clock ---- */
 
+/* Reads a register of the clock. */
 static u8 read_register(u8 reg) {
     outb(PORT_INDEX, reg);
     return inb(PORT_DATA);

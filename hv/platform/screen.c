@@ -160,6 +160,8 @@ void screen_start_terminal(void) {
     look_at_all();
 }
 
+/* Gives text to the terminal in memory, if the screen is one. screen_step() draws what has
+ * changed. */
 void screen_feed(const char *s, size_t n) {
     if (!is_terminal || !n) return;
     terminal_write(&terminal, s, n);

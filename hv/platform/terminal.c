@@ -14,6 +14,7 @@ enum { TEXT, AFTER_ESC, IN_SEQUENCE };
  * moves no text. */
 static char *row_of(struct terminal *t, u32 row) { return t->cell[(t->first + row) % t->rows]; }
 
+/* Returns the character at a place of the grid. */
 char terminal_at(const struct terminal *t, u32 row, u32 column) {
     return t->cell[(t->first + row) % t->rows][column];
 }

@@ -28,6 +28,7 @@ struct cpu_timers {
     u64 armed;             /* what the hardware was told; own CPU only */
 };
 
+/* Returns the timer queue of a CPU. */
 static struct cpu_timers *timers_of(unsigned cpu) { return percpu_of[cpu]->timers; }
 
 /* Disarms the timer. A call of its function may still be under way on another CPU. The timer may
@@ -120,7 +121,7 @@ void timers_run(void) {
  * timers_run() is called by the loop. */
 static void on_timer(u8 vector) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
-/* Returns the value for the counter of the LAPIC's timer that stands for a deadline. If the
+/* Returns from which count the LAPIC's timer has to count down to reach 0 at a deadline. If the
  * deadline is too far away for the counter, the timer fires early, and the loop arms it again. */
 static u32 ticks_until(u64 when) {
     u64 now = now_ns(), left;
@@ -167,6 +168,7 @@ static void on_due(struct timer *t, u64 now) {
     list_add_tail(&due_work, &container_of(t, struct work, timer)->link);
 }
 
+/* Queues a work item. Its step is called on WORK_CPU, not before the time w->not_before (ns). */
 void work_add(struct work *w) {
     w->timer.fn = on_due;
     timer_set(WORK_CPU, &w->timer, w->not_before);

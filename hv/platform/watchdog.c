@@ -292,6 +292,8 @@ static bool give_sign(struct work *w) {
     return true;
 }
 
+/* Stops the watchdog, if one is running: the machine is about to end, and nobody gives signs of
+ * life any more. */
 void watchdog_stop(void) {
     if (dog.name) dog_act(SET_STOPPED, 0);
     dog.name = NULL;

@@ -91,6 +91,8 @@ void cache_write_back(const void *p, u64 len) {
     __asm__ volatile("mfence" : : : "memory");
 }
 
+/* Calls `fn` on the stack that ends at `top`. The old stack is given up, so `fn` must not
+ * return. */
 void stack_switch(u8 *top, void (*fn)(void)) {
     __asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tcall *%1\n\tud2" : : "r"(top), "r"(fn));
     __builtin_unreachable();

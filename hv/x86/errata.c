@@ -75,6 +75,7 @@ struct cpu_kind cpu_kind_read(void) {
     return k;
 }
 
+/* Returns the MSR in which a CPU says which defects it does not have; 0 if it has no such MSR. */
 u64 cpu_arch_capabilities(void) {
     if (!(cpuid_or_zero(7, 0).edx & CPUID_ARCH_CAPS)) return 0;
     return rdmsr(MSR_ARCH_CAPABILITIES);

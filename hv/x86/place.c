@@ -35,8 +35,8 @@ static bool read_levels(u32 leaf, struct place_bits *b) {
     return true;
 }
 
-/* Returns which bits of an APIC id number what, for CPUs without a topology leaf. For older CPUs of
- * Intel. CPUID leaf 1 says how many APIC ids are reserved for a package (socket): the low bits that
+/* Returns which bits of an APIC id number what, for Intel's older CPUs, which have no topology
+ * leaf. CPUID leaf 1 says how many APIC ids are reserved for a package (socket): the low bits that
  * number these ids are the core and the thread, and the socket's number begins above them, at bit
  * b.socket. Leaf 4 says for how many cores ids are reserved, and so how many of the low bits the
  * core takes. The thread has the rest, bits 0 to b.thread - 1. */
@@ -51,9 +51,9 @@ static struct place_bits read_intel_legacy(void) {
     return b;
 }
 
-/* Returns which bits of an APIC id number what, for CPUs without a topology leaf. For older CPUs of
- * AMD: leaf 8000_0008 says how many bits number the cores of a package, or how many cores there
- * are. Leaf 8000_001E counts threads; CPUs without it have none. */
+/* Returns which bits of an APIC id number what, for AMD's older CPUs, which have no topology leaf.
+ * Leaf 8000_0008 says how many bits number the cores of a package, or how many cores there are.
+ * Leaf 8000_001E counts threads; CPUs without it have none. */
 static struct place_bits read_amd(void) {
     u32 ecx = cpuid_or_zero(0x80000008, 0).ecx, size = ecx >> 12 & 15;
     u32 threads = (cpuid_or_zero(0x8000001e, 0).ebx >> 8 & 0xff) + 1;
@@ -81,10 +81,12 @@ struct place place_of(const struct place_bits *b, u32 apic_id) {
                            .thread = (u32)(id & (BIT(b->thread) - 1)) };
 }
 
+/* Are the CPUs with these two APIC ids in one socket? */
 static bool same_socket(const struct place_bits *b, u32 x, u32 y) {
     return (u64)x >> b->socket == (u64)y >> b->socket;
 }
 
+/* Are they threads of one core? */
 static bool same_core(const struct place_bits *b, u32 x, u32 y) {
     return (u64)x >> b->thread == (u64)y >> b->thread;
 }

@@ -11,6 +11,9 @@
 #include "common/insn.h"
 
 #define STRAY_STORM     1000u /* a source with so many stray interrupts is masked */
+#define STRAYS_SAID     4u    /* the log names only so many of each vector */
+#define STRANGERS_SAID  16u   /* and so many NMIs that nobody sent */
+#define BACKTRACE_MAX   16    /* the most calls that a backtrace shows */
 
 #define MCG_STATUS_RIPV BIT(0)  /* the interrupted program can be restarted (SDM 3B 16.3.1.2) */
 #define MC_STATUS_VALID BIT(63) /* this bank holds an error (SDM 3B 16.3.2.2) */
@@ -90,7 +93,7 @@ static void log_address(u64 addr, u64 in) {
  * fault. */
 static void backtrace(u64 rip, u64 rbp) {
     log_address(rip, rip);
-    for (int i = 0; i < 16 && rbp % 8 == 0 && rbp >= STACK_BASE; i++) {
+    for (int i = 0; i < BACKTRACE_MAX && rbp % 8 == 0 && rbp >= STACK_BASE; i++) {
         const u64 *f = (const u64 *)rbp; /* the caller's frame pointer, the return address */
 
         if (!f[1]) break;
@@ -137,13 +140,14 @@ static __attribute__((noinline)) void handle_nmi(struct cpu *c, const struct tra
         /* While this NMI is handled the CPU keeps one more, however many were sent (SDM 3A
          * 6.7.1). */
         __atomic_fetch_add(&c->nmi_kicks, 1, __ATOMIC_SEQ_CST);
-    } else if (!kicks && strangers++ < 16) {
+    } else if (!kicks && strangers++ < STRANGERS_SAID) {
         log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
     }
 }
 
-/* Logs the banks and clears them. Panics if the CPU cannot go on: MCG_STATUS.RIPV is clear, or
- * PCC is set in a bank (SDM 3B 16.3.2.2). */
+/* Handles a machine check, by which a CPU reports that hardware has failed: logs the errors, which
+ * are in banks of registers, and clears them. Panics if the CPU cannot go on: MCG_STATUS.RIPV is
+ * clear, or PCC is set in a bank (SDM 3B 16.3.2.2). */
 static __attribute__((noinline)) void handle_machine_check(const struct trap_frame *f) {
     u64 status = rdmsr(MSR_MCG_STATUS), banks = rdmsr(MSR_MCG_CAP) & 0xff;
     bool fatal = !(status & MCG_STATUS_RIPV);
@@ -169,7 +173,8 @@ static __attribute__((noinline)) void handle_machine_check(const struct trap_fra
 static __attribute__((noinline)) void handle_stray(u8 v) {
     static u32 count[256];
 
-    if (++count[v] <= 4) log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
+    if (++count[v] <= STRAYS_SAID)
+        log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
     if (count[v] == STRAY_STORM) {
         log_warn("vector 0x%x: %u stray interrupts; masking it", v, STRAY_STORM);
         if (irq_mask_vector) irq_mask_vector(v);
@@ -202,6 +207,8 @@ static __attribute__((noinline)) void die(const struct trap_frame *f) {
 
 extern const u8 irq_halt_insn[]; /* the HLT */
 
+/* Halts until an interrupt comes, and takes it. STI lets interrupts in only after the next
+ * instruction, so none can come before the HLT, which would then wait for another one. */
 void irq_halt(void) {
     __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory");
 }
