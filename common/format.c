@@ -22,6 +22,7 @@ struct spec {
     bool wide;        /* the argument has 64 bits */
 };
 
+/* Appends a character, if it fits in front of the terminator. */
 static void put_char(struct output *o, char c) {
     if (o->len + 1 < o->size) o->buf[o->len] = c;
     o->len++;
@@ -33,6 +34,7 @@ static void put_text(struct output *o, const char *text, size_t n) {
     o->len += n;
 }
 
+/* Appends a character n times. */
 static void put_padding(struct output *o, char c, size_t n) {
     while (n--) put_char(o, c);
 }
@@ -126,6 +128,7 @@ static u64 next_unsigned(const struct spec *f, va_list *ap) {
     return va_arg(*ap, u32);
 }
 
+/* The same for a number with a sign. */
 static i64 next_signed(const struct spec *f, va_list *ap) {
     if (f->wide) return va_arg(*ap, i64);
     return va_arg(*ap, i32);
@@ -157,7 +160,8 @@ static const char *convert(struct output *o, const char *at, va_list *ap) {
     return at + 1;
 }
 
-/* Copies the format byte by byte up to a '%', and lets convert() write what that stands for. */
+/* Writes formatted text, as vsnprintf() does: copies the format byte by byte up to a '%', and lets
+ * convert() write what that stands for. */
 int format_text(char *buf, size_t size, const char *fmt, va_list args) {
     struct output o = { buf, size, 0 };
     va_list ap;

@@ -23,6 +23,7 @@ static u64 upper_edge(unsigned b) {
     return ((u64)(b % HIST_SUB + HIST_SUB + 1) << octave) - 1;
 }
 
+/* Counts a duration of `ns`. */
 void hist_add(struct hist *h, u64 ns) {
     h->count++;
     h->sum += ns;
@@ -30,9 +31,10 @@ void hist_add(struct hist *h, u64 ns) {
     h->bucket[bucket_of(ns)]++;
 }
 
-/* Adds up the buckets from the smallest values on, until `rank` samples are reached: that many
- * samples are not larger than the result. The last bucket has no upper edge, so the largest sample
- * stands for it. */
+/* Returns a percentile: the duration that `permille` thousandths of all are not longer than. Adds
+ * up the buckets from the smallest values on, until `rank` samples are reached: that many samples
+ * are not larger than the result. The last bucket has no upper edge, so the largest sample stands
+ * for it. */
 u64 hist_percentile(const struct hist *h, unsigned permille) {
     u64 rank = (h->count * permille + 999) / 1000, seen = 0;
 
@@ -45,6 +47,7 @@ u64 hist_percentile(const struct hist *h, unsigned permille) {
     return h->max;
 }
 
+/* Adds all that `from` has counted to `h`. */
 void hist_merge(struct hist *h, const struct hist *from) {
     h->count += from->count;
     h->sum += from->sum;

@@ -8,8 +8,8 @@
 #define ONE_IN_EACH_BYTE 0x0101010101010101ull
 #define TOP_BITS         (ONE_IN_EACH_BYTE << 7)
 
-/* Copies in words of 8 bytes, and then the rest in single bytes: an emulator takes a step for each
- * element of a string instruction, so this takes an eighth of the steps. */
+/* Copies n bytes, in words of 8 bytes, and then the rest in single bytes: an emulator takes a step
+ * for each element of a string instruction, so this takes an eighth of the steps. */
 void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
@@ -35,8 +35,8 @@ void *memmove(void *to, const void *from, size_t n) {
     return to;
 }
 
-/* Fills whole words, and then the rest in single bytes, as memcpy() does. The product is a word
- * each of whose bytes is c. */
+/* Fills n bytes with c: whole words, and then the rest in single bytes, as memcpy() does. The
+ * product is a word each of whose bytes is c. */
 void *memset(void *to, int c, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
@@ -50,8 +50,8 @@ void *memset(void *to, int c, size_t n) {
     return to;
 }
 
-/* Skips equal words first. The bytes that follow decide: comparing two different words as numbers
- * would give the last byte the most weight, not the first. */
+/* Compares n bytes. Skips equal words first. The bytes that follow decide: comparing two different
+ * words as numbers would give the last byte the most weight, not the first. */
 int memcmp(const void *a, const void *b, size_t n) {
     const u8 *x = a, *y = b;
 
@@ -71,9 +71,9 @@ int memcmp(const void *a, const void *b, size_t n) {
  * here. */
 static bool has_zero_byte(u64 word) { return ((word - ONE_IN_EACH_BYTE) & ~word & TOP_BITS) != 0; }
 
-/* Reads by words where it can: the shell and the store look at many long strings. A word that is
- * aligned never lies in two pages, so reading a whole one cannot fault behind the end of the
- * text. */
+/* Returns the length of a text, but at most `max`. Reads by words where it can: the shell and the
+ * store look at many long strings. A word that is aligned never lies in two pages, so reading a
+ * whole one cannot fault behind the end of the text. */
 size_t strnlen(const char *s, size_t max) {
     size_t n = 0;
 
@@ -87,6 +87,7 @@ size_t strnlen(const char *s, size_t max) {
 
 size_t strlen(const char *s) { return strnlen(s, ~0ul); }
 
+/* Compares at most n characters of two texts. */
 int strncmp(const char *a, const char *b, size_t n) {
     for (; n; n--, a++, b++)
         if (*a != *b || !*a) return (u8)*a - (u8)*b;
@@ -95,6 +96,7 @@ int strncmp(const char *a, const char *b, size_t n) {
 
 int strcmp(const char *a, const char *b) { return strncmp(a, b, ~0ul); }
 
+/* Returns the first place of a character in a text, or NULL. */
 char *strchr(const char *s, int c) {
     for (; *s != (char)c; s++)
         if (!*s) return NULL;

@@ -95,8 +95,9 @@ static const char *cpus_or_pool(const struct config_vm *v) {
     return "cpus";
 }
 
-/* `pools_are_good` says that no pool has an error. If one has, its CPUs may be wrong. A VM's CPUs
- * are not looked at then: that would report the same mistake twice. */
+/* Checks one VM: its image, its devices, its pool and its CPUs. `pools_are_good` says that no pool
+ * has an error. If one has, its CPUs may be wrong. A VM's CPUs are not looked at then: that would
+ * report the same mistake twice. */
 static void check_config_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 
@@ -132,7 +133,8 @@ static void check_config_vm(struct check *k, const struct config_vm *v, bool poo
               v->head.name, v->pool);
 }
 
-/* A model of which only a part is given would be off, or would need a guess. */
+/* Checks the section [model], the costs that the simulation of the whole machine goes by. A model
+ * of which only a part is given would be off, or would need a guess. */
 static void check_model(struct check *k, const struct config_model *m) {
     if (m->cpi && !m->clock)
         ERROR(k, &m->head, "cpi", "cpi is given without clock, the rate of the cycles");

@@ -156,12 +156,14 @@ _Static_assert(ARRAY_SIZE(keys) <= CONFIG_KEYS, "hv/config.c has a bit for each 
 
 /* ---- keys ---- */
 
+/* Returns the key of that name that a section of this kind has, or NULL. */
 const struct config_key *config_find_key(enum config_section section, const char *name) {
     for (const struct config_key *k = keys; k < keys + ARRAY_SIZE(keys); k++)
         if (k->section == section && strcmp(k->name, name) == 0) return k;
     return NULL;
 }
 
+/* Returns the first key of a section of this kind. The keys of a section follow each other. */
 const struct config_key *config_first_key(enum config_section section) {
     const struct config_key *k = keys;
 
@@ -169,8 +171,10 @@ const struct config_key *config_first_key(enum config_section section) {
     return k;
 }
 
+/* Returns the number of a key in the table of all keys. */
 u32 config_key_index(const struct config_key *k) { return (u32)(k - keys); }
 
+/* Returns key number `index` of all, or NULL at the end. */
 const struct config_key *config_key_at(u32 index) {
     if (index >= ARRAY_SIZE(keys)) return NULL;
     return &keys[index];
@@ -184,7 +188,8 @@ const char *config_expected(const struct config_key *k) { return kinds[k->kind].
 
 /* ---- values ---- */
 
-/* *v becomes the value of the word `text`. -EINVAL: the list has no such word. */
+/* Reads one of a list of words. *v becomes its value. Returns 0, or -EINVAL if the list has no such
+ * word. */
 static int read_choice_word(const struct word *words, const char *text, u64 *v) {
     for (const struct word *w = words; w->text; w++) {
         if (strcmp(w->text, text) != 0) continue;

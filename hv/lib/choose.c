@@ -3,7 +3,8 @@
  * of the others, so that its pCPUs do not crowd one cache while another one is free of them. */
 #include "lib/choose.h"
 
-/* Chooses by the upper bits of a linear congruential generator (Knuth's MMIX), because the lower
+/* Returns a random member of `left`, and moves *seed on. Chooses by the upper bits of a linear
+ * congruential generator (Knuth's MMIX), because the lower
  * bits repeat soon. */
 static u32 random_one(const struct cpumask *left, u64 *seed) {
     u32 cpu = cpumask_next(left, 0);

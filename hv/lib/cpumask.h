@@ -22,6 +22,7 @@ static inline void cpumask_fill(struct cpumask *m) { m->bits = ~0ull; }
 
 static inline void cpumask_zero(struct cpumask *m) { m->bits = 0; }
 
+/* Returns the members that `a` and `b` have in common. */
 static inline struct cpumask cpumask_and(const struct cpumask *a, const struct cpumask *b) {
     return (struct cpumask){ a->bits & b->bits };
 }
@@ -33,6 +34,7 @@ static inline struct cpumask cpumask_minus(const struct cpumask *a, const struct
 
 static inline bool cpumask_empty(const struct cpumask *m) { return m->bits == 0; }
 
+/* Returns how many members the set has. */
 static inline unsigned cpumask_weight(const struct cpumask *m) {
     return (unsigned)__builtin_popcountll(m->bits);
 }

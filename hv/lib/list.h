@@ -24,6 +24,7 @@ static inline void list_init(struct list *l) { l->next = l->prev = l; }
 
 static inline bool list_empty(const struct list *l) { return l->next == l; }
 
+/* Puts `l` between two entries that follow each other. */
 static inline void list_insert_between(struct list *l, struct list *prev, struct list *next) {
     l->prev = prev;
     l->next = next;
@@ -31,10 +32,12 @@ static inline void list_insert_between(struct list *l, struct list *prev, struct
     next->prev = l;
 }
 
+/* Puts `l` before all entries of a list. */
 static inline void list_add_head(struct list *head, struct list *l) {
     list_insert_between(l, head, head->next);
 }
 
+/* Puts `l` behind all entries of a list, or, if `head` is an entry, right before that entry. */
 static inline void list_add_tail(struct list *head, struct list *l) {
     list_insert_between(l, head->prev, head);
 }

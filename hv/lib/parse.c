@@ -11,8 +11,8 @@ struct unit {
     u64 factor;
 };
 
-/* Every function ends with this. It reports an error, and that is also text that is left at `at`.
- */
+/* Ends each of the functions parse_...(). `at` is where the reading has come to. Text that is left
+ * there is an error, too. If there is one, *bad becomes that place. Returns the error, or 0. */
 static int parse_end(int error, const char *at, const char **bad) {
     if (!error && *at) error = -EINVAL;
     if (error && bad) *bad = at;
@@ -32,6 +32,7 @@ static int take_number(const char **s, u64 *value) {
     return 0;
 }
 
+/* Reads a decimal number. Returns 0 or an error. */
 int parse_u64(const char *s, u64 *value, const char **bad) {
     int error = take_number(&s, value);
 
@@ -79,6 +80,7 @@ int parse_time(const char *s, u64 *ns, const char **bad) {
     return parse_scaled(s, units, ns, bad);
 }
 
+/* Reads a clock rate such as "2.4GHz" into Hz. Returns 0 or an error. */
 int parse_frequency(const char *s, u64 *hz, const char **bad) {
     static const struct unit units[] = {
         { "kHz", 1000 }, { "MHz", 1000000 }, { "GHz", 1000000000 }, { NULL, 0 }
@@ -87,12 +89,14 @@ int parse_frequency(const char *s, u64 *hz, const char **bad) {
     return parse_scaled(s, units, hz, bad);
 }
 
+/* Reads a rate of data such as "5GB/s" into bytes a second. Returns 0 or an error. */
 int parse_rate(const char *s, u64 *bytes_per_s, const char **bad) {
     static const struct unit units[] = { { "MB/s", 1000000 }, { "GB/s", 1000000000 }, { NULL, 0 } };
 
     return parse_scaled(s, units, bytes_per_s, bad);
 }
 
+/* Reads a number such as "1.5" into thousandths. Returns 0 or an error. */
 int parse_thousandths(const char *s, u64 *value, const char **bad) {
     static const struct unit units[] = { { "", 1000 }, { NULL, 0 } };
 

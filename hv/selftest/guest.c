@@ -45,6 +45,7 @@
 #define JOB_NS      (5 * NS_PER_S)
 #define LATE_NS     (5 * NS_PER_MS) /* the least late end of a slice */
 #define SAFETY_NS   (100 * NS_PER_MS)
+#define SETTLE_NS   (30 * NS_PER_US) /* in so long a CPU is back in its guest, or its halt */
 
 enum mode { REAL, PROTECTED, LONG, MODES };
 static const char *const mode_name[] = { "real mode", "32-bit mode", "64-bit mode" };
@@ -83,6 +84,7 @@ static void __attribute__((format(printf, 2, 3))) wrong(struct tester *t, const 
 /* Copies bytes into the guest's memory. */
 static void guest_put(u32 at, const void *bytes, size_t n) { memcpy(ram + at, bytes, n); }
 
+/* Copies a number of 64 bits there. */
 static void guest_put64(u32 at, u64 value) { guest_put(at, &value, sizeof(value)); }
 
 /* Writes the programs and the page tables into the guest's memory. The programs mean the same in
@@ -270,7 +272,7 @@ static void run_event(struct tester *t) {
     exits_by(t, EXIT_HLT, ANSWER, "the handler of an interrupt");
 }
 
-/* On each CPU: all modes, one after the other. */
+/* The job of each CPU: runs the guest in all modes, one after the other. */
 static void run_modes(void *arg) {
     struct tester *t = arg;
 
@@ -310,8 +312,8 @@ static void expect_frame(struct tester *t, u32 i) {
         wrong(t, "it reads %x where %x was mapped", (u32)t->vcpu.regs.gpr[REG_RAX], frame_mark(i));
 }
 
-/* On each CPU: changes what is in the window, and at last takes it away. Each change must be seen
- * by the next instruction of the guest. */
+/* The job of each CPU: changes what is in the window, and at last takes it away. Each change must
+ * be seen by the next instruction of the guest. */
 static void change_mapping(void *arg) {
     struct tester *t = arg;
 
@@ -356,9 +358,10 @@ static bool all_passed(u64 generation) {
     return tlbgen_passed(&guest.npt.tlb, generation);
 }
 
-/* All other CPUs read a page again and again; this one takes the page away and kicks them. Each
- * guest must then exit by a fault. Returns false if something is wrong, which `f` then says;
- * *took_ns is how long it took until all CPUs had forgotten the page. */
+/* Does one round of the check of the TLB with all CPUs: guests on all other CPUs read a page again
+ * and again; this one takes the page away and kicks them. Each guest must then exit by a fault.
+ * Returns false if something is wrong, which `f` then says; *took_ns is how long it took until all
+ * CPUs had forgotten the page. */
 static bool take_away(struct finding *f, u64 *took_ns) {
     bool all_run = true, passed;
     u64 start;
@@ -403,7 +406,8 @@ void check_tlb(struct finding *f) {
 
 /* ---- the timer that ends a slice ---- */
 
-/* On each CPU: lets the guest run for SLICE_NS, and measures by how much it exits too late. */
+/* The job of each CPU: lets the guest run for SLICE_NS, and measures by how much it exits too
+ * late. */
 static void end_slices(void *arg) {
     struct tester *t = arg;
     struct vm_exit e;
@@ -453,8 +457,8 @@ void check_timer(struct finding *f) {
 
 /* ---- interrupts from one CPU to another ---- */
 
-/* On another CPU: stays in the guest, or halted, until the check is over, so that the boot CPU can
- * measure how soon it answers. */
+/* The job of another CPU: stays in the guest, or halted, until the check is over, so that the boot
+ * CPU can measure how soon it answers. */
 static void wait_for_kicks(void *arg) {
     struct tester *t = arg;
     struct vm_exit e;
@@ -494,7 +498,7 @@ static bool nmi_answered(u32 cpu) {
 static u64 ask_one(u32 cpu, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     u64 start;
 
-    delay_ns(30 * NS_PER_US); /* it is back in its guest, or its halt */
+    delay_ns(SETTLE_NS);
     start = now_ns();
     send(cpu);
     while (!answered(cpu)) {
@@ -539,6 +543,7 @@ static void ask_all(struct finding *f, void (*send)(u32 cpu), bool (*answered)(u
     found(f, HOLDS, "answered within %lu to %lu ns, in a guest and in a halt", best, worst);
 }
 
+/* Check whether kicks, and NMIs, reach other CPUs. */
 void check_kick(struct finding *f) { ask_all(f, cpu_kick, kick_answered); }
 
 void check_nmi(struct finding *f) { ask_all(f, send_nmi, nmi_answered); }

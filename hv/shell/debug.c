@@ -76,6 +76,7 @@ static const struct {
     { "tr_base", BASE, SEG_TR },
 };
 
+/* Returns register number `n` of the table above. */
 static u64 debug_reg_read(struct vcpu *v, u32 n) {
     struct guest_seg seg;
 
@@ -324,8 +325,8 @@ static int cmd_mem_read(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-/* Changes memory: the bytes are two hexadecimal digits each. Nothing is changed if a part of it is
- * no RAM. */
+/* Changes memory from c->argv[2] on. The bytes are in c->argv[3], two hexadecimal digits each.
+ * Nothing is changed if a part of it is no RAM. */
 static int cmd_mem_write(struct shell_call *c) {
     u8 bytes[WRITE_MAX];
     u64 address, n = strlen(c->argv[3]) / 2, room, value;

@@ -77,11 +77,14 @@ u64 guestcon_step(u64 now) {
     return 0;
 }
 
+/* Logs what is left of a VM's output when the VM has stopped, but at most LAST_LINES lines, so that
+ * this stays short. */
 void guestcon_rest(struct vm *vm) {
     for (u32 i = 0; to_log && &vm->console != attached && i < LAST_LINES && log_line(vm, true);)
         i++;
 }
 
+/* Says whether guests' output goes to the log. Once at boot. */
 void guestcon_init(bool log) {
     to_log = log;
     vm_stopped = guestcon_rest;

@@ -245,11 +245,13 @@ static void log_last_words(void) {
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) guestcon_rest(vm);
 }
 
+/* Resets the machine, at the end of the command reboot. */
 static void end_by_reboot(struct shell_call *c) {
     log_last_words();
     platform_reboot();
 }
 
+/* Switches the machine off, at the end of the command poweroff. */
 static void end_by_poweroff(struct shell_call *c) {
     log_last_words();
     platform_poweroff();

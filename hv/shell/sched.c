@@ -314,8 +314,8 @@ static int cmd_cpu_add(struct shell_call *c) {
     return 0;
 }
 
-/* Called again while a CPU cannot go yet. The CPUs that an earlier call removed are not in the pool
- * any more; to remove them again would be an error. */
+/* Takes CPUs out of a pool. It is called again while a CPU cannot go yet. The CPUs that an earlier
+ * call removed are not in the pool any more; to remove them again would be an error. */
 static int cmd_cpu_remove(struct shell_call *c) {
     cpumask_for_each(cpu, &c->cpus) {
         int error;
@@ -494,9 +494,9 @@ static void end_migration(struct shell_call *c) {
 
 COLUMNS(lost_columns, COL("Not kept", "name", 's', -20), COL("Value", "value", 'd', 10));
 
-/* A VM is paused while it moves. The move is tried until no pCPU holds the state of a vCPU any
- * more; then the VM is unpaused. It keeps its parameters; those that it cannot have in the other
- * pool are the answer of the command. */
+/* Moves a VM to another pool. The VM is paused while it moves. The move is tried until no pCPU
+ * holds the state of a vCPU any more; then the VM is unpaused. It keeps its parameters; those that
+ * it cannot have in the other pool are the answer of the command. */
 static int cmd_pool_migrate(struct shell_call *c) {
     struct param_values lost;
     struct sched_pool *from;

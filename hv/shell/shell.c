@@ -51,6 +51,7 @@ static void put_bytes(const char *s, size_t n) {
     if (n) line_begun = s[n - 1] != '\n';
 }
 
+/* Prints a text. */
 static void shell_put_text(const char *s) { put_bytes(s, strlen(s)); }
 
 /* Puts a string in quotes. Characters that JSON does not allow in a string, and all bytes that are
@@ -533,6 +534,7 @@ static void call_command(void) {
     if (result <= 0) end_command(result);
 }
 
+/* Returns the configuration with which the machine was booted. */
 const struct config *shell_config(void) { return config; }
 
 /* ---- input ---- */
@@ -563,7 +565,8 @@ static const char *completion(const char *word, bool first, unsigned n) {
     return NULL;
 }
 
-/* Wakes the work item of the shell because something was typed. */
+/* Takes bytes that were typed: keeps them for the shell's work item, and wakes it. The console
+ * calls this, also in an interrupt handler. */
 static void shell_heard(const char *s, unsigned n) {
     for (; n; n--, s++) {
         /* ^C cancels what was typed before, so it must not be lost because of that. */
@@ -578,6 +581,7 @@ static void shell_heard(const char *s, unsigned n) {
     work_add(&work);
 }
 
+/* Returns the next byte that was typed, or -1 if there is none. */
 int shell_key(void) {
     if (in_tail == in_head) return -1;
     return (unsigned char)in_buf[in_tail++ % IN_SIZE];

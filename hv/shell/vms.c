@@ -62,8 +62,8 @@ struct vcpu *shell_next_vcpu(struct shell_call *c) {
 
 #define STATES "State: r running, b blocked, p paused, s shut down, c crashed, d dying"
 
-/* xl's six letters, as STATES explains them: those that hold, and '-' in the place of each other
- * one. *run_ns becomes the time that the VM's vCPUs have run. */
+/* Writes xl's six letters to `s`, as STATES explains them: those that hold, and '-' in the place of
+ * each other one. *run_ns becomes the time that the VM's vCPUs have run. */
 static void state_letters(struct vm *vm, char s[7], u64 *run_ns) {
     bool running = false, blocked = vm->nr_vcpus > 0;
 
@@ -129,6 +129,7 @@ COLUMNS(vcpu_columns, COL("Name", "vm", 'n', -16), COL("ID", "id", 'u', 4),
         MORE("Boosts", "boosts", 'u', 8), MORE("Grants", "grants", 'u', 8),
         COL(NULL, "granted_ns", 'u', 0), COL("Affinity", "affinity", 's', 0));
 
+/* Returns the word for a state of a vCPU (enum run_state). */
 const char *run_state_name(u32 s) {
     static const char *const words[] = { "running", "runnable", "blocked", "offline" };
 
