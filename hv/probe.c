@@ -62,6 +62,7 @@ static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...) {
 
 static bool all_zero(const struct cpuid *c) { return !(c->eax | c->ebx | c->ecx | c->edx); }
 
+/* Writes one answer of CPUID, unless it is all zeros. */
 static void say_leaf(u32 leaf, u32 sub, const struct cpuid *c) {
     if (!all_zero(c)) say("cpuid %x %x: %x %x %x %x\n", leaf, sub, c->eax, c->ebx, c->ecx, c->edx);
 }
@@ -96,6 +97,7 @@ static void say_leaves(u32 first) {
     }
 }
 
+/* Writes the value of an MSR, and returns it. */
 static u64 say_msr(u32 msr) {
     u64 value = rdmsr(msr);
 
@@ -174,6 +176,7 @@ static void say_table(const u8 *t, u32 len) {
     }
 }
 
+/* Writes those of the firmware's ACPI tables that tools/machines can use. */
 static void say_tables(const struct acpi_info *acpi) {
     for (u32 i = 0; i < acpi->nr_tables; i++) {
         const u8 *t = acpi_map(acpi->table[i].addr, acpi->table[i].len);
