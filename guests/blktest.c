@@ -69,7 +69,8 @@ static void wait_for(u32 n) {
     }
 }
 
-/* Submits a request in a buffer that is free; waits for one if `depth` requests are in flight. */
+/* Submits a request of that type at `sector`. If `depth` requests are in flight already, first
+ * waits until one of them has ended and its buffer is free. */
 static void submit(enum virtio_blk_type type, u64 sector) {
     struct virtio_blk_request *q = NULL;
     int error;

@@ -58,8 +58,8 @@ static void flush_decisions(void) {
     if (chosen != DISKS - 1) guest_panic("collabbench: disk %u is to flush", chosen);
 }
 
-/* Measures decisions about congestion. All disks wait for a crowded device, and the last one asks
- * again. Then they are let go. */
+/* Measures decisions about congestion: whether a device is crowded, the answer to a disk that asks
+ * again while all disks wait, and the release of the next disk that waits. */
 static void congestion_decisions(void) {
     struct congest c = congest_begin(1);
     struct congest_limits limits = { .queue = 64 };
@@ -155,8 +155,9 @@ static void put(const char *path, u64 value) {
     if (store_write_u64(0, path, value) < 0) guest_panic("collabbench: %s cannot be written", path);
 }
 
-/* Measures from the write of `ask` until `answer` is set. Both are cleared afterwards; `ask` is the
- * last one, because the manager looks at the answer when it hears of that. */
+/* Measures from the write of `ask` until `answer` is set. Both are cleared afterwards, first
+ * `answer` and then `ask`, because the manager looks at `answer` when it hears that `ask` has
+ * changed. */
 static void trip(const char *name, const char *ask, const char *answer) {
     i64 error = store_watch(answer, on_change, NULL);
 

@@ -13,6 +13,7 @@ static u64 worked(u32 vcpu) {
     return time_ns();
 }
 
+/* Computes on vCPU `arg`, as a thread, until that vCPU has had work_ms of CPU time. */
 static void compute(void *arg) {
     u32 vcpu = (u32)(u64)arg;
     u64 end = worked(vcpu) + cmdline_u64("work_ms", 1000) * NS_PER_MS, now;
@@ -20,6 +21,8 @@ static void compute(void *arg) {
     while ((now = worked(vcpu)) < end) compute_some(end - now);
 }
 
+/* Starts a thread on each vCPU, waits until all have ended, and prints how long that took and how
+ * much CPU time the VM had. */
 int main(void) {
     u32 n = vcpu_start_all();
     struct thread **t = malloc(n * sizeof(struct thread *));

@@ -61,7 +61,9 @@ static i64 receive(struct sock *s, u64 deadline, u64 *first) {
     return n < 0 ? n : (i64)sum;
 }
 
-/* Opens the connection that is due then, and gets the page. */
+/* Opens the connection that was due at the time `due`, gets the page, and closes the connection.
+ * Notes how long it took until the connection was made and until the answer came, both counted from
+ * `due`. */
 static void get(u64 due) {
     u64 at, first = 0, deadline = due + timeout;
     struct sock *s;

@@ -35,14 +35,16 @@ static struct extents space;
 static u32 nr_files, generation;
 static u8 **buffers; /* CHUNK bytes for each thread */
 
+/* Writes the file's inode to its place at the beginning of the disk. */
 static void write_inode(const struct file *f) {
     if (pagecache_write(&workload_disk.cache, (u64)(f - files) * sizeof(f->inode), &f->inode,
                         sizeof(f->inode)))
         guest_panic("fileserver: the inode of file %ld cannot be written", f - files);
 }
 
-/* Takes a file that nobody uses, from a random one on: one that is there, or else a place for one.
- * NULL: there is none. */
+/* Marks a file as busy that no other thread uses, and returns it. If `there`, it is a file that
+ * exists, otherwise an unused entry for a new one. The search begins at a random entry. Returns
+ * NULL if there is no such file. */
 static struct file *take(bool there, u64 random) {
     struct file *f = NULL;
 

@@ -432,7 +432,8 @@ static void serve_controller(u64 now) {
 
 /* ---- the loop ---- */
 
-/* Gives a device a turn if it was notified, or if its time has come. */
+/* Serves a device if its front end has notified this VM, or if the time has come at which the
+ * device wanted to be served again. */
 static void serve(struct served *s, u64 now) {
     if (event_take(s->port)) s->next = 0;
     if (s->next > now) return;
@@ -472,9 +473,10 @@ static u64 watch_cores(u64 now, u64 next) {
     return MIN(next, report);
 }
 
-/* Gives everybody a turn: devices, cards, links. What was sent and received in it is shown to all
- * sides at its end, so that a turn raises one interrupt for each device. Returns when the next turn
- * is due: 0 means at once, ~0 after an event. */
+/* Does one turn of the loop: serves each device, each card and the links of the bridge once. What
+ * was sent and received in the turn is shown to all sides at its end, so that a turn raises one
+ * interrupt for each device. Returns when the next turn is due: 0 means at once, ~0 after an event.
+ */
 static u64 turn(u64 now) {
     u64 next = ~0ull, due;
 

@@ -68,12 +68,14 @@ struct stream {
     u64 to_come;            /* instructions that are still to be executed for this call */
 };
 
+/* Executes about so many instructions. */
 static void work_for(u64 instructions) {
     /* A turn of the loop has two instructions. */
     for (u64 i = instructions / 2; i; i--) __asm__ volatile("");
 }
 
-/* Does with the data what the command line asks of a reader. It is a sock_take_fn. */
+/* Handles a piece of data of a TCP stream, as a sock_take_fn: counts it, and does what the command
+ * line asks of a reader, such as to check each byte, or to compute for each. */
 static void take(void *arg, const u8 *p, size_t n) {
     struct stream *stream = arg;
 

@@ -74,7 +74,9 @@ static bool send_packet(struct sock *s, u32 size, u32 number, u64 due) {
     return send(s, packet, size ? size : sizeof(head));
 }
 
-/* Serves one client. Returns false if it broke off. */
+/* Serves one client: answers its three requests, and then sends it sound and pictures at a fixed
+ * rate until the time is over. Returns false if the client ended the connection before the stream
+ * began. */
 static bool serve(struct sock *s) {
     u64 period = NS_PER_S / MAX(rate, 1ull), start;
     u8 request[64], answer[ANSWER] = { 0 };

@@ -11,6 +11,8 @@
 #include <guest/string.h>
 #include <guest/time.h>
 
+/* Copies the block over and over, and prints the bandwidth once in report_ms. Ends after `count`
+ * lines, or never. */
 int main(void) {
     u64 block = cmdline_u64("block", 256 << 10), count = cmdline_u64("count", 0);
     u64 every = cmdline_u64("report_ms", 1000) * NS_PER_MS;

@@ -66,7 +66,8 @@ static void sender(void *arg) {
     }
 }
 
-/* Receives a message. Returns whether it is the one of that turn. */
+/* Receives a message of `size` bytes from the peer. Returns whether it is the peer's message of
+ * that turn. */
 static bool receive(struct peer *p, u64 size, u32 turn) {
     static u8 in[PIECE];
     struct head head = { 0 };
@@ -109,8 +110,9 @@ static void send_and_receive(u64 size, u32 turn) {
 
 /* ---- connections ---- */
 
-/* Connects to all ranks with a lower number, and waits for those with a higher one. Who connects
- * says first which rank it is. */
+/* Makes a connection to each other rank: connects to those with a lower number, and waits for those
+ * with a higher one. The side that connects first sends its rank. Then starts a thread for each
+ * peer that sends messages to it. */
 static void connect_all(u32 first) {
     struct sock *listener, *s;
     u8 rank;

@@ -83,7 +83,7 @@ static void vm(const char *home) {
     tree(path, 0);
 }
 
-/* Sends all VMs. */
+/* Sends what the store has of each VM. */
 static void vms(void) {
     static char ids[XS_PAYLOAD_MAX];
     char home[64];

@@ -72,9 +72,9 @@ static u64 word_of(const struct worker *w, u64 pass, u64 place, u64 at) {
     return (u64)(w->number + 1) << 56 ^ (pass / 2) << 40 ^ place << 16 ^ at;
 }
 
-/* Sends the thread's next request. Passes over the thread's part of the disk write and read by
- * turns. One word of 64 is set: what belongs there before a write, and 0 before a read, so that a
- * read that brings nothing is seen. */
+/* Sends the thread's next request. The thread goes over its part of the disk again and again; one
+ * such pass writes all of it, and the next one reads it. One word of 64 is set: what belongs there
+ * before a write, and 0 before a read, so that a read that brings nothing is seen. */
 static void send(struct worker *w, struct slot *s) {
     u64 pass = w->position / part, place = w->position % part, *p = s->q.part[0].p;
     int error;
@@ -99,7 +99,10 @@ static void send(struct worker *w, struct slot *s) {
         guest_panic("spread: a request does not fit into the ring");
 }
 
-/* Looks at what a request has read. A pass begins only after all requests of the pass before. */
+/* Takes the result of a request that has ended: counts it and, if it was a read, checks the data.
+ * No pass begins before all requests of the last one have ended, so the number of the pass follows
+ * from the thread's position. If the device has another back end by now, the contents are lost, and
+ * the thread has to begin again. */
 static void look(struct worker *w, struct slot *s) {
     u64 place = s->q.sector / (bytes_each / VIRTIO_BLK_SECTOR) - w->number * part;
     u64 *p = s->q.part[0].p, pass = (w->position - 1) / part;

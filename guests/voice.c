@@ -51,7 +51,8 @@ static struct sock *s;
 static u64 buffer;
 static u32 nr;
 
-/* Counts a datagram that came now. */
+/* Counts a datagram of line `l` that arrived at the time `now`: its jitter (RFC 3550, 6.4.1), and
+ * whether it came too late to be played. */
 static void hear(struct line *l, const struct voice *v, u64 now) {
     u32 transit = (u32)(now / NS_PER_US) - v->us;
     i64 d = (i32)(transit - l->transit);
@@ -68,7 +69,7 @@ static void hear(struct line *l, const struct voice *v, u64 now) {
 }
 
 /* Returns when the next datagram is due, of all lines that have begun and are not over, and tells
- * which line it is. FOREVER: there is none. */
+ * which line it is. Returns FOREVER if there is none. */
 static u64 next_due(u32 *line) {
     u64 soonest = FOREVER;
 

@@ -120,7 +120,9 @@ static void check_credit(const struct sched_pool *p) {
     MUST(weight == 0 || cp->accounting, "active vCPUs and no accounting");
 }
 
-/* Goes through all pools, VMs and pCPUs. */
+/* Checks, for all pools, VMs and pCPUs of the scheduler, what must hold between two events, and
+ * ends the test if anything does not. No lock is held then, all lists and counts agree, and each
+ * vCPU is where its state says. */
 void sched_check(u32 cpus) {
     nr_pcpus = cpus;
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {

@@ -9,8 +9,8 @@
 #include "lib/parse.h"
 #include "sim.h"
 
-/* Returns the exit status: 0 if the scheduler decided the same again, 1 if not, 2 if the file
- * cannot be read. */
+/* Replays the recording in `file`, and prints whether the scheduler decided the same again. Returns
+ * the exit status: 0 if it did, 1 if not, 2 if the file cannot be read. */
 static int replay(const char *file) {
     FILE *f = fopen(file, "rb");
     struct trace_record *r = NULL;

@@ -80,7 +80,8 @@ void sim_halfway(struct sim_vm *d) {
     }
 }
 
-/* Adds one half to the other. Maxima are compared, and all else is summed. */
+/* Adds the figures of one half of the measurement to those of the other. Of maxima the larger one
+ * is taken; all else is summed. */
 static void add(struct sim_span *to, const struct sim_span *more) {
     for (u32 i = 0; i < RS_NR; i++) to->state_ns[i] += more->state_ns[i];
     to->switches += more->switches;

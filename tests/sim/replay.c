@@ -157,7 +157,8 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
     param_set(e, p, object, value, &why);
 }
 
-/* Tells the scheduler what an input says, as its caller did when the recording was made. */
+/* Calls the function of the scheduler that the recorded input stands for, with the same arguments,
+ * as its caller did when the recording was made. */
 static void apply(const struct trace_record *r) {
     u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
     u64 arg = arg_of(r);
@@ -241,8 +242,9 @@ static void describe(char *buf, size_t size, const char *what, const struct trac
              (unsigned long long)arg_of(r));
 }
 
-/* Takes one input after the other, and compares the records that the scheduler makes of it with
- * those of the recording, until the first difference. */
+/* Replays a recording of `n` records: gives the scheduler one input after the other, and compares
+ * the records that it makes of it with those of the recording. Returns 0 if all agree, 1 at the
+ * first difference, and -1 if the recording makes no sense; *d then says where and what. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
     struct sim_options o = { .mask = TRACE_CLASS_REPLAY, .keep = true };
     bool lost;

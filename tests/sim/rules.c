@@ -129,8 +129,8 @@ static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     return SCHED_NO_CPU;
 }
 
-/* Tells if v has been ready beside an idle pCPU for too long. Nothing changes between events, so it
- * is enough to look after each of them. */
+/* Reports a breach if the vCPU v has been ready for too long while a pCPU where it may run was
+ * idle. Nothing changes between events, so it is enough to look after each of them. */
 static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v) {
     struct sim_vcpu *s = of(v);
     u32 cpu = idle_for(p, v);

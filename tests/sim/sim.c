@@ -90,8 +90,9 @@ static void hash_words(const struct trace_record *r, size_t bytes) {
     }
 }
 
-/* Takes a record of the scheduler. The record goes into the hash, which tells whether two runs were
- * the same, and is kept if the options say so. */
+/* Takes a trace record that the scheduler writes; it has the place of the hypervisor's own
+ * function. The record goes into the hash, which tells whether two runs were the same, and is kept
+ * if the options say so. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
     u32 input = 0;

@@ -26,7 +26,7 @@ static __attribute__((noreturn)) void give_up(void) {
     exit(2);
 }
 
-/* Returns what is to be told of a vCPU now. */
+/* Returns a record of what vCPU i does now. */
 static struct timeline_record look_at(u32 i) {
     const struct sched_vcpu *s = &watched[i].vcpu->s;
     struct timeline_record r = { .ns = sim.now,

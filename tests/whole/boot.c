@@ -69,7 +69,8 @@ static void load_image(const char *name) {
     if (module_add(&m) < 0) fail("image", name, "there are too many");
 }
 
-/* The shell begins with a script, which is another boot module. */
+/* Gives the shell a script, as a boot module: the one of --script, or else one that types the
+ * command `top` for the measurement. */
 static void load_script(void) {
     static char text[128];
     const char *json = "-b";
@@ -86,6 +87,9 @@ static void load_script(void) {
     cfg.top = false;
 }
 
+/* Reads the VM file and the command line with the hypervisor's own parser, finds out what the
+ * machine is like, and loads all images and the script. Ends the program with sentences if
+ * something is wrong. */
 static void read_config(void) {
     size_t size;
     char *text = read_file("VM file", options->file, &size);
@@ -115,7 +119,8 @@ static bool govern_step(struct work *w) {
     return true;
 }
 
-/* Pool-0 gets all CPUs that are in no other pool. */
+/* Makes the pools of the VM file, as the hypervisor does at its boot. Pool-0 gets all CPUs that are
+ * in no other pool. */
 static void make_pools(void) {
     static struct work governor = { .step = govern_step };
     struct cpumask there = { 0 };
@@ -150,7 +155,8 @@ static void made(void *ctx, struct vm *vm, int error, const char *why) {
         fail("VM cannot be made:", c->head.name, why ? why : "there is no memory");
 }
 
-/* What pCPU 0 does before it enters its loop. No virtual time passes meanwhile. */
+/* Boots the hypervisor on pCPU 0: sets its rooms up in their order, and makes the VMs of the file.
+ * Then pCPU 0 enters its loop. No virtual time passes meanwhile. */
 static void boot(void) {
     virt = &whole_ops;
     virt_counts_pauses = true;
@@ -176,6 +182,9 @@ static void pcpu(void) {
     cpu_loop();
 }
 
+/* Runs the whole simulation as the options say: sets the machine up, lets virtual time pass until
+ * the measurement is over, and writes the results. Returns the exit status, which is 0; mistakes in
+ * the input end the program earlier. */
 int whole_run(const struct whole_options *o) {
     options = o;
     whole_json = o->json || o->json_file;

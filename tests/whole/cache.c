@@ -32,7 +32,9 @@ u64 cache_missing_ns(u32 vm, u32 cpu) {
     return ((warm - p->bytes) * NS_PER_S + refill - 1) / refill;
 }
 
-/* Drives bytes out of a cache until its contents fit. */
+/* Drives bytes out of a pCPU's cache until its contents fit into it, those of the VM that was used
+ * least recently first. `part` has one entry for each VM: how much of its working set is in this
+ * cache. */
 static void drive_out(struct part *part) {
     for (;;) {
         struct part *oldest = NULL;

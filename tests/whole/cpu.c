@@ -138,9 +138,9 @@ static void long_mode(struct whole_vcpu *w) {
     w->seg[SEG_CS] = (struct guest_seg){ .sel = 8, .attr = 0xa9b, .limit = 0xffffffff };
 }
 
-/* Prepares the first entry. vCPU 0 begins where its image says, with the address of its start
- * information in RBX. Each other one begins in real mode at a page that the guest has filled with
- * a struct whole_ap. */
+/* Makes the coroutine of a vCPU's guest, before the vCPU is entered for the first time. vCPU 0
+ * begins where its image says, with the address of its start information in RBX. Each other one
+ * begins in real mode at a page that the guest has filled with a struct whole_ap. */
 static void begin(struct virt_vcpu *v) {
     struct whole_vcpu *w = priv(v);
     u64 entry = w->port.base + v->regs.rip;
@@ -187,8 +187,8 @@ static void prepare(struct virt_vcpu *v) {
     v->pending.type = EVENT_NONE;
 }
 
-/* Lets the guest compute until `limit` (ns) at most. Returns when it has called; then `whole_now`
- * is the time of the call. */
+/* Runs the guest until it makes a call of the machine, which is its exit. If it makes none, it is
+ * stopped at the time `limit` (ns). When this returns, `whole_now` is the time of the exit. */
 static void enter(struct virt_vcpu *v, u64 limit) {
     struct whole_vcpu *w = priv(v);
     u64 left = (limit - whole_now) * PS_PER_NS;
@@ -206,7 +206,8 @@ static void enter(struct virt_vcpu *v, u64 limit) {
     engine_wait(left / PS_PER_NS, false);
 }
 
-/* Fills in the exit for what the guest has called. */
+/* Describes to the hypervisor, in *e and in the vCPU's registers, why the guest has made its last
+ * call, as hv/virt describes an exit. */
 static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     static const u8 reasons[] = {
         [WHOLE_TIME] = EXIT_INTR,
@@ -274,6 +275,10 @@ static bool refill(struct virt_vcpu *v, u64 deadline) {
     return true;
 }
 
+/* Enters the guest, and describes its next exit in *e; it takes the place of the function of
+ * hv/virt that does so. Before that, virtual time passes for what the hypervisor's code has cost.
+ * While the guest only computes, or has to wait for its working set, time passes without any code.
+ * At `deadline` (ns) there is an exit for the timer. */
 static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     struct whole_vcpu *w = priv(v);
 

@@ -64,6 +64,8 @@ __asm__(".pushsection .text\n"
         "    ud2\n"
         ".popsection\n");
 
+/* Makes a coroutine that calls fn(a, b) on the stack that ends at `top`, when it is first switched
+ * to. Its stack is made to look as strand_swap() would leave it. */
 void strand_init(struct strand *s, void *top, void *fn, void *a, void *b) {
     u64 *sp = (u64 *)((u64)top & ~15ull);
 
@@ -107,6 +109,8 @@ void *__wrap_memset(void *to, int c, size_t n) {
     return __real_memset(to, c, n);
 }
 
+/* Lets a pCPU go on whose wait is over: switches to its coroutine, and returns when it waits again.
+ */
 static void go_on(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, wake);
 
@@ -115,8 +119,10 @@ static void go_on(struct timer *t, u64 now) {
     whole_this_cpu = NULL;
 }
 
-/* What this pCPU owes is kept meanwhile: whole_owed is that of the pCPU that executes. The queue's
- * own code counts as the hypervisor's, too, but is no part of what is simulated. */
+/* Lets virtual time pass on this pCPU until `ns`, while others run. If `interruptible`, a kick ends
+ * the wait. What this pCPU owes is kept meanwhile, because whole_owed is that of the pCPU that
+ * executes. The queue's own code counts as the hypervisor's, too, but is no part of what is
+ * simulated. */
 void engine_wait(u64 ns, bool interruptible) {
     struct pcpu *c = me();
     u64 owed = whole_owed;
@@ -133,6 +139,9 @@ void engine_wait(u64 ns, bool interruptible) {
     whole_owed = owed;
 }
 
+/* Lets the virtual time pass that the hypervisor's code on this pCPU has cost since the last call.
+ * Less than a ns is kept for the next time. In between the trace is written, and faults may be
+ * injected. */
 void engine_pay(void) {
     struct pcpu *c = me();
     u64 ps = c->rest + whole_owed;
@@ -234,6 +243,8 @@ static void begin(void *entry, void *unused) {
     abort();
 }
 
+/* Makes `cpus` pCPUs, each a coroutine with a stack of its own that calls entry(). They begin when
+ * virtual time passes. */
 void engine_start(u32 cpus, void (*entry)(void)) {
     nr_cpus = cpus;
     whole_block = whole_costs.block;

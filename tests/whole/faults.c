@@ -11,8 +11,10 @@
 
 static struct sigaction before[NSIG];
 
-/* If the access cannot be, the guest goes on with memory_fault() instead of its instruction. A
- * fault of the simulation itself ends the program, as it would without this handler. */
+/* Handles the signal of an access to memory that is not mapped in this program. If a guest has made
+ * it, its page is mapped and the access repeated. If the guest may not make it, the guest goes on
+ * with memory_fault() instead of its instruction. A fault of the simulation itself ends the
+ * program, as it would without this handler. */
 static void on_fault(int number, siginfo_t *info, void *context) {
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     bool write = r[REG_ERR] & WRITE;

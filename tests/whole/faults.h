@@ -5,13 +5,14 @@
 
 #include <takt/types.h>
 
-/* From now on an access of a guest to memory that is not mapped goes to faults_fill(). */
+/* Sets the handler of signals, so that from now on an access of a guest to memory that is not
+ * mapped goes to faults_fill(). */
 void faults_catch(void);
 
 /* memory.c: maps what the guest that runs has at address `at` of this program. Returns false if it
  * has nothing there, or may not write; *gpa is the guest-physical address. */
 bool faults_fill(u64 at, bool write, u64 *gpa);
-/* memory.c: does a guest execute? */
+/* memory.c: returns whether a guest executes. */
 bool faults_in_guest(void);
 /* cpu.c: the guest goes on here after an access that cannot be. */
 void memory_fault(u64 gpa, bool write, u64 rip) __attribute__((noreturn));

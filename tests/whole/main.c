@@ -27,6 +27,8 @@ static int usage(void) {
     return 2;
 }
 
+/* Reads the options, which docs/simulation.md lists, and runs the simulation. Returns 2 after a
+ * sentence or the usage if an option is wrong. */
 int main(int argc, char **argv) {
     struct whole_options o = { .guests = "build/whole",
                                .warm_up_ns = 2 * NS_PER_S,

@@ -29,6 +29,8 @@ static struct cost {
 };
 enum { COST_GUEST, COST_HV, COST_ELEMENT, COST_EXIT, COST_AHEAD };
 
+/* Takes a cost from the option --cost: `text` is NAME=INSTRUCTIONS. Returns 0, or 1 if there is no
+ * such cost or its value is no number. */
 int model_cost(const char *text) {
     const char *value = strchr(text, '=');
     char *end;
@@ -51,6 +53,8 @@ static u64 cost_ps(u32 cost, u64 otherwise, double mips) {
     return (u64)((double)costs[cost].milli * 1000 / mips);
 }
 
+/* Finds out what the machine is like, and sets whole_costs. Options count first, then the keys of
+ * [model] in the VM file, and then the defaults, by which the machine is as fast as Bochs's. */
 struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m) {
     u64 clock = CLOCK, cpi = CPI, copy = 0, kick = KICK_NS;
     struct whole_machine is = { .cpus = CPUS, .memory = MEMORY };

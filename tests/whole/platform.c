@@ -33,8 +33,8 @@ unsigned console_room(void) { return ROOM; }
 
 bool whole_json, whole_serial;
 
-/* Prints a character of the shell when its line is complete, because lines of the log come between.
- */
+/* Takes a character that the shell writes, and prints it when its line is complete. Otherwise lines
+ * of the log could come in the middle of a line. */
 static void put_serial(char c) {
     static char *line;
     static size_t used, room;
@@ -49,9 +49,10 @@ static void put_serial(char c) {
     used = 0;
 }
 
-/* Of what the shell writes, its first line is left out: the prompt and the command that the script
- * types. An answer in JSON is one line behind the byte RS, and a table ends with an empty line.
- * Then the simulation ends. */
+/* Takes what the shell writes, in place of a serial port: prints the answer to the one command of
+ * the script, and ends the simulation after it. The first line is left out, because it has the
+ * prompt and the command. An answer in JSON is one line behind the byte RS (0x1e), and a table ends
+ * with an empty line. With --script, all is printed, and the simulation goes on. */
 unsigned console_write(const char *s, unsigned n) {
     static bool answer, ended, at_start;
 

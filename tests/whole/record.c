@@ -25,7 +25,7 @@ static void put_string(const char *s, size_t n) {
     putc('"', file);
 }
 
-/* The keys of [model] that the file gives, as config.h has them. */
+/* Writes the keys of [model] that the VM file gives, as numbers in the units of config.h. */
 static void put_model(const struct config_model *m) {
     const char *comma = "";
 
@@ -44,6 +44,8 @@ static void put_model(const struct config_model *m) {
     fprintf(file, "},\n");
 }
 
+/* Opens the file of --json, and writes what is known before the run. Ends the program with a
+ * sentence if the file cannot be written. */
 void record_begin(const struct whole_options *o, const struct config *c,
                   const struct whole_machine *m) {
     file = fopen(o->json_file, "w");
@@ -67,6 +69,8 @@ void record_begin(const struct whole_options *o, const struct config *c,
             (double)o->run_ns / 1e9);
 }
 
+/* Adds a line of the log to the file, at the time `us` in microseconds. A guest's line is "NAME:
+ * text"; the name becomes a field of its own. Does nothing without --json. */
 void record_line(u64 us, bool of_guest, const char *text) {
     const char *colon = of_guest ? strstr(text, ": ") : NULL;
 
@@ -89,6 +93,8 @@ bool record_answer(char c) {
     return answer;
 }
 
+/* Writes the shell's answer and the end of the file of --json, and closes it. Ends the program with
+ * a sentence if that fails. Does nothing without --json, or when it was called before. */
 void record_end(void) {
     bool bad;
 

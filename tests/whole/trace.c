@@ -75,6 +75,9 @@ static void drain(void) {
     whole_owed = owed;
 }
 
+/* Switches all classes of trace records on and, unless `path` is NULL, opens the file and makes a
+ * ring of records for each pCPU. Ends the program with a sentence if the file cannot be made. That
+ * takes no virtual time. */
 void whole_trace_begin(const char *path) {
     u64 owed = whole_owed;
 

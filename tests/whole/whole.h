@@ -52,15 +52,16 @@ void engine_start(u32 cpus, void (*entry)(void));
 /* Lets virtual time pass until `ns`, or until engine_stop() was called. */
 void engine_run_until(u64 ns);
 void engine_stop(void);
-/* The coroutine of the pCPU that executes. */
+/* Returns the coroutine of the pCPU that executes. */
 struct strand *engine_pcpu(void);
 /* Lets time pass until `ns`. If `interruptible`, a kick ends the wait. */
 void engine_wait(u64 ns, bool interruptible);
 /* Lets the time pass that the hypervisor's code has cost. */
 void engine_pay(void);
-/* Was this pCPU kicked? Forgets it. */
+/* Returns whether this pCPU was kicked since the last call. */
 bool engine_interrupted(void);
-/* How far this pCPU's guest may compute now: until something else is due, or `ahead_ns`. */
+/* Returns up to what time this pCPU's guest may compute now, ns: until something else is due, or
+ * for whole_costs.ahead_ns. */
 u64 engine_horizon(void);
 
 /* ---- memory.c: the machine's RAM, and where guests see theirs ---- */
@@ -125,21 +126,24 @@ struct whole_machine model_machine(const struct whole_options *o, const struct c
  * `vm` is a VM's place among PORT_VMS. */
 
 void cache_start(const struct config_model *m);
-/* How long the VM has to wait on this pCPU until its working set is in the cache, ns. */
+/* Returns how long the VM has to wait on this pCPU until its working set is in the cache, ns. */
 u64 cache_missing_ns(u32 vm, u32 cpu);
-/* It has waited so long. */
+/* Notes that the VM has waited on this pCPU for `ns`, so that so much of its working set has come
+ * in. */
 void cache_refilled(u32 vm, u32 cpu, u64 ns);
 
-/* Another VM has this place from now on. */
+/* Forgets what the caches have of the VM at this place, because another VM has the place from now
+ * on. */
 void cache_forget(u32 vm);
 
 void delivery_start(const struct config_model *m);
-/* Does the CPU itself do what the hypervisor is about to do after this exit? */
+/* Returns whether the CPU of the modelled machine does by itself what the hypervisor is about to do
+ * after this exit, so that it costs nothing. */
 bool delivery_is_free(const struct virt_vcpu *v, const struct vm_exit *e);
 
 void sockets_start(const struct config_model *m);
 void sockets_forget(u32 vm);
-/* What an element of memcpy() costs the VM on this pCPU, in ps. */
+/* Returns what an element of memcpy() costs the VM on this pCPU, in ps. */
 u64 sockets_element(u32 vm, u32 cpu);
 
 /* ---- record.c: the file of --json ---- */
@@ -171,13 +175,14 @@ void whole_trace_panic(void);
 
 #define ONLY_THERE __attribute__((weak))
 
-/* Faults are injected that follow from the seed. */
+/* Begins to inject faults, which follow from the seed. */
 void whole_inject_begin(u64 seed) ONLY_THERE;
-/* From now on, which is before the first VM is made. */
+/* Tells the injection of faults what the VM file says. Faults come from now on, which is before the
+ * first VM is made. */
 void whole_inject_boot(const struct config *c) ONLY_THERE;
-/* A VM of the file could not be made, and is to be made later. */
+/* Notes that a VM of the file could not be made, and is to be made later. */
 void whole_inject_again(const struct config_vm *c) ONLY_THERE;
-/* An event has ended: checks all invariants, and may inject faults. */
+/* Called after each event: checks all invariants, and may inject faults. */
 void whole_inject_step(void) ONLY_THERE;
 /* Returns for how many ns longer a kick takes than usual. */
 u64 whole_kick_late(void) ONLY_THERE;

@@ -133,8 +133,9 @@ static void flush_if_asked(void) {
     publish_dirty(1);
 }
 
-/* Waits until a watch has fired or it is time to look at the dirty pages. Without a manager nobody
- * wants to know of these. Takes all events that are there, and returns which watches have fired. */
+/* Waits until a watch has fired or it is time to look how many pages are dirty. Without a manager
+ * nobody wants to know that number, so the wait has no limit then. Takes all events that are there,
+ * and returns which watches have fired. */
 static unsigned wait_for_news(void) {
     char path[STORE_MAX];
     unsigned fired = 0;

@@ -30,6 +30,8 @@ static bool port_is_used(const struct evtchn_vm *d, u32 port) {
     return port && port < TAKT_MAX_PORTS && d->used[port / 64] >> port % 64 & 1;
 }
 
+/* Checks a port of the VM that is in use: its vCPU exists and, if it is joined with a port of
+ * another VM, that VM exists and the two ports name each other. */
 static void check_port(const struct vm *vm, u32 port) {
     const struct evtchn_vm *d = &vm->events;
     const struct evtchn_port *p = &d->port[port], *q;
@@ -46,6 +48,8 @@ static void check_port(const struct vm *vm, u32 port) {
          vm->name, port, p->peer_port, q->peer_port);
 }
 
+/* Checks the event channels of all VMs: no lock is held, no pCPU raises an event at this moment,
+ * and every port that is in use is in order. */
 void check_events(void) {
     find_vms();
     MUST(!spin_is_locked(&evtchn_lock), "the lock of event channels");
@@ -62,8 +66,8 @@ void check_events(void) {
 
 /* ---- devices and windows ---- */
 
-/* Every chunk of a window is the front VM's, or waste where the front VM has gone, and it is
- * allocated. */
+/* Checks a window of `vm`: every chunk of it shows the front VM's RAM or, where that VM has gone,
+ * the waste memory that takes its place, and all of it is allocated. */
 static void check_window(const struct vm *vm, const struct window *w) {
     MUST(!w->front || exists(w->front), "%s: the front VM of a window", vm->name);
     MUST(w->waste <= w->chunks, "%s: %u of %u chunks are waste", vm->name, w->waste, w->chunks);
@@ -94,6 +98,8 @@ static void check_ram(const struct vm *vm) {
     }
 }
 
+/* Checks all devices, back ends and windows: the VMs at both of their ends exist, and each is in
+ * the lists in which it belongs. */
 void check_devices(void) {
     find_vms();
     MUST(!spin_is_locked(&backend_lock), "the lock of back ends");

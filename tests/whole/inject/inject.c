@@ -124,6 +124,8 @@ static void bring_back(void) {
     }
 }
 
+/* Destroys a random VM, or lets it crash, as the hypervisor does when a VM fails. The VM is made
+ * again later. */
 static void end_vm(bool crash) {
     struct vm *vm = any_vm();
 
@@ -162,7 +164,8 @@ static void raise_event(void) {
     vm_put(vm);
 }
 
-/* Types a command. The shell reads it when pCPU 0 next does work. */
+/* Types a random command: one that moves vCPUs, changes weight and cap, lists devices, or writes to
+ * the store. The shell reads it when pCPU 0 next does work. */
 static void type_command(void) {
     const struct config_vm *c = &config->vm[inject_below(config->nr_vms)];
     char line[128];
@@ -234,7 +237,8 @@ static void check(void) {
     checked_store = store_mark();
 }
 
-/* What is done here takes no virtual time but for the faults themselves. */
+/* Called after each event: checks all invariants, and then injects the faults whose turn it is. At
+ * the end of the run it destroys VMs instead. The checks take no virtual time. */
 void whole_inject_step(void) {
     static bool inside;
     u64 owed = whole_owed;
@@ -259,6 +263,8 @@ static u64 rate(u64 least) {
     return least << inject_below(5);
 }
 
+/* Sets the injection of faults up for the seed `n`: the random numbers, and how often each kind of
+ * fault comes in this run. */
 void whole_inject_begin(u64 n) {
     seed = n;
     state = (n + 1) * 0x9e3779b97f4a7c15ull;

@@ -11,14 +11,14 @@
 
 /* ---- inject.c ---- */
 
-/* A number below n, from the seed. */
+/* Returns a random number below n, which follows from the seed. */
 u64 inject_below(u64 n);
 /* Returns true if an allocation of the hypervisor is to fail now. */
 bool inject_no_memory(void);
 
 /* ---- memory.c: a model of which frames and objects are allocated ---- */
 
-/* Is the frame that contains `pa` allocated? */
+/* Returns whether the frame that contains `pa` is allocated. */
 bool model_allocated(hpa_t pa);
 /* Compares the counts of the hypervisor with those of the model. */
 void check_memory(void);

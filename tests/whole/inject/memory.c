@@ -26,6 +26,9 @@ static u64 frames_used, objects;
 
 /* ---- frames ---- */
 
+/* Notes in the model that the hypervisor has allocated a block of 2^order frames at `pa`, and lets
+ * AddressSanitizer allow accesses to it. A block that is not free in the model is a fault of the
+ * allocator. */
 static void took(hpa_t pa, unsigned order) {
     u64 first = pa >> PAGE_SHIFT, n = 1ull << order;
 
@@ -116,6 +119,9 @@ void __real_heap_free(void *p);
 void *__wrap_heap_alloc(size_t size);
 void __wrap_heap_free(void *p);
 
+/* Takes the place of heap_alloc(): allocates an object with a head before it and a gap behind it,
+ * which must not be touched, and notes it. Returns NULL if memory is to fail now, or if there is
+ * none. */
 void *__wrap_heap_alloc(size_t size) {
     struct front *o;
 
@@ -137,6 +143,9 @@ static void give_back(struct front *o) {
     __real_heap_free(o);
 }
 
+/* Takes the place of heap_free(): checks that the object is allocated, and makes it untouchable. It
+ * goes back to the heap only after QUARANTINE further objects were freed, so that a use after the
+ * free is found. */
 void __wrap_heap_free(void *p) {
     struct front *o = (struct front *)p - 1;
 
