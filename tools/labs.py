@@ -42,7 +42,7 @@ KINDS = {
     "host": {
         "sources": [],
         "without": [],
-        "include": ["include", "hv", ".", "tests/unit", "labs/frame"],
+        "include": ["include", "hv", ".", "tests/unit", "guestlib/include", "labs/frame"],
     },
 }
 CHECK_TIMEOUT = "5"  # seconds of CPU time for a program that is graded, when labs are checked

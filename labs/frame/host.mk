@@ -8,7 +8,7 @@ PYTHON   ?= python3
 Q        := $(if $(V),,@)
 CFLAGS   := -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=alignment \
 	-fno-sanitize-recover=undefined -Itakt/include -Itakt/hv -Itakt -Itakt/tests/unit \
-	-D_GNU_SOURCE -DTAKT_CHECKED -fno-strict-aliasing -MMD -MP
+	-Itakt/guestlib/include -D_GNU_SOURCE -DTAKT_CHECKED -fno-strict-aliasing -MMD -MP
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wno-unused-function
 MINE     := $(patsubst %.c,$(B)/%.o,$(filter %.c,$(FILES)))
 OBJECTS  := $(MINE) $(patsubst %.c,$(B)/%.o,$(shell find takt -name '*.c'))
