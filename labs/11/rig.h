@@ -42,10 +42,12 @@ static inline void note(const char *format, const char *what, u64 value) {
     snprintf(story + at, sizeof(story) - at, format, what, (unsigned long long)value);
 }
 
+static inline const char *or_nothing(const char *text) { return *text ? text : "nothing"; }
+
 /* Compares what the guest did with what it should have done, and begins a new story. */
 static inline void tell(const char *what, const char *expected) {
     if (strcmp(story, expected) != 0) {
-        printf("%s\t%s\t%s\n", what, *expected ? expected : "nothing", *story ? story : "nothing");
+        printf("%s\t%s\t%s\n", what, or_nothing(expected), or_nothing(story));
         exit(1);
     }
     story[0] = '\0';

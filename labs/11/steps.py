@@ -18,8 +18,8 @@ lab.test("flush", 20, "the guest flushes when it is asked to",
          hint="collab_flush(): sync, then clear flush_now, then nr in any case, because the "
               "manager looks at flush_now when it hears of nr")
 lab.test("quiet", 10, "nothing to do is nothing done",
-         hint="wait_for_news(): a deadline only while pages are dirty, and pagecache_tell_at() only "
-              "if there is a manager")
+         hint="wait_for_news(): a deadline only while pages are dirty, and pagecache_tell_at() "
+              "only if there is a manager")
 lab.test("idle", 5, "the guest flushes by itself while the device is idle",
          hint="flush_by_itself() when device_idle has changed, and at each look")
 lab.test("another", 10, "another manager comes",
