@@ -141,9 +141,10 @@ static i64 hc_back_state(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* Maps the RAM of the front VM in the back end, some chunks at each call, so that no call takes
- * long. HC_AGAIN has the hypercall executed again. At the end the guest finds at a[1] where the
- * window is. */
+/* Maps the RAM of the front VM, which uses the device, into the guest-physical addresses of the
+ * back end, the VM that serves it and that calls this: its window on the front VM. Each call maps
+ * some chunks (2 MiB), so that no call takes long, and HC_AGAIN has the hypercall executed again.
+ * At the end the guest finds at a[1] where the window is. */
 static i64 hc_back_map(struct vcpu *v, const u64 *a) {
     struct takt_window out;
     struct device *d;
@@ -159,8 +160,9 @@ static i64 hc_back_map(struct vcpu *v, const u64 *a) {
     return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
 }
 
-/* Unmaps the RAM of a front VM, some chunks at each call. The handle may belong to a VM that is
- * gone, because its window is still there. */
+/* Unmaps the RAM of a front VM (see hc_back_map()), some chunks at each call. a[0] is the handle of
+ * one of its devices. The VM may be gone already, because its window stays until the back end gives
+ * it up. */
 static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
     i64 result = -ENOENT;
     struct window *w;

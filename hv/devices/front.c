@@ -134,9 +134,9 @@ static int devices_make(struct vm *vm) {
 }
 
 /* Removes the devices that the VM has as a front VM, so that no code finds them any more. The back
- * ends are told before anything of the VM's RAM is taken from them. So when a back end has read
- * from a window, and its port is not raised after that, it knows that it has read what the VM has
- * there. */
+ * ends (the VMs that serve them) are told before the VM's RAM, which they have mapped, is replaced
+ * by other memory. So when a back end has read there, and its port is not raised after that, it
+ * knows that it has read what the VM has there. */
 static void devices_free(struct vm *vm) {
     bool had_some = false;
 

@@ -32,7 +32,7 @@ static gpa_t window_gpa(const struct window *w, u32 n) {
     return w->base + guestmem_chunk_gpa(&w->ram, n);
 }
 
-/* Returns the back end's window on the RAM of `front`, or NULL. */
+/* Returns where the back end has the RAM of `front` mapped, or NULL if it has not. */
 struct window *window_of(struct backend *b, const struct vm *front) {
     list_for_each(w, &b->windows, struct window, link) {
         if (w->front == front) return w;
@@ -117,8 +117,8 @@ int waste_free_step(struct backend *b) {
 
 /* ---- what is in them ---- */
 
-/* Maps a chunk at its place, for the back end's vCPUs and for the devices of the machine that the
- * back end has. */
+/* Maps `chunk` (2 MiB of memory) as chunk `n` of the window, for the back end's vCPUs and for the
+ * devices of the machine that the back end has. */
 static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk) {
     gpa_t at = window_gpa(w, n);
     int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
@@ -196,7 +196,8 @@ int window_unmap_step(struct vm *vm, struct window *w) {
 
 /* ---- an end goes ---- */
 
-/* Puts waste in the place of the next mapped chunks. This needs no memory. */
+/* Maps the waste chunk (memory that nobody needs) in the place of the next chunks of a window.
+ * Returns true if there is more to do. This needs no memory, so it cannot fail. */
 static int window_waste_step(struct vm *vm, struct window *w) {
     if (w->waste == w->chunks) return 0;
     for (u32 i = 0; i < CHUNKS_A_STEP && w->waste < w->chunks; i++) {
@@ -207,7 +208,10 @@ static int window_waste_step(struct vm *vm, struct window *w) {
     return w->waste < w->chunks;
 }
 
-/* Takes the RAM of the front VM out of one window, and waits until no pCPU uses it there. */
+/* Does a step of taking the RAM of the front VM, which ends, out of one window: puts the waste
+ * chunk in its place, and then waits until no pCPU uses old translations. Returns 1 if there is
+ * more to do. Then the window no longer belongs to a VM. It stays, full of waste, until the back
+ * end unmaps it. */
 static int window_revoke_step(struct backend *b, struct window *w) {
     struct vm *vm = vm_of_backend(b);
     struct tlbgen *g = &vm->virt.npt.tlb;

@@ -123,7 +123,9 @@ static const char *add_ramdisk(struct loader *l) {
 
 /* ---- ELF ---- */
 
-/* Looks for Xen's PHYS32_ENTRY in one PT_NOTE. If there are several, the last one counts. */
+/* Looks for Xen's PHYS32_ENTRY in the notes (a part of an ELF image, of type PT_NOTE) at `at`. It
+ * is the address at which a kernel wants to be started by the PVH protocol. Notes it in l->entry,
+ * and returns whether it was found. If there are several, the last one counts. */
 static bool find_pvh(struct loader *l, u64 at, u64 len) {
     bool found = false;
     u64 end = at;
@@ -399,7 +401,8 @@ static void finish(struct loader *l) {
 }
 
 /* Copies the next part of the image into the VM's RAM. Returns whether there is more to do. The
- * step that finds no segment left writes the start page. */
+ * step that finds no segment left writes the start page, which tells the kernel about its memory,
+ * its command line and its ramdisk. */
 bool load_step(struct loader *l) {
     const struct load_segment *s = &l->segment[l->at];
     u64 n;

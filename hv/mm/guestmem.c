@@ -44,8 +44,9 @@ int guestmem_grow(struct guestmem *m) {
 }
 
 /* Allocates all chunks of a VM's RAM in one piece below `limit`. Returns 0 or -ENOMEM. A device
- * that no IOMMU confines uses real addresses, so its VM needs RAM in one piece. Blocks are powers
- * of two, so what is behind the last chunk is given back. */
+ * that no IOMMU confines uses real addresses, so its VM needs RAM in one piece. That is not
+ * possible for a VM with RAM above 4 GiB, or with more than the largest block. Blocks are powers of
+ * two, so what is behind the last chunk is given back. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     unsigned order = frame_order(m->size);
     hpa_t pa;

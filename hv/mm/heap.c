@@ -12,6 +12,7 @@
 #include "mm/frame.h"
 
 #define HEADER 64u
+#define MOST   65536u /* bytes of an object; who needs more takes frames */
 
 struct slab {
     struct list link; /* in partial[kind], while an object in it is free */
@@ -50,15 +51,16 @@ static struct slab *slab_new(unsigned kind, size_t size) {
     return s;
 }
 
-/* Allocates an object of `size` bytes, filled with zeros. Returns NULL if there is no memory. The
- * object comes from a slab (a block of equal objects) that is partly used, if there is one, so that
- * few slabs are in use. Objects that are larger than the largest class have a slab each. */
+/* Allocates an object of `size` bytes, filled with zeros. Returns NULL if there is no memory, or if
+ * `size` is 0 or above MOST. The object comes from a slab (a block of equal objects) that is partly
+ * used, if there is one, so that few slabs are in use. Objects that are larger than the largest
+ * class have a slab each. */
 void *heap_alloc(size_t size) {
     unsigned kind = 0;
     struct slab *s;
     void *p = NULL;
 
-    if (!size || size > 65536) return NULL;
+    if (!size || size > MOST) return NULL;
     while (kind < LARGE && class_size[kind] < size) kind++;
     spin_lock(&heap_lock);
     if (!partial[kind].next) list_init(&partial[kind]);

@@ -745,8 +745,10 @@ static i64 hc_pci_write(struct vcpu *v, const u64 *a) {
     return give_write(v->vm, (u32)a[0], (u32)a[1], (u32)a[2], (u32)a[3]);
 }
 
-/* Prepares passthrough at boot, and registers the hypercalls and the part of a VM. low_end is where
- * RAM below 4 GiB ends: a BAR of memory may lie only above it. */
+/* Prepares passthrough (giving devices of the machine to VMs) at boot: the list of who has which
+ * device, their interrupts, and the hypercalls. Then tells the other parts which functions to call:
+ * devices/ maps memory for devices by iommu_map(), and the store's nodes of devices are written by
+ * `nodes`. low_end is where RAM below 4 GiB ends: a BAR of memory may lie only above it. */
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     static const struct pci_nodes nodes = { .tell = write_node, .let_go = device_let_go };
     static const struct hypercall calls[] = {

@@ -74,9 +74,10 @@ static struct iommu_domain *make_domain(void) {
     return m;
 }
 
-/* Makes the VM's domain. Windows to other VMs' RAM that the VM gets later are mapped in it, too;
- * but windows that it has already would be missing, so then there is an error. backend_lock is held
- * so that no window comes or goes in between. */
+/* Makes the VM's domain: the addresses that its devices can reach. A VM that serves virtio devices
+ * has the RAM of other VMs mapped, in windows (devices/window.c). Those that it gets later are
+ * mapped in the domain, too; but those that it has already would be missing, so then there is an
+ * error. backend_lock is held so that no window comes or goes in between. */
 static int begin_domain(struct vm *vm) {
     int err = 0;
 
@@ -211,7 +212,8 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 
 /* ---- context entries, 9.1 and 9.3 ---- */
 
-/* Returns the context entry of a device. If its bus has no context table yet, makes one. NULL:
+/* Returns the context entry of a device, which says to which domain the device belongs. If its
+ * bus has no context table yet, makes one. NULL:
  * there is no memory for it. */
 static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
     u64 *bus = u->tables->root[bdf >> 8 & 0xff], (*table)[2]; /* an entry has two words */

@@ -22,7 +22,7 @@ static struct window {
 } window[ACPI_MAX_ECAMS];
 static u32 nr_windows;
 
-/* Returns where a register is in a window, or NULL. */
+/* Returns where a register is in memory, or NULL if no window covers its bus. */
 static volatile u8 *register_at(u32 bdf, u32 offset) {
     u32 bus = bdf >> 8;
 
@@ -102,7 +102,8 @@ u32 pci_next_bus(u32 bus) {
 
 /* ---- which windows are believed ---- */
 
-/* Does the window show the same devices on this bus as the ports? */
+/* Does the configuration space of bus `bus` that is in memory at `p` show the same devices as the
+ * ports do? */
 static bool same_as_ports(volatile u8 *p, u32 bus) {
     for (u32 bdf = bus << 8; bdf < (bus + 1) << 8; bdf += 8)
         if (memory_read(p + ((u64)(bdf & 0xff) << 12), 4) != ports_read(bdf, PCI_ID, 4))
@@ -110,7 +111,8 @@ static bool same_as_ports(volatile u8 *p, u32 bus) {
     return true;
 }
 
-/* Does an earlier window have some of these buses, or some of the memory [from, to)? */
+/* Does an earlier entry of the firmware's list have some of the buses of `e`, or some of the memory
+ * [from, to)? */
 static bool is_taken(const struct acpi_ecam *e, u64 from, u64 to, const struct acpi_info *a) {
     for (const struct acpi_ecam *o = a->ecam; o < e; o++) {
         u64 first = o->base + o->first * BUS_SIZE, end = o->base + (o->last + 1ull) * BUS_SIZE;
@@ -121,7 +123,8 @@ static bool is_taken(const struct acpi_ecam *e, u64 from, u64 to, const struct a
     return false;
 }
 
-/* Uses a window if it can be true, as a table may say anything. For segment 0 the ports show
+/* Uses a window (memory that shows the configuration space of some buses) of the firmware's list,
+ * if what the list says of it can be true, as it may say anything. For segment 0 the ports show
  * whether it is. Nothing shows that for other segments, so their windows must at least lie where
  * neither RAM nor another window is. Returns NULL, or why the window is not used. */
 static const char *add_window(const struct acpi_info *a, const struct acpi_ecam *e,

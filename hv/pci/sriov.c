@@ -74,8 +74,8 @@ static u64 end_of_occupied(u64 at, u64 end) {
     return 0;
 }
 
-/* Gives *b the lowest address in the window of the bridge where `all` bytes are free. False: there
- * is none. */
+/* Gives *b the lowest address where `all` bytes are free, among those that the bridge forwards to
+ * the devices below it. Returns false if there is none. */
 static bool place_vf_bar(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
     u64 first = (pci_read(bridge->bdf, PCI_WINDOW, 2) & WINDOW_BITS) << WINDOW_SHIFT;
     u64 last =

@@ -572,7 +572,7 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
 
     if (!rsdp_ok(rsdp, rsdp_len)) p = firmware_find(ACPI_ROM, RSDP_V2_SIZE, rsdp_ok);
     memset(out, 0, sizeof(*out));
-    out->nmi_lint = 1;
+    out->nmi_lint = 1; /* NMIs come at LINT1 unless the tables say otherwise, as on every PC */
     if (!p) return -ENOENT;
     /* A second checksum covers the address of the XSDT. If the checksum or the XSDT is wrong, we
      * can still use the RSDT. */

@@ -233,7 +233,7 @@ static unsigned port_give(const char *s, unsigned n) {
 }
 
 /* Sends as many bytes as the port takes now: of the log's piece if some of it is left, or else of
- * the shell's output. Of the latter it sends at most one line, so that the log can have its turn
+ * the shell's output. Of the latter it sends at most one line, so that the log can be sent
  * between two lines. Returns the number of bytes. */
 static unsigned push_some(void) {
     u64 at = out_tail % OUT_SIZE;
@@ -503,11 +503,11 @@ static void check_interrupts(u64 now) {
     log_info("console: %s does not interrupt: Takt looks at it every millisecond", serial.name);
 }
 
-/* Gives the log its turn, if it has lines to send and may send them now. If the shell has output
- * queued, the log may send between two lines of the shell, once the shell has sent as many bytes as
- * the log's last piece had. If the shell has nothing queued, the log may send unless the shell is
- * in the middle of an answer. The line that the operator is editing is erased, and drawn again
- * behind the log's lines. */
+/* Lets the log send its next piece, if it has lines to send and may send them now. If the shell has
+ * output queued, the log may send between two lines of the shell, once the shell has sent as many
+ * bytes as the log's last piece had. If the shell has nothing queued, the log may send unless the
+ * shell is in the middle of an answer. The line that the operator is editing is erased, and drawn
+ * again behind the log's lines. */
 static void log_turn(void) {
     bool edited = false, taken;
 

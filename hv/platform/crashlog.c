@@ -70,7 +70,7 @@ static u32 sum_of(const void *p, u32 len, u32 seed) {
 
 /* ---- the head ---- */
 
-/* Returns the checksum that the head of a bank has to have. */
+/* Returns the checksum that the head of a bank (what one session has written) has to have. */
 static u32 head_sum(const struct head *h) { return sum_of(h, offsetof(struct head, sum), 0); }
 
 /* Is this the head of a bank that a session of the same version has written? */
@@ -79,7 +79,8 @@ static bool head_ok(const struct head *h) {
            h->end > CRASH_NONE && h->end <= CRASH_ORDERLY;
 }
 
-/* Notes how this session ends, for the next one. */
+/* Notes how this session (the time from one start of the machine to the next) ends, so that the
+ * next one can tell. */
 void crashlog_end(enum crash_end how) {
     if (!mine) return;
     mine->head.end = how;

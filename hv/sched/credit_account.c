@@ -181,8 +181,11 @@ static i64 add_credit(struct credit_pool *cp, struct credit_vcpu *cv, u64 part) 
     return had;
 }
 
-/* Gives an active vCPU its part and draws the consequences. It is parked if it then has less
- * than `park`. Returns how much of its credit counts in the balance. */
+/* Gives an active vCPU its part and draws the consequences: its priority follows from its credit.
+ * It is parked (it may not run) if it then has less than `park`, until it has no debt any more. If
+ * it has a full period's credit, it keeps that in a VM whose accounting is `kept`, or else
+ * overflow() decides. Returns how much of its credit counts in the balance, the sum of what all
+ * have too much or have overdrawn. */
 static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 park) {
     struct credit_pool *cp = credit_pool(p);
     struct sched_vcpu *v = cv->vcpu;

@@ -109,12 +109,14 @@ static void measure(struct sched_pool *p, struct sched_vm *d, u64 us) {
     if (label_changes(p, d, limit)) label_locked(p, d, !d->io);
 }
 
-/* Returns when the pool's window ends, in ns. */
+/* Returns when the pool's window (the time for which it counts the events of its VMs) ends, in
+ * ns. */
 static u64 window_end(const struct sched_pool *p) {
     return p->window_start + p->io_window_ms * NS_PER_MS;
 }
 
-/* A window has ended: measures all VMs of the pool and begins the next one. The pool may have
+/* The time for which events are counted has ended: measures all VMs of the pool and begins the next
+ * such window. The pool may have
  * changed or be gone since the timer was set. */
 static void window_over(struct timer *t, u64 now) {
     struct sched_pool *p = container_of(t, struct sched_pool, window);
@@ -141,7 +143,8 @@ void sched_monitor_init(struct sched_pool *p) {
     if (!p->window.fn) timer_init(&p->window, window_over);
 }
 
-/* Sets the timer for the end of the pool's window, on `cpu`, unless it is set already. */
+/* Sets the timer for the end of the time for which the pool counts events, on `cpu`, unless it is
+ * set already. */
 void sched_monitor_start(struct sched_pool *p, u32 cpu) {
     ASSERT_HELD(&p->lock);
     if (!p->window.queued) machine_timer_set(cpu, &p->window, window_end(p));

@@ -329,7 +329,7 @@ static void change_mapping(void *arg) {
 /* Returns the word in the guest's memory in which a CPU counts its reads. */
 static volatile u32 *counter_of(u32 cpu) { return (volatile u32 *)(ram + COUNTERS) + cpu; }
 
-/* Reads the window until it is taken away. */
+/* The guest reads the window (the page whose mapping changes) until it is taken away. */
 static void read_on(void *arg) {
     struct tester *t = arg;
     struct vm_exit e;

@@ -14,7 +14,8 @@ static bool masks_overlap(const struct cpumask *a, const struct cpumask *b) {
     return !cpumask_empty(&both);
 }
 
-/* Returns the CPUs of all claims that compete with claim `i`, directly or through others. */
+/* Returns the CPUs of all claims (wishes of vCPUs for CPU time) that compete with claim `i` for the
+ * same CPUs, directly or through others. */
 static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
     struct cpumask g = claims[i].cpus;
 
@@ -28,9 +29,10 @@ static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
     return g;
 }
 
-/* Computes a part of the fair shares of CPU time. Returns false when all shares are final. Does one
- * round for the group of the first claim that is not settled. Settles the claims whose limit is not
- * above their fair share. If there is none, settles all others with their fair share. */
+/* Computes a part of the fair shares of CPU time. A claim is what one vCPU may ask for. Returns
+ * false when all shares are final. Does one round for the group of the first claim that is not
+ * settled. Settles the claims whose limit is not above their fair share. If there is none, settles
+ * all others with their fair share. */
 bool entitle_step(struct claim *claims, u32 n) {
     struct cpumask g;
     u64 left, weights = 0;

@@ -157,11 +157,12 @@ unsigned store_pump(struct store_client *c, bool asks) {
         if (i == c->quota.requests) {
             more = true;
         } else {
-            cost += store_spent;
+            cost += store_spent; /* store_work() has counted anew: this is what it took */
             if (cost > LIMIT_RING) more = true;
         }
     }
     if (!asks && __atomic_load_n(&c->page->req_prod, __ATOMIC_RELAXED) != c->req_cons) more = true;
+    /* A client whose connection is broken gets no answers, so what it had asked for is dropped. */
     if (c->bad && !more && (c->nr_watches || c->nr_transactions)) {
         store_reset(c);
         more = true;

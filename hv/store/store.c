@@ -114,8 +114,10 @@ int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 
     return (int)n->len;
 }
 
-/* Makes the nodes of the current path that are missing, of which the last one will have a value
- * of `len` bytes. *node is its shadow in a transaction; else NULL, and then becomes the node. */
+/* Makes the nodes of the current path that are missing, of which the last one will have a value of
+ * `len` bytes. In a transaction *node is the last one's shadow, the transaction's own copy of it,
+ * which is in the table already. Otherwise *node is NULL, and becomes the node. Returns 0 or a
+ * negative errno. */
 static int node_make(struct store_client *c, struct node **node, u32 len) {
     struct node *n = *node, *at;
     u64 bytes = len;
@@ -166,8 +168,9 @@ static int copy_value(const void *value, u32 len, void **copy) {
 }
 
 /* Writes a node, or makes it. With `keep`, a node that exists is left as it is. All that can fail
- * comes first: rights, quotas, memory. A shadow that is written for the first time takes its rights
- * over from its base. Returns 0 or a negative errno. */
+ * comes first: rights, quotas, memory. A shadow (a transaction's own copy) that is
+ * written for the first time takes its rights over from the real node. Returns 0 or a negative
+ * errno. */
 static int node_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len,
                       bool keep) {
     struct node *n;
@@ -208,8 +211,9 @@ int store_mkdir(struct store_client *c, u32 tx, const char *path) {
     return node_write(c, tx, path, NULL, 0, true);
 }
 
-/* Removes a node with all below it in its transaction: marks the shadows, and cuts them off from
- * their bases. */
+/* Removes a node with all below it, for its transaction only. The real nodes stay until the
+ * transaction is committed. So this changes the shadows, which are the transaction's own copies:
+ * they no longer exist, and nothing is read from the real nodes any more (`cut`). */
 static void remove_in_tx(struct node *n) {
     u64 mark = ++store.generation;
 
@@ -225,9 +229,9 @@ static void remove_in_tx(struct node *n) {
     store_spent += COST_RM_SHADOW * n->tx->nr;
 }
 
-/* Removes a node with all below it. Returns 0 or a negative errno. In a transaction only the
- * shadows are marked. Otherwise store_work() removes the node and all below it step by step,
- * because there may be many. */
+/* Removes a node with all below it. Returns 0 or a negative errno. In a transaction only its own
+ * copies of the nodes change. Otherwise store_work() removes the node and all below it step by
+ * step, because there may be many. */
 int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
@@ -302,9 +306,9 @@ static struct node *list_children(struct listing *state, struct node *dir, struc
     return stopped;
 }
 
-/* Lists the children of n from where `at` says. Those of a shadow are the children of its base
- * that its transaction has not removed, and then those that the transaction has made. Returns as
- * list_children(). */
+/* Lists the children of n from where `at` says. If n is a shadow (a transaction's own copy of a
+ * node), these are the children of the real node that the transaction has not removed, and then
+ * those that the transaction has made. Returns as list_children(). */
 static struct node *list_from(struct listing *s, struct node *n, const struct store_cursor *at) {
     struct node *dir = n, *stopped;
     struct list *first;
@@ -323,8 +327,8 @@ static struct node *list_from(struct listing *s, struct node *n, const struct st
 
 /* Writes the names of a node's children to `buf`. Returns their length or a negative errno. A list
  * may be read in pieces. The cursor remembers where the last piece ended, so that the next one need
- * not pass all names again. It is valid only while the list has not changed, which the generation
- * shows. */
+ * not pass all names again. It is valid only while the list has not changed: each change
+ * gives the node a new number, its generation. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
     struct listing s = { .buf = buf, .size = size, .removed = ~0ull };
@@ -374,8 +378,9 @@ int store_get_perms(struct store_client *c, u32 tx, const char *path, struct sto
 }
 
 /* Sets the permissions of a node. Returns 0 or a negative errno. Only a privileged client may give
- * a node to another owner. In a transaction the shadow also gets a copy of the value, because a
- * shadow that is written no longer reads through to its base. */
+ * a node to another owner. In a transaction they are set in the shadow, its own copy of
+ * the node. That also gets a copy of the value: after the first change of a shadow, nothing is read
+ * from the real node any more. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path,
                     const struct store_perms *perms) {
     struct node *n;
@@ -515,8 +520,9 @@ int store_event(struct store_client *c, void *buf) {
     return (int)len;
 }
 
-/* Begins a transaction. Returns its number or a negative errno. The transaction begins with a
- * shadow of the root. All other shadows are made below it when the client looks at a node. */
+/* Begins a transaction. Returns its number or a negative errno. A transaction sees and
+ * changes shadows, its own copies of nodes. It begins with a shadow of the root. All other shadows
+ * are made below it when the client looks at a node. */
 int store_begin(struct store_client *c) {
     u32 size = (u32)(sizeof(struct transaction) + 2 * sizeof(struct node)) + 2;
     struct transaction *tx;
@@ -552,7 +558,8 @@ int store_begin(struct store_client *c) {
 
 /* Ends a transaction, with or without its changes. Returns 0 or a negative errno. A transaction
  * that is doomed (something that it has looked at was changed by another client) ends with -EAGAIN,
- * and the client has to try again. Otherwise store_work() writes its shadows to their bases. */
+ * and the client has to try again. Otherwise store_work() writes what it has changed to the real
+ * nodes. */
 int store_end(struct store_client *c, u32 id, bool commit) {
     struct transaction *tx = tx_find(c, id);
 

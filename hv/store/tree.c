@@ -200,8 +200,8 @@ void node_touched(struct node *n, const struct store_perms *old) {
 }
 
 /* Makes a node exist for clients; `c` makes it and becomes its owner. In a transaction only the
- * shadow exists, and its client pays for it. Otherwise the owner pays, and transactions that have
- * looked at this node or at the list of its siblings are doomed. */
+ * shadow, its own copy of the node, exists, and its client pays for it. Otherwise the owner pays,
+ * and transactions that have looked at this node or at the list of its siblings are doomed. */
 void node_appear(struct store_client *c, struct node *n) {
     n->perms = node_body(n->parent)->perms;
     if (!c->privileged) n->perms.of[0].id = c->id;
@@ -219,8 +219,9 @@ void node_appear(struct store_client *c, struct node *n) {
     }
 }
 
-/* Makes a node no longer exist for clients. Shadows that were not written read through to this
- * node, so they no longer exist either. */
+/* Makes a node no longer exist for clients. Shadows of it (the copies of transactions) that were
+ * not written show this node as it is, so they no longer exist either. Without `exact` the watches
+ * on the nodes above it are told, too. */
 void node_disappear(struct node *n, bool exact) {
     node_changed(n, ALL);
     node_changed(n->parent, LIST);
@@ -300,8 +301,9 @@ u32 path_of(const struct node *n, char *path) {
     return len;
 }
 
-/* Makes a shadow of n's child; n is a shadow itself. The child's base is made if there is none.
- * Returns 0, -ENOSPC or -ENOMEM. */
+/* Makes a shadow of n's child: the transaction's own copy, of which n is one itself. The real node,
+ * its base, is put in the table if it is not there, because the transaction has to learn when
+ * somebody makes it. So the client pays for two nodes. Returns 0, -ENOSPC or -ENOMEM. */
 static int node_shadow(struct node *n, const struct part *p, struct node **shadow) {
     struct node *base = node_child(n->base, p), *s;
     struct transaction *tx = n->tx;

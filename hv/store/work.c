@@ -107,9 +107,9 @@ void tx_end(struct transaction *tx) {
     tx->client->nr_transactions--;
 }
 
-/* Does one step of carrying out a transaction: writes one shadow to its base. If the transaction
- * has removed the base, and maybe made it anew, the base is removed first. After the last shadow
- * the transaction has ended. */
+/* Does one step of carrying out a transaction: writes one shadow, the transaction's own copy of a
+ * node, to the real node. If the transaction has removed that node, and maybe made it anew, the
+ * real one is removed first. After the last shadow the transaction has ended. */
 static void commit_one(void) {
     struct transaction *tx = store.committing;
     struct node *s = list_entry(store.commit_at, struct node, in_tx), *n;
@@ -141,8 +141,8 @@ static void commit_one(void) {
     if (s->news) node_touched(n, &old);
 }
 
-/* Frees one shadow of a transaction that has ended. Children come before their parents, and the
- * transaction itself comes last. */
+/* Frees one shadow (its own copy of a node) of a transaction that has ended. Children come before
+ * their parents, and the transaction itself comes last. */
 static void free_one(void) {
     struct transaction *tx = list_first(&store.ended, struct transaction, link);
     struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);

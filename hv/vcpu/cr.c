@@ -32,8 +32,9 @@ static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
     return true;
 }
 
-/* Writes CR0. Returns false if the guest has to get #GP. Together with EFER.LME, the change of
- * paging begins or ends long mode, which EFER.LMA shows. */
+/* Writes CR0. Returns false if the guest has to get #GP: for combinations of bits for which a CPU
+ * raises it. Together with EFER.LME, the change of paging begins or ends long mode, which EFER.LMA
+ * shows. Long mode needs PAE, and a code segment that is not 64-bit yet or any more. */
 static bool set_cr0(struct vcpu *v, u64 value) {
     u64 old = vcpu_reg(v, VREG_CR0), efer = vcpu_reg(v, VREG_EFER), cr4 = vcpu_reg(v, VREG_CR4);
     struct guest_seg cs;

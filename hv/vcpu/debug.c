@@ -84,8 +84,9 @@ void vcpu_debug_trap(struct vcpu *v, bool icebp) {
  * An instruction that Takt emulates leaves its single-step trap pending (guest_skip()), and so the
  * trap is found here. TODO_DEBUG stays set until the step ends.
  *
- * If TF were set in the shadow of STI, VT-x would demand that BS is pending, too (SDM 3C 27.3.1.5).
- * So the shadow ends here. What is lost is that an interrupt waits for one more instruction. */
+ * If TF were set in the shadow of STI (the one instruction after it, before which no interrupt is
+ * taken), VT-x would demand that BS is pending, too (SDM 3C 27.3.1.5). So the shadow ends here.
+ * What is lost is that an interrupt waits for one more instruction. */
 bool vcpu_debug_enters(struct vcpu *v, u32 todo) {
     struct virt_event *e = &v->virt.pending;
     u32 step = v->vm->debug.step;

@@ -166,8 +166,8 @@ static u64 timer_period(const struct vlapic *l) {
     return timer_mode(l) == TIMER_PERIODIC ? MAX(ns, VLAPIC_MIN_PERIOD) : ns;
 }
 
-/* Returns how many ns are left until the count is 0. A periodic timer that is held goes on
- * counting. */
+/* Returns how many ns are left until the count is 0. A periodic timer goes on counting after its
+ * end, also while its ticks are held back (timer_held()). */
 static u64 timer_left(const struct vlapic *l, u64 now) {
     u64 period = timer_period(l);
 
@@ -184,7 +184,8 @@ static u32 current_count(const struct vlapic *l, u64 now) {
     return (u32)MIN((timer_left(l, now) + BIT(shift) - 1) >> shift, l->reg[R_INITIAL]);
 }
 
-/* Is the timer held? A periodic timer is held while the guest has not taken its last tick. */
+/* Is a tick of the timer held back? A periodic timer makes no new tick while the guest has not
+ * taken the last one: its vector is still pending in the IRR. */
 static bool timer_held(const struct vlapic *l) {
     u8 vector = (u8)l->reg[R_LVT_TIMER];
 

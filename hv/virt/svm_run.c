@@ -33,8 +33,9 @@ static void svm_prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
 }
 
 /* Lets the guest execute one instruction, and sets TF so that it traps behind it. This is needed
- * when an NMI waits for the end of a shadow, because AMD-V has no exit for that moment; and while
- * accesses to CR0 do not exit. */
+ * when an NMI waits for the end of a shadow (the one instruction after STI or MOV SS, before which
+ * the CPU takes no interrupt), because AMD-V has no exit for that moment; and while accesses to CR0
+ * do not exit (let_through()). */
 static void svm_step(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->stepping = true;
     s->step_rip = v->regs.rip;
@@ -60,10 +61,12 @@ static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
 
 void svm_use_virtual_irqs(bool on) { virtual_irqs = on; }
 
-/* Turns the pending interrupt into a virtual interrupt, if the guest can take it at once, and
- * returns the bits of int_ctl for it. Returns 0 if the event has to be injected, or if no interrupt
- * is pending. A window is made by a virtual interrupt, too, and there is only one at a time. So the
- * pending interrupt must be injected while a window is wanted. */
+/* Turns the pending interrupt into a virtual interrupt (one that the CPU delivers to the guest by
+ * itself, as soon as the guest can take it), if the guest can take it at once, and returns the bits
+ * of int_ctl for it. Returns 0 if the event has to be injected, or if no interrupt is pending.
+ * There is only one virtual interrupt at a time, and prepare_windows() needs it for an exit when
+ * the guest can take an interrupt. So the pending interrupt must be injected while that exit is
+ * wanted. */
 static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool possible = v->regs.rflags & RFLAGS_IF && !(b->int_shadow & INT_SHADOW);
@@ -80,9 +83,10 @@ static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struc
 }
 
 /* For an interrupt that has to be injected although virtual_irqs is on. That happens when its
- * delivery was cut short and another interrupt waits already, which needs a window. We make the
- * guest exit after the delivery and before the handler's first instruction. By that exit QEMU
- * forgets the vector, which it would otherwise deliver again. */
+ * delivery was cut short and another interrupt waits already, for which an exit is wanted as soon
+ * as the guest can take it. We make the guest exit after the delivery and before the handler's
+ * first instruction. By that exit QEMU forgets the vector, which it would otherwise deliver
+ * again. */
 static void forget_injected_irq(const struct virt_vcpu *v) {
     if (virtual_irqs && v->pending.type == EVENT_IRQ) cpu_interrupt_self();
 }
@@ -94,7 +98,10 @@ static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
 }
 
 /* Prepares the entry in the rare cases: a window is wanted, or was wanted at the last entry, or an
- * NMI has to be delivered, or interrupts are virtual. */
+ * NMI has to be delivered, or interrupts are virtual. A window is an exit as soon as the guest can
+ * take an interrupt or an NMI, so that Takt can then deliver one. AMD-V has no control for it. For
+ * interrupts we set a virtual interrupt and intercept its delivery. For NMIs we intercept the IRET
+ * that ends the handler of the last NMI, or let the guest execute a single instruction. */
 static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     /* No step together with an event: the delivery would push the TF that we have set. */
@@ -121,7 +128,8 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
         v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
 }
 
-/* Prepares the delivery of the pending event, and the windows that are wanted. If no window is
+/* Prepares the delivery of the pending event, and the windows that are wanted (exits as soon as the
+ * guest can take an interrupt or an NMI). If no window is
  * wanted or was wanted, all intercepts are already as they should be. So the common
  * case is short: an interrupt of a device, which is the only event that most guests ever get. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
@@ -132,10 +140,10 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
 }
 
 /* Prepares an entry that needs more than the registers: the translations are old, an event has to
- * be delivered, or a window is wanted. Returns false if the deadline has passed, so the guest must
- * not be entered. Usually the timer's interrupt ends a stay in time. But a guest may have
- * exceptions that never end, as each delivery causes the next. It exits for each of them before the
- * CPU recognises that interrupt. */
+ * be delivered, or a window is wanted (see prepare_windows()). Returns false if the deadline has
+ * passed, so the guest must not be entered. Usually the timer's interrupt ends a stay in time. But
+ * a guest may have exceptions that never end, as each delivery causes the next. It exits for each
+ * of them before the CPU recognises that interrupt. */
 static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_ns) {
     struct svm_vcpu *s = v->priv;
 
@@ -286,8 +294,9 @@ static void svm_decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
     e->io.rep = info & IOIO_REP;
 }
 
-/* The guest is about to execute the IRET that ends the handler of an NMI. A shadow holds the next
- * NMI back until the IRET was executed. */
+/* The guest is about to execute the IRET that ends the handler of an NMI. Then the next NMI may
+ * come. INT_SHADOW holds it back until the IRET was executed: the CPU takes no interrupt and no NMI
+ * before the instruction after which this bit ends. */
 static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
@@ -412,8 +421,8 @@ static inline void svm_decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exi
         decode_rest(v, b, e);
 }
 
-/* Decodes an exit in the rare cases: it cut the delivery of an event short, or a window was
- * wanted. */
+/* Decodes an exit in the rare cases: it cut the delivery of an event short, or
+ * v->armed says that the entry had one of the settings that prepare_windows() makes. */
 static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
                                                        struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;

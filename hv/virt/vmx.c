@@ -399,8 +399,9 @@ static void load_pdptes(const struct virt_vcpu *v) {
     for (unsigned i = 0; i < 4; i++) write_field(v, VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
 }
 
-/* Returns CR0 or CR4 as the guest sees it. Bits that the guest does not own are in a shadow
- * register, as it has set them. */
+/* Returns CR0 or CR4 as the guest sees it. `value` is what the CPU uses. The mask has the bits that
+ * the guest does not control. For these the guest reads from the shadow, which holds what it has
+ * written there. */
 static u64 with_shadow(const struct virt_vcpu *v, u64 value, u64 mask_field, u64 shadow_field) {
     u64 mask = read_field(v, mask_field);
 
@@ -420,10 +421,10 @@ u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
 }
 
 /* Writes a register, as the guest does. Bits of CR0 and CR4 that the guest does not control stay as
- * the host needs them. What the guest has written there goes to the shadow, where it reads them.
- * EFER.LMA says whether the guest is in long mode, and a control of the entry has to say the same.
- * The registers decide how the guest's addresses are translated, so old translations are
- * forgotten. */
+ * the host needs them. What the guest has written there goes to a shadow field, from which the
+ * guest reads these bits. EFER.LMA says whether the guest is in long mode, and a control of the
+ * entry has to say the same. The registers decide how the guest's addresses are translated, so old
+ * translations are forgotten. */
 void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     if (!reg_field[reg]) {
         state_set(v, reg, value);

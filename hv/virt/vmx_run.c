@@ -38,9 +38,11 @@ static void vmx_prepare_tlb(struct virt_vcpu *v) {
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
-/* Sets those controls that make the guest exit at a window, if one is wanted. In the shadow of STI
- * the CPU may open an NMI window although no NMI can be delivered there. So in that case we ask for
- * an interrupt window, which opens at the end of the shadow, because STI has set IF. */
+/* Sets the controls for those exits that are wanted: at a window (as soon as the guest can take an
+ * interrupt or an NMI), and when the guest writes CR8. In the shadow of STI (before the end of the
+ * instruction after it) the CPU may open an NMI window although no NMI can be delivered there. So
+ * in that case we ask for an interrupt window, which opens at the end of the shadow, because STI
+ * has set IF. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     u32 want = vmx_control[VMX_PRIMARY].value;
 
