@@ -193,7 +193,8 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
     if (cpumask_empty(&have))
         ERROR(k, &v->head, cpus_or_pool(v), "VM %s can run on no CPU: the machine's are 0 to %u",
               v->head.name, last);
-    else if (!cpumask_empty(&missing) && !cpumask_test(&missing, TAKT_MAX_CPUS - 1))
+    else if (!cpumask_empty(&missing) &&
+             !cpumask_test(&missing, TAKT_MAX_CPUS - 1)) /* which is in it if the file says "all" */
         WARNING(k, &v->head, "cpus", "VM %s names CPU %u, but the machine's are 0 to %u",
                 v->head.name, cpumask_next(&missing, 0), last);
 }

@@ -107,9 +107,9 @@ static int port_join(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port, 
 }
 
 /* Tells the VM of `d` that an event is pending at `port` since the time `sent`, if `new` says that
- * it was not pending before. `other` says that the VM itself has not caused it. Gives up the lock
- * `held`, which is that of the sender or of `d`.
- * Meanwhile `users` keeps `d` from being destroyed. */
+ * it was not pending before. `other` says that the VM itself has not caused it. The port's `target`
+ * names the vCPU and the vector for it. Gives up the lock `held`, which is that of the sender or of
+ * `d`. From then on `users` keeps `d` from being destroyed. */
 static void raise_and_unlock(struct spinlock *held, struct evtchn_vm *d, u32 port, bool new,
                              u64 sent, bool other) {
     bool masked = port_bit(d->shared->mask, port);

@@ -9,7 +9,10 @@ static bool is_before(const struct timer *a, const struct timer *b) {
     return a->when < b->when || (a->when == b->when && a->seq < b->seq);
 }
 
-/* Makes one heap of two, either of which may be empty, and stores it in *at, a link of `parent`. */
+/* Makes one heap of two, either of which may be empty, and stores it in *at, a link of `parent`.
+ * The earlier of the two roots becomes the root. Its right branch has then to be merged with the
+ * other heap, in the next round, and the result goes to its left, since the branches are
+ * swapped. */
 static void heap_merge(struct timer **at, struct timer *parent, struct timer *a, struct timer *b) {
     while (a && b) {
         struct timer *first = a;

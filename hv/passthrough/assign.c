@@ -12,8 +12,9 @@ struct assignment *assignments;
 /* Stands for each device that is not known, or for whose assignment there was no memory. */
 static struct assignment stranger;
 
-/* Makes an assignment (a record of which VM has the device) for each device. If memory is short, a
- * device gets none, and can then not be given to any VM (give_refused()). */
+/* Makes an assignment (a record of which VM has the device) for each device. Those of an earlier
+ * call, as tests make, are freed first. If memory is short, a device gets none, and can then not be
+ * given to any VM (give_refused()). */
 void assign_init(void) {
     struct assignment **end = &assignments;
 

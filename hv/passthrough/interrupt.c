@@ -344,7 +344,9 @@ void interrupt_shut(struct assignment *a, bool shut) {
     spin_unlock(&a->lock);
 }
 
-/* Returns what the VM reads in the word at `offset` of an entry of the MSI-X table. */
+/* Returns what the VM reads in the word at `offset` of an entry of the MSI-X table. A PC reads what
+ * it has written there. Another VM needs only the port by which the interrupt comes, which stands
+ * in the place of the data. */
 static u64 msix_shown(const struct pci_vector *e, u64 offset) {
     bool pc = vm_is_pc(e->assignment->owner);
 
@@ -479,7 +481,8 @@ static const char *const irq_names[] = {
 /* Makes the device's interrupts raise events of its VM, by the best way that the device has.
  * Returns 0, or an error with the sentence in vm->why. What was made before an error is taken away
  * by interrupt_disconnect(). MSI-X is enabled but masked at first, because its table can be written
- * only then. */
+ * only then. Also sets up how often the device may interrupt: `burst` times in each millisecond
+ * (see the head of this file). On a PC all interrupts are `shut` until the guest enables them. */
 int interrupt_connect(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
     u32 most = 1; /* vectors */

@@ -84,7 +84,9 @@ static bool start_unit(struct iommu_unit *u) {
 }
 
 /* Finds the format of tables that all units understand, because they share the tables. A thing that
- * one unit lacks, such as pages of 2 MiB, is used for none of them. */
+ * one unit lacks, such as pages of 2 MiB or accesses that respect the CPU's caches (SNOOP), is used
+ * for none of them. A thing that one unit needs, such as flushes also after an entry was added
+ * (`eager`), is done for all. */
 static void find_common_form(void) {
     vtd.format = npt_format_vtd;
     vtd.x2apic = apic_x2;

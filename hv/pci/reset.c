@@ -104,7 +104,7 @@ u32 pci_idle_command(const struct pci_device *d) {
 static bool device_answers(const struct pci_device *d) {
     bool present;
 
-    if (d->mute) return false;
+    if (d->mute) return false; /* a test wants it to stay away */
     if (d->pf && d->pf->in_reset) return true;
     if (d->pf) /* its id reads as ones: SR-IOV 1.1, 3.4.1.1 */
         present = pci_read(d->bdf, d->express, 1) == PCI_CAP_EXPRESS;
@@ -127,9 +127,10 @@ static u64 first_phase(struct pci_device *d) {
 }
 
 /* Does phase number `phase` of the reset of a device. Returns in how many ns the next phase may
- * come, or 0 at the end. Phase 0 stops the device and starts its reset. The next phases wait until
- * it answers again, and give it up as lost if it does not; then its registers are restored. The
- * last phase waits for the virtual functions of a card. */
+ * come, or 0 at the end. Phase 0 stops the device and starts its reset. If that is done by power,
+ * phase 1 switches the power on again (D0). The next phases wait until the device answers again,
+ * and give it up as lost if it does not; then its registers are restored. The last phase waits for
+ * the virtual functions of a card. */
 u64 pci_reset(struct pci_device *d, u32 phase) {
     u32 pm = (u32)PM_CONTROL + d->pm;
 

@@ -28,6 +28,9 @@ enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 #define ICR_BUSY           BIT(12)
 #define ICR_ASSERT         BIT(14)
 #define APIC_BASE_X2APIC   BIT(10) /* SDM 3A 11.12.1 */
+#define APIC_BASE_ENABLED  BIT(11)
+#define SVR_ENABLED        BIT(8) /* SDM 3A figure 11-23 */
+#define TIMER_BY_1         0xb    /* SDM 3A figure 11-10: the timer's clock is not divided */
 
 /* How often we look whether the APIC has sent the IPI before. It takes some microseconds; so many
  * looks take milliseconds at least. */
@@ -141,12 +144,12 @@ int apic_init(const struct acpi_info *a) {
  * CPU raises. All entries stay masked but those of the timer, of the pin on which the machine
  * reports defects by NMI, and of sources that the firmware handles itself. */
 void apic_init_cpu(void) {
-    u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
+    u64 base = rdmsr(MSR_APIC_BASE) | APIC_BASE_ENABLED;
     u32 timer = VEC_TIMER;
 
     wrmsr(MSR_APIC_BASE, base); /* x2APIC is reached through xAPIC mode (SDM 3A 11.12.5) */
     if (apic_x2) wrmsr(MSR_APIC_BASE, base | APIC_BASE_X2APIC);
-    apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
+    apic_write(REG_SVR, SVR_ENABLED | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
     for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++) {
         u32 value = LVT_MASKED;
@@ -156,7 +159,7 @@ void apic_init_cpu(void) {
         if (lvt - LVT_LINT0 == acpi->nmi_lint) value = LVT_NMI;
         apic_write(lvt, value);
     }
-    apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
+    apic_write(TIMER_DIVIDE, TIMER_BY_1);
     if (apic_tsc_deadline) timer |= LVT_DEADLINE;
     apic_write(LVT_TIMER, timer);
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */

@@ -113,8 +113,9 @@ static bool send_startup(struct cpu *c, hpa_t page, u64 ns) {
 
 /* Compares the AP's TSC with this CPU's, and mends it by IA32_TSC_ADJUST (SDM 3B 18.17.3). The
  * first try gives it the boot CPU's value, as the usual cause is firmware that wrote that
- * register of one CPU alone; the next ones add the lag that is seen. False: it could not be
- * mended. */
+ * register of one CPU alone; the next ones add the lag that is seen. The AP waits in
+ * join_clocks(), where it takes part in each comparison and does what `ap_order` says. Returns
+ * false if its TSC could not be mended. */
 static bool clocks_agree(const struct cpu *c) {
     u64 mine = read_tsc_adjust();
 

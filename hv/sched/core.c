@@ -22,7 +22,8 @@ void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 /* Locks the pool that *where points to, and returns it; returns NULL, with nothing locked, if there
  * is none. `where` is the member `pool` of a VM or of a pCPU. The pool of a VM or of a pCPU changes
  * only under the locks of both pools. So if *where still names this pool when its lock has been
- * taken, it will not change until the lock is given back. */
+ * taken, it will not change until the lock is given back. The pool's time `now` is brought up to
+ * the present; it stays the same while the lock is held. */
 struct sched_pool *sched_enter(struct sched_pool *const *where) {
     struct sched_pool *p;
 

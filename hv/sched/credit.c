@@ -464,12 +464,13 @@ static void burn_all(struct sched_pool *p) {
         if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
 }
 
-/* Does an accounting pass. With a turbo pool, first divides CPU time between the two. */
+/* Does an accounting pass: gives all vCPUs their credit for the next period. With a turbo pool,
+ * first divides CPU time between the two pools. */
 static void accounting_pass(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
     if (p->turbo || cp->knob.overflow == OVERFLOW_HAND_ON)
-        burn_all(p); /* so that what is steered is what was used up to now */
+        burn_all(p); /* these compare credits, so the time that was used up to now has to count */
     if (p->turbo) {
         burn_all(p->turbo);
         vturbo_exchange(p);

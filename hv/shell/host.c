@@ -114,6 +114,7 @@ static int cmd_info(struct shell_call *c) {
 
     if (virt) vendor = virt->name;
     record(c, columns,
+           /* 'f' is in hundredths; memory is counted in frames, 2^8 of which are 1 MiB */
            CELLS(S(TAKT_VERSION), S(vendor), U(nr_cpus), U(free_cpus()), U(tsc_khz / 10),
                  U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()),
                  U(heap_in_use()), S(sched_pool_find("Pool-0")->policy->name), U(machine_now()),

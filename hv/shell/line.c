@@ -35,8 +35,9 @@ void line_start(struct line *l) {
     line_emit(l, l->prompt);
 }
 
-/* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind
- * it. */
+/* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind it.
+ * Text that does not fit is dropped as a whole. If it was only added at the end, it is only sent to
+ * the terminal; otherwise the whole line is drawn anew. */
 static void line_replace(struct line *l, u32 from, u32 gone, const char *s) {
     u32 n = (u32)strlen(s);
     bool append = from == l->len && n;

@@ -82,7 +82,7 @@ static void look_at_cpu(struct shell_call *c, u32 cpu) {
 
 /* Returns what the vCPU may claim of the CPUs (hv/shell/entitle.h): on which it may run, its part
  * of its VM's weight, and the most that it can use, by the cap and by what the VM file says it
- * demands. */
+ * demands. The factor 4096 keeps the division of a small weight among many vCPUs exact enough. */
 static struct claim claim_of(struct vcpu *v) {
     const struct sched_vm *d = &v->vm->sched, *turbo = &v->vm->turbo;
     struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.vm->pool->cpus);

@@ -444,7 +444,9 @@ static struct node *root_new(struct node *parent, const char *name) {
 }
 
 /* Sets the store up. Returns 0 or -ENOMEM. Makes the hash table, and the nodes that always exist:
- * the root, and those of the special paths, which begin with '@'. */
+ * the root, and those of the special paths, which begin with '@'. `seed` is a number that no client
+ * can know. The multiplication, by 2^64 divided by the golden ratio, spreads its bits over all
+ * 64. */
 int store_init(u64 seed) {
     hpa_t table = frame_alloc_zeroed(TABLE_ORDER);
 

@@ -134,7 +134,7 @@ static void commit_one(void) {
         old = s->perms;
     }
     node_set_perms(n, &s->perms);
-    client_charge(s->payer, -(i64)(s->len));
+    client_charge(s->payer, -(i64)(s->len)); /* the value moves, and n's owner pays for it now */
     node_set_value(n, s->value, s->len);
     s->value = NULL;
     s->len = 0;

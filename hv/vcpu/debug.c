@@ -86,7 +86,8 @@ void vcpu_debug_trap(struct vcpu *v, bool icebp) {
  *
  * If TF were set in the shadow of STI (the one instruction after it, before which no interrupt is
  * taken), VT-x would demand that BS is pending, too (SDM 3C 27.3.1.5). So the shadow ends here.
- * What is lost is that an interrupt waits for one more instruction. */
+ * All that is lost is that an interrupt would have waited for one more
+ * instruction. */
 bool vcpu_debug_enters(struct vcpu *v, u32 todo) {
     struct virt_event *e = &v->virt.pending;
     u32 step = v->vm->debug.step;

@@ -61,7 +61,7 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     bool wide = e->hc.mode == 64;
     i64 result = -EPERM;
 
-    if (e->hc.real) return vcpu_fault(v, EXC_UD, false, 0);
+    if (e->hc.real) return vcpu_fault(v, EXC_UD, false, 0); /* real mode has no hypercalls */
     if (!wide) {
         nr = (u32)nr;
         for (unsigned i = 0; i < ARRAY_SIZE(a); i++) a[i] = (u32)a[i];

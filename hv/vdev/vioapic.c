@@ -55,9 +55,10 @@ static void send_if_asserted(struct vioapic *io, u32 pin) {
     if (io->lines >> pin & 1 && io->entry[pin] & ENTRY_LEVEL) ioapic_send(io, pin);
 }
 
-/* Sets the level of a pin of the VM's IOAPIC. A level-triggered pin is asserted as long as the
- * device wants something, so ioapic_send() is called even if the level did not change. It does
- * nothing while an EOI is awaited. */
+/* Sets the level of a pin of the VM's IOAPIC: asserted while *cause is not 0, which is read under
+ * the lock, so that of two calls at a time the later one counts. A level-triggered pin is asserted
+ * as long as the device wants something, so ioapic_send() is called even if the level did not
+ * change. It does nothing while an EOI is awaited. */
 void vioapic_line(struct vioapic *io, u32 pin, const u32 *cause) {
     u32 bit = 1u << pin;
     bool rises;

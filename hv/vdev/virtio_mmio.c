@@ -93,7 +93,10 @@ static u32 status_after(const struct virtio_mmio *d, u32 value) {
     return now;
 }
 
-/* The driver writes Status: 0 resets the device; other values say how far its set-up has come. */
+/* The driver writes Status: 0 resets the device; other values say how far its set-up has come. With
+ * DRIVER_OK the back end begins to serve the rings, unless there is none. A write while no device
+ * is offered, or of a bit that cannot be set now, is counted as dropped. Returns whether the back
+ * end has to be told. */
 static unsigned write_status(struct virtio_mmio *d, u32 value) {
     u32 old = d->front.status, now;
 

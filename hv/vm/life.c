@@ -283,11 +283,13 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
 }
 
 /* Begins to destroy a VM: queues the work item that does it. The job that made the VM is over, so
- * this one begins with the last part. If `again`, the VM is made anew afterwards. Returns 0, or
- * -EBUSY if the VM is being made or destroyed. */
+ * this one begins with the last part. If `again`, the VM is made anew afterwards, and the job
+ * begins no earlier than RESTART_PAUSE after the VM was made, so that a guest that always crashes
+ * at once does not keep the machine busy. Returns 0, or -EBUSY if the VM is being made or
+ * destroyed. */
 static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
     struct vm_job *j = &vm->job;
-    u64 made = tsc_to_ns(-vm->tsc_offset - tsc_boot);
+    u64 made = tsc_to_ns(-vm->tsc_offset - tsc_boot); /* vm_create() has set the offset to -TSC */
 
     if (!vm_change(vm, STANDING, VM_DYING)) return -EBUSY;
     j->done = done;
