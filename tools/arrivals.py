@@ -10,12 +10,13 @@ What is scaled down: a GB is 8 MiB here, and so 2 GB of the file server's are 16
 requests to the store, at 1,500 a second, are 390 at 12 a second. A VM's page cache has three
 quarters of its memory. The paper does not say how long the computing takes, nor how fast its disks
 are with this load, but that the machine is fully loaded with 20 VMs a minute, and not with a few.
-So a vCPU computes for 15 s, and the device moves 2 MB/s: with 20 VMs a minute these jobs need nine
-tenths of the pCPUs and of the device.
+So a vCPU computes for 15 s, and the device moves 2 MB/s: with 20 VMs a minute these jobs need ten
+pCPUs and nine tenths of the device.
 
-The set-ups are those of tools/collabdemo.py. Each has 12 pCPUs in all, of which the driver domain
-has one, or with I/O cores three. With I/O cores a VM of more than 6 vCPUs is on both sockets, and
-the others take turns.
+The set-ups are those of tools/collabdemo.py. Each has 12 pCPUs in all. I/O cores need two of them
+beside the driver domain's own, and those two are taken from the VMs in all set-ups, so that a VM
+finds as many pCPUs in each: without I/O cores they idle. With I/O cores a VM of more than 6 vCPUs
+is on both sockets, and the others take turns.
 
 Measures each set-up in the simulation of the whole machine (docs/simulation.md), prints a table,
 and writes build/results/collab-arrivals.json with every run. Exits 0 only if no VM read anything
@@ -64,12 +65,12 @@ seed = {seed}
 [pool io]
 sched = null
 sleepless = {sleepless}
-cpus = 1-{last}
+cpus = 1-{io}
 
 [vm iodom]
 image = iodom
 memory = {memory}M
-vcpus = {last}
+vcpus = {vcpus}
 pool = io
 cmdline = {device} {driver}
 """
@@ -99,15 +100,16 @@ def place_of(number, vcpus):
     return f"socket={number % 2}"
 
 
-def vm_file(of, seed, driver, guest):
+def vm_file(of, seed, driver, guest, io=None):
     """Returns the VM file for arrivals(). `driver` and `guest` are words for the command lines of
-    the driver domain and of the VMs."""
+    the driver domain and of the VMs. `io` is how many pCPUs the VMs do not get; by default as many
+    as the driver domain has vCPUs."""
     cores = "cores=" in driver
-    last, sleepless = 1, "off"
+    vcpus, sleepless = 1, "off"
     if cores:
-        last, sleepless = 1 + IO_CORES, "on"
-    text = [HEAD.format(seed=seed, sleepless=sleepless, last=last, memory=DRIVER_MIB,
-                        device=DEVICE, driver=driver)]
+        vcpus, sleepless = 1 + IO_CORES, "on"
+    text = [HEAD.format(seed=seed, sleepless=sleepless, io=io or vcpus, vcpus=vcpus,
+                        memory=DRIVER_MIB, device=DEVICE, driver=driver)]
     for i, (_, job, vcpus, gb) in enumerate(of):
         place = ""
         if cores:
@@ -128,10 +130,10 @@ def memory_mib():
     return MEMORY_GB * GB_MIB + DRIVER_MIB + SPARE_MIB
 
 
-def files(rate, seconds, seed, driver, guest):
+def files(rate, seconds, seed, driver, guest, io=None):
     """Returns the text of a VM file and of a script, and how many VMs arrive."""
     of = arrivals(rate, seconds, seed)
-    return vm_file(of, seed, driver, guest), script(of, seconds), len(of)
+    return vm_file(of, seed, driver, guest, io), script(of, seconds), len(of)
 
 
 def words():
@@ -200,7 +202,7 @@ def run(setup, rate, seconds, seed):
     driver = driver.replace(collabdemo.COLLAB, " collab")
     directory = os.path.join(machine.BUILD, "run", "collab-arrivals", f"{setup}-{rate}-{seed}")
     os.makedirs(directory, exist_ok=True)
-    vms, commands, arrived = files(rate, seconds, seed, driver, guest)
+    vms, commands, arrived = files(rate, seconds, seed, driver, guest, 1 + IO_CORES)
     paths = [os.path.join(directory, name) for name in ("arrivals.cfg", "arrivals.script")]
     for path, text in zip(paths, (vms, commands)):
         with open(path, "w", encoding="ascii") as f:

@@ -307,7 +307,7 @@ def whole(task, directory, seed):
     if "arrivals" in task:
         a, script = task["arrivals"], os.path.join(directory, f"seed-{seed}.script")
         text, commands, _ = arrivals.files(float(a["rate"]), task["seconds"], seed, a["driver"],
-                                           a["guest"])
+                                           a["guest"], int(a.get("io", 0)))
         write_if_new(script, commands)
         more = ["--script", experiment.inside(script)]
     write_if_new(vm_file, text)
@@ -365,9 +365,20 @@ def look(task, found):
     return experiment.Look(whole, halves)
 
 
+def of_pcpus(rule, found):
+    """Returns the value of a measure of the machine's pCPUs."""
+    if not found["top"]:
+        raise Refused("the simulation ended before the pCPUs could be looked at")
+    value = REDUCE[rule.get("reduce", "sum")](p[rule["pcpus"]]
+                                              for p in found["top"]["result"]["pcpus"])
+    return scaled(rule, value)
+
+
 def value_of(rule, found):
     if "said" in rule:
         return heard(rule, found)
+    if "pcpus" in rule:
+        return of_pcpus(rule, found)
     if "waits" in rule:
         return scaled(rule, found["waits"][rule["waits"]])
     return measured(rule, found["vcpus"])

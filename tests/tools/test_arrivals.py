@@ -1,4 +1,6 @@
 """tools/arrivals.py: VMs that arrive at random, and what may not happen to them."""
+import re
+
 import arrivals
 import pytest
 
@@ -26,6 +28,20 @@ def test_files():
     big = [text for text in vms.split("[vm ") if "vcpus = 10\n" in text and "disk =" in text]
     assert big and all("socket=0 sockets=2" in text and " collab\n" in text for text in big)
     assert "socket" not in arrivals.files(20, 60, 1, "", "")[0]
+
+
+def pcpus_for_io(*words):
+    """Returns how many vCPUs the driver domain has, and which pCPUs the VMs do not get."""
+    text = arrivals.files(20, 60, 1, *words)[0]
+    vcpus = re.search(r"image = iodom\n(?:.*\n)*?vcpus = (\d)", text)[1]
+    return vcpus, re.search(r"sleepless = \w+\ncpus = (.*)", text)[1]
+
+
+def test_vms_may_have_as_many_pcpus_as_beside_io_cores():
+    """Otherwise a set-up without I/O cores would have two pCPUs more for VMs that compute."""
+    assert pcpus_for_io("", "") == ("1", "1-1")
+    assert pcpus_for_io("", "", 3) == ("1", "1-3")
+    assert pcpus_for_io("cores=2", "") == pcpus_for_io("cores=2", "", 3) == ("3", "1-3")
 
 
 SAID = "".join(f"[ {n}.5] vm-{n}: id {n + 2}, 2 vCPUs, 16 MiB, runs\n"
