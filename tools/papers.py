@@ -274,16 +274,24 @@ def simulate(task, directory, seed, warm_up):
     return shlex.join(command), json.loads(done.stdout)
 
 
-def heard(rule, found):
-    """Returns the value of a measure that guests of build/sim-whole have printed. Of each VM that
-    the rule names (with * and ?), the last line that is as the rule says counts: its first number,
-    divided by the second one if there are two."""
+def last_said(pattern, vms, found):
+    """Returns {VM: the numbers in its last line that is as the pattern says}, of the VMs whose
+    names are as `vms` says (with * and ?)."""
     last = {}
     for line in found["said"]:
-        if line["vm"] and fnmatch.fnmatchcase(line["vm"], rule["vm"]):
-            match = re.search(rule["said"], line["text"])
+        if line["vm"] and fnmatch.fnmatchcase(line["vm"], vms):
+            match = re.search(pattern, line["text"])
             if match:
                 last[line["vm"]] = [float(number) for number in match.groups()]
+    return last
+
+
+def heard(rule, found):
+    """Returns the value of a measure that guests of build/sim-whole have printed. Of each VM that
+    the rule names, the last line that is as the rule says counts: its first number, divided by the
+    second one if there are two. With "per", the sum of all VMs is divided by the sum of the first
+    numbers in lines that are as "per" says, so that a VM counts by how much it did."""
+    last = last_said(rule["said"], rule["vm"], found)
     if not last:
         if "absent" in rule:
             return rule["absent"]
@@ -293,7 +301,13 @@ def heard(rule, found):
         if len(numbers) > 1 and not numbers[1]:
             raise Refused(f"{rule['vm']} said 0 where {rule['said']!r} divides by it")
         values.append(numbers[0] / numbers[1] if len(numbers) > 1 else numbers[0])
-    return scaled(rule, REDUCE[rule.get("reduce", "sum")](values))
+    value = REDUCE[rule.get("reduce", "sum")](values)
+    if "per" in rule:
+        per = sum(numbers[0] for numbers in last_said(rule["per"], rule["vm"], found).values())
+        if not per:
+            raise Refused(f"{rule['vm']} has not said {rule['per']!r}, or 0")
+        value /= per
+    return scaled(rule, value)
 
 
 def whole(task, directory, seed):

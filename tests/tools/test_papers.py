@@ -130,6 +130,17 @@ def test_what_several_guests_said_is_one_value():
                         {"said": [{"vm": "s-2", "text": "1 in 0"}]})
 
 
+def test_what_guests_did_together_is_a_value():
+    """A VM that did much counts more than one that did little, but quickly."""
+    found = {"said": [{"vm": "s-1", "text": "took 10"}, {"vm": "s-1", "text": "wrote 100"},
+                      {"vm": "s-2", "text": "took 1"}, {"vm": "s-2", "text": "wrote 54"}]}
+    rule = {"vm": "s-*", "said": r"wrote (\d+)", "per": r"took (\d+)", "scale": 2}
+    assert papers.value_of(rule, found) == 28
+    assert papers.value_of({**rule, "vm": "t", "absent": 0}, found) == 0
+    with pytest.raises(papers.Refused, match="has not said 'needed"):
+        papers.value_of({**rule, "per": r"needed (\d+)"}, found)
+
+
 def test_what_events_wait_is_a_value():
     rule = {"waits": "to", "scale": 2}
     assert papers.value_of(rule, {"waits": {"to": 1.5, "from": 9}}) == 3
