@@ -46,8 +46,8 @@ def test_vms_may_have_as_many_pcpus_as_beside_io_cores():
 
 SAID = "".join(f"[ {n}.5] vm-{n}: id {n + 2}, 2 vCPUs, 16 MiB, runs\n"
                f"[ {n + 9}.5] vm-{n}: fileserver: took_us=1000000 requests=9 wrong=0 cpu_us=500\n"
-               f"[ {n + 9}.5] vm-{n}: fileserver: writes={n + 1} write_kib={100 * (n + 1)} write_mean_us=10 "
-               f"write_p999_us={n}\n"
+               f"[ {n + 9}.5] vm-{n}: fileserver: writes={n + 1} write_kib={100 * (n + 1)} "
+               f"write_mean_us=10 write_p999_us={n}\n"
                f"[ {n + 9}.6] vm-{n}: ends with code 0\n" for n in (0, 1)) \
     + "[ 2.5] vm-2: id 4, 2 vCPUs, 16 MiB, runs\n"
 
