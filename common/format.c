@@ -134,7 +134,8 @@ static i64 next_signed(const struct spec *f, va_list *ap) {
     return va_arg(*ap, i32);
 }
 
-/* Writes one conversion; `at` is behind its '%'. Returns what follows it. */
+/* Writes one conversion; `at` is behind its '%'. Returns what follows it. A letter that stands for
+ * no conversion, such as a second '%', is written as it is. */
 static const char *convert(struct output *o, const char *at, va_list *ap) {
     struct spec f = read_spec(&at, ap);
     char c;

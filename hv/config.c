@@ -93,7 +93,8 @@ static int add_pci(struct reader *r, const struct config_key *k, const char *val
     return 0;
 }
 
-/* Appends a virtio device to those of the VM. */
+/* Appends a virtio device to those of the VM. The value is the name of the VM that serves it (its
+ * back end), a blank, and options for that VM. */
 static int add_device(struct reader *r, const struct config_key *k, const char *value) {
     struct config_vm *vm = r->object;
     struct config_device d = { .type = VIRTIO_ID_BLOCK };

@@ -124,9 +124,9 @@ static i64 hc_back_offer(struct vcpu *v, const u64 *a) {
     return result;
 }
 
-/* Tells the back end at a[1] what the front end has set: status, features and rings. With a[2] the
- * back end says how many resets it has followed; once it has followed them all, the front end sees
- * that the device is out of reset. */
+/* Tells the back end at a[1] what the front end (the driver in the VM that uses the device) has
+ * set: status, features and rings. With a[2] the back end says how many resets it has followed;
+ * once it has followed them all, the front end sees that the device is out of reset. */
 static i64 hc_back_state(struct vcpu *v, const u64 *a) {
     struct takt_front out;
     struct device *d;

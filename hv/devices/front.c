@@ -160,8 +160,9 @@ static int withdraw_step(struct vm *vm) {
     return 0;
 }
 
-/* Does the next step of taking away the VM's devices: those that it has as a front VM first, then
- * those that it serves as a back end. The caller holds backend_lock. */
+/* Does the next step of taking away the VM's devices: those that it uses (it is their front VM)
+ * first, then those that it serves (it is their back end). Returns 1 if there is more to do. The
+ * caller holds backend_lock. */
 static int front_undo_step(struct vm *vm) {
     bool listed = vm->back.in_all.next; /* devices_make() has come to its end */
 

@@ -257,8 +257,8 @@ static bool mb_find(const struct loader *l, u64 *at) {
 
 /* Notes the segment and the entry of an image with a multiboot1 header that has addresses. Returns
  * NULL, or the sentence that says why the image is refused. By 3.1.3 the header is at `at` in the
- * file and at header_addr in memory. A load_end_addr of 0 means
- * the whole rest of the file, and a bss_end_addr of 0 that there is no bss. */
+ * file and at header_addr in memory. A load_end_addr of 0 means the whole rest of the file, and a
+ * bss_end_addr of 0 that there is no bss. */
 static const char *mb_load(struct loader *l, u64 at) {
     u64 header = image_number(l, at + MB_HEADER_ADDR, 4),
         start = image_number(l, at + MB_LOAD_ADDR, 4);

@@ -50,8 +50,8 @@ static bool symtab_inside(const struct loader *l, const struct symtab *t) {
            image_has(l, t->names, t->names_len);
 }
 
-/* Finds the symbol table. Returns false if there is none, or `address` is not in the image's code.
- */
+/* Finds the symbol table of the image, an ELF file with 64-bit words. Returns false if there is
+ * none, or if `address` is in none of its sections of code. */
 static bool symtab_find(const struct loader *l, u64 address, struct symtab *t) {
     u64 sections = image_number(l, EH_SHOFF, 8),
         n = MIN(image_number(l, EH_SHNUM, 2), SECTIONS_MAX);

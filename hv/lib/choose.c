@@ -4,8 +4,7 @@
 #include "lib/choose.h"
 
 /* Returns a random member of `left`, and moves *seed on. Chooses by the upper bits of a linear
- * congruential generator (Knuth's MMIX), because the lower
- * bits repeat soon. */
+ * congruential generator (Knuth's MMIX), because the lower bits repeat soon. */
 static u32 random_one(const struct cpumask *left, u64 *seed) {
     u32 cpu = cpumask_next(left, 0);
 

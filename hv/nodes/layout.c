@@ -112,7 +112,8 @@ static int share_io_of_fronts(const struct vm *back) {
 
 /* ---- groups of nodes of a VM's home ---- */
 
-/* Makes the nodes that every VM has. */
+/* Makes node number `item` of those that every VM has. Nodes whose values change are bound to
+ * functions, which read or write what the hypervisor knows. */
 static int vm_home(struct vm *vm, u32 item) {
     const struct store_perms own = perms_own(vm), reads = perms_read(vm);
 

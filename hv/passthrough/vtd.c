@@ -212,9 +212,8 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 
 /* ---- context entries, 9.1 and 9.3 ---- */
 
-/* Returns the context entry of a device, which says to which domain the device belongs. If its
- * bus has no context table yet, makes one. NULL:
- * there is no memory for it. */
+/* Returns the context entry of a device, which says to which domain the device belongs. If its bus
+ * has no context table yet, makes one. NULL: there is no memory for it. */
 static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
     u64 *bus = u->tables->root[bdf >> 8 & 0xff], (*table)[2]; /* an entry has two words */
 

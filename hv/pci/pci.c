@@ -106,7 +106,8 @@ char *pci_name(u32 bdf, char name[PCI_NAME]) {
 
 /* ---- what a function says about itself ---- */
 
-/* Notes where the capabilities below 0x100 are. The walk ends if the list leads in a circle or into
+/* Notes where the capabilities below 0x100 are: a list, each entry of which begins with its kind
+ * and the place of the next one (PCI 3.0, 6.7). The walk ends if the list leads in a circle or into
  * the header. */
 static void find_capabilities(struct pci_device *d) {
     u32 at = 0;

@@ -233,8 +233,8 @@ static unsigned port_give(const char *s, unsigned n) {
 }
 
 /* Sends as many bytes as the port takes now: of the log's piece if some of it is left, or else of
- * the shell's output. Of the latter it sends at most one line, so that the log can be sent
- * between two lines. Returns the number of bytes. */
+ * the shell's output. Of the latter it sends at most one line, so that the log can be sent between
+ * two lines. Returns the number of bytes. */
 static unsigned push_some(void) {
     u64 at = out_tail % OUT_SIZE;
     unsigned n = (unsigned)MIN(out_head - out_tail, OUT_SIZE - at);

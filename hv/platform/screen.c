@@ -71,8 +71,9 @@ void screen_init(const struct boot_screen *b) {
     log_info("screen: %u columns, %u rows%s", columns, rows, how);
 }
 
-/* Draws character `c` in cell (y, x) of a frame buffer. Each pixel of the font becomes zoom times
- * zoom pixels. `inverse` exchanges grey and black, which is how the cursor looks. */
+/* Draws character `c` in cell (y, x) of a frame buffer. Its picture in `font` has 7 rows of 5 bits,
+ * the lowest bit on the left. Each pixel of the font becomes zoom times zoom pixels. `inverse`
+ * exchanges grey and black, which is how the cursor looks. */
 static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
     u32 height = CELL_H * zoom, width = CELL_W * zoom;
     u64 glyph = 0;

@@ -112,10 +112,10 @@ static bool send_startup(struct cpu *c, hpa_t page, u64 ns) {
 }
 
 /* Compares the AP's TSC with this CPU's, and mends it by IA32_TSC_ADJUST (SDM 3B 18.17.3). The
- * first try gives it the boot CPU's value, as the usual cause is firmware that wrote that
- * register of one CPU alone; the next ones add the lag that is seen. The AP waits in
- * join_clocks(), where it takes part in each comparison and does what `ap_order` says. Returns
- * false if its TSC could not be mended. */
+ * first try gives it the boot CPU's value, as the usual cause is firmware that wrote that register
+ * of one CPU alone; the next ones add the lag that is seen. The AP waits in join_clocks(), where it
+ * takes part in each comparison and does what `ap_order` says. Returns false if its TSC could not
+ * be mended. */
 static bool clocks_agree(const struct cpu *c) {
     u64 mine = read_tsc_adjust();
 
@@ -220,7 +220,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
 static void on_kick(u8 vector) { cpu_of(this_cpu())->kicked_at = 0; }
 
 /* About 1 ms ago this CPU has kicked others. Each CPU that has not answered a kick of this age gets
- * an NMI. */
+ * an NMI. A kick that is almost so old (7/8) counts, too. */
 static void on_kick_timer(struct timer *t, u64 now) {
     u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
     u32 me = this_cpu()->id;

@@ -51,8 +51,9 @@ static enum credit_class boost_aggressive(const struct sched_pool *p, struct cre
 /* Lowers the level of a vCPU, but not below 0. */
 static void lower_level(struct credit_vcpu *cv, u64 by) { cv->level -= (u32)MIN(cv->level, by); }
 
-/* Returns the class of a vCPU after an event, by the rules for `anticipatory` above, and keeps its
- * level in cv->level. */
+/* Returns the class of a vCPU after an event, by the rules for `anticipatory` above. The level,
+ * which is kept in cv->level, rises with each wake-up and falls with time and with each tick while
+ * the vCPU runs. A vCPU that is in BOOST stays there as long as its level is above 0. */
 static enum credit_class boost_anticipatory(const struct sched_pool *p, struct credit_vcpu *cv,
                                             enum boost_event event) {
     const struct credit_knobs *k = &credit_pool(p)->knob;

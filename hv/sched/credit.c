@@ -151,11 +151,10 @@ static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu 
 }
 
 /* Returns the list entry before which the vCPU is put. Normally that is the end of the list of its
- * queue. These go elsewhere:
- * - A vCPU that has yielded also lets one vCPU of the next worse queue go first.
- * - A vCPU with a higher level of boost goes before those with a lower one.
- * - One with micro-slices goes before those with a larger `key`, if the slicer orders them by it.
- * - One that was preempted and is to finish its slice goes before the others of its queue. */
+ * queue. These go elsewhere: - A vCPU that has yielded also lets one vCPU of the next worse queue
+ * go first. - A vCPU with a higher level of boost goes before those with a lower one. - One with
+ * micro-slices goes before those with a larger `key`, if the slicer orders them by it. - One that
+ * was preempted and is to finish its slice goes before the others of its queue. */
 static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc,
                              struct credit_vcpu *cv) {
     struct list *equals = &cc->queue[cv->queue], *at = equals;
@@ -205,7 +204,9 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
     if (!(cc->queues & QUEUES_AHEAD)) cpumask_clear(&cp->ahead, cpu);
 }
 
-/* Puts each waiting vCPU into the queue for its class and credit; within it the order stays. */
+/* Puts each waiting vCPU into the queue for its class and credit; within it the order stays. The
+ * accounting pass changes classes and credits and leaves the queues as they are, so each pCPU does
+ * this at its next tick. */
 static void sort_queue(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -267,7 +268,9 @@ static void kick_one(struct sched_pool *p, const struct cpumask *idlers) {
     sched_kick(p, cpu);
 }
 
-/* A vCPU is new in a queue: kicks the pCPU that should run it, its own or an idle one. */
+/* A vCPU is new in a queue: kicks the pCPU that should run it, so that this picks again. That is
+ * its own pCPU, if that is idle or runs something of a lower rank, and maybe an idle one that can
+ * steal it: one or all of them, as the knob `tickle` says. */
 static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     u32 own = cv->vcpu->cpu;

@@ -116,8 +116,7 @@ static u64 window_end(const struct sched_pool *p) {
 }
 
 /* The time for which events are counted has ended: measures all VMs of the pool and begins the next
- * such window. The pool may have
- * changed or be gone since the timer was set. */
+ * such window. The pool may have changed or be gone since the timer was set. */
 static void window_over(struct timer *t, u64 now) {
     struct sched_pool *p = container_of(t, struct sched_pool, window);
 

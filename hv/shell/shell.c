@@ -466,7 +466,6 @@ const struct shell_command *shell_command_find(const char *name) {
  * prompt. */
 static void end_command(int error) {
     void (*end)(struct shell_call * c) = call.end;
-
     bool empty;
 
     /* Rows that were printed before an error are a table too, so its bracket is closed. */
@@ -490,7 +489,9 @@ static void end_command(int error) {
     line_start(&line);
 }
 
-/* Starts the command in `text`. An error of the words themselves is shown as one of the command. */
+/* Starts the command in `text`: splits it into words, finds the command, and checks its options and
+ * operands. The steps of the shell's work item then carry it out. An error of the words themselves
+ * is shown as one of the command. */
 static void start_command(const char *text) {
     static const struct shell_command unknown = { "?", "", "", NULL, "*", "" };
     static char nothing[] = "?";
@@ -631,7 +632,7 @@ static struct {
     u32 line;               /* which line of the module `text` begins, from 0 */
 } script;
 
-/* Reads lines of the module until there is a command. */
+/* Reads lines of the module until there is a command, and computes when it is due. */
 static void script_next(void) {
     for (script.length = 0; !script.length && script.text < script.end; script.line++) {
         const char *s = script.text, *end = s;

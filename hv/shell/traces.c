@@ -191,7 +191,8 @@ void traces_record(const struct config *c) {
         log_warn("the recording stays in memory: no port at trace_console = %s", c->trace_console);
 }
 
-/* Allocates the ring of one pCPU at each step, and then starts the recording. */
+/* Allocates the ring of one pCPU at each step, and then starts the recording of the classes of
+ * events that the words name, or of all but those for a replay. */
 static int verb_start(struct shell_call *c) {
     u32 mask = 0;
 

@@ -192,7 +192,8 @@ static int cmd_devices(struct shell_call *c) {
 
 /* ---- vcpu-pin ---- */
 
-/* Sets on which CPUs a vCPU, or all vCPUs of a VM, may run. */
+/* Sets on which CPUs a vCPU, or all vCPUs of a VM, may run. A VM that is being destroyed is
+ * refused, because its vCPUs go one after the other. */
 static int cmd_vcpu_pin(struct shell_call *c) {
     struct vm *vm = c->vm;
     u64 first = 0, last = vm->nr_vcpus - 1;

@@ -131,8 +131,8 @@ static unsigned pump_result(bool tell, bool more) {
 }
 
 /* Moves requests, replies and events between a client's ring and the store. Requests are taken only
- * if `asks`. Returns STORE_TELL if the guest has to be told, STORE_MORE if there is more to do.
- * It counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
+ * if `asks`. Returns STORE_TELL if the guest has to be told, STORE_MORE if there is more to do. It
+ * counts the cost of all that it does, and stops at LIMIT_RING or after as many rounds as the
  * client may have requests. So a guest that always has another request cannot keep the others from
  * being served. */
 unsigned store_pump(struct store_client *c, bool asks) {

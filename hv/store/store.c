@@ -168,9 +168,8 @@ static int copy_value(const void *value, u32 len, void **copy) {
 }
 
 /* Writes a node, or makes it. With `keep`, a node that exists is left as it is. All that can fail
- * comes first: rights, quotas, memory. A shadow (a transaction's own copy) that is
- * written for the first time takes its rights over from the real node. Returns 0 or a negative
- * errno. */
+ * comes first: rights, quotas, memory. A shadow (a transaction's own copy) that is written for the
+ * first time takes its rights over from the real node. Returns 0 or a negative errno. */
 static int node_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len,
                       bool keep) {
     struct node *n;
@@ -327,8 +326,8 @@ static struct node *list_from(struct listing *s, struct node *n, const struct st
 
 /* Writes the names of a node's children to `buf`. Returns their length or a negative errno. A list
  * may be read in pieces. The cursor remembers where the last piece ended, so that the next one need
- * not pass all names again. It is valid only while the list has not changed: each change
- * gives the node a new number, its generation. */
+ * not pass all names again. It is valid only while the list has not changed: each change gives the
+ * node a new number, its generation. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
     struct listing s = { .buf = buf, .size = size, .removed = ~0ull };
@@ -378,9 +377,9 @@ int store_get_perms(struct store_client *c, u32 tx, const char *path, struct sto
 }
 
 /* Sets the permissions of a node. Returns 0 or a negative errno. Only a privileged client may give
- * a node to another owner. In a transaction they are set in the shadow, its own copy of
- * the node. That also gets a copy of the value: after the first change of a shadow, nothing is read
- * from the real node any more. */
+ * a node to another owner. In a transaction they are set in the shadow, its own copy of the node.
+ * That also gets a copy of the value: after the first change of a shadow, nothing is read from the
+ * real node any more. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path,
                     const struct store_perms *perms) {
     struct node *n;
@@ -520,9 +519,9 @@ int store_event(struct store_client *c, void *buf) {
     return (int)len;
 }
 
-/* Begins a transaction. Returns its number or a negative errno. A transaction sees and
- * changes shadows, its own copies of nodes. It begins with a shadow of the root. All other shadows
- * are made below it when the client looks at a node. */
+/* Begins a transaction. Returns its number or a negative errno. A transaction sees and changes
+ * shadows, its own copies of nodes. It begins with a shadow of the root. All other shadows are made
+ * below it when the client looks at a node. */
 int store_begin(struct store_client *c) {
     u32 size = (u32)(sizeof(struct transaction) + 2 * sizeof(struct node)) + 2;
     struct transaction *tx;

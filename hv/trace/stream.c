@@ -15,9 +15,9 @@ struct stream_vm {
     char name[32];
 };
 
-/* Writes a frame to `out`: a head, `n` bytes of `payload`, and a checksum. The sequence number and
- * the checksum let the reader notice lost and damaged bytes, which a serial port does not report.
- * Returns the length of the frame. */
+/* Writes a frame to `out`: a head, which begins with two bytes by which the reader finds it, `n`
+ * bytes of `payload`, and a checksum. The sequence number and the checksum let the reader notice
+ * lost and damaged bytes, which a serial port does not report. Returns the length of the frame. */
 static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *payload,
                              unsigned n) {
     const u8 head[] = { 0xa5, 0x54, (u8)type, s->seq++, (u8)n, (u8)(n >> 8) };

@@ -92,7 +92,8 @@ static void handle_icebp(struct vcpu *v, const struct vm_exit *e) {
 }
 
 /* Handles the rare exits. It is a function of its own so that the frequent exits need no stack
- * frame. */
+ * frame. Those by the timer, an NMI or an INIT are the host's, and need nothing more. An exit that
+ * Takt cannot handle for the guest, such as a triple fault, crashes the VM. */
 static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct vm_exit *e) {
     if (!e->insn_len && BY_INSN & BIT(e->reason))
         return vcpu_crash(v, "exit %x by an instruction that was not to be read", e->raw);

@@ -113,7 +113,8 @@ static bool is_amd_counter(u32 msr) {
     return cpuid_is_amd() && msr >= MSR_K7_EVNTSEL0 && msr <= MSR_K7_PERFCTR3;
 }
 
-/* Reads an MSR of the vCPU. Returns false if the guest has to get #GP. */
+/* Reads an MSR of the vCPU, as its rule in the table says. Returns false if the guest has to get
+ * #GP. The registers of the LAPIC in x2APIC mode need no look into the table. */
 static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     const struct msr_rule *r;
 
@@ -138,7 +139,8 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     }
 }
 
-/* Writes an MSR of the vCPU. Returns false if the guest has to get #GP. */
+/* Writes an MSR of the vCPU, as its rule in the table says. Returns false if the guest has to get
+ * #GP: there is no such MSR, or it cannot have this value. */
 static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     const struct msr_rule *r = msr_find(msr);
     bool ok;

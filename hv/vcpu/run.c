@@ -105,9 +105,8 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
 }
 
 /* Notes for the VM that is loaded here whether this pCPU may use its translations. A guest that is
- * not running uses none until it is entered again. Without this, code that waits until every
- * pCPU has dropped old translations (tlbgen.h) would wait for a pCPU that is halted, or for
- * itself. */
+ * not running uses none until it is entered again. Without this, code that waits until every pCPU
+ * has dropped old translations (tlbgen.h) would wait for a pCPU that is halted, or for itself. */
 static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool rests) {
     struct tlbgen *g;
 
@@ -205,7 +204,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     c->mark = rdtsc();
     cpu->guest_tsc += c->mark - t;
 
-    c->look = e.reason <= EXIT_NMI;
+    c->look = e.reason <= EXIT_NMI; /* the exits by which the host may have got something to do */
     log_exit(v, &e);
     v->interrupted += e.reason <= EXIT_NMI_WINDOW;
     counter_inc(&exits, cpu->id);

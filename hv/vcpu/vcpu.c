@@ -130,7 +130,7 @@ static int vcpu_create(struct vm *vm, u32 id) {
     v->vm = vm;
     v->virt.vm = &vm->virt;
     v->virt.tsc_offset = vm->tsc_offset;
-    v->waiting_sipi = id != 0;
+    v->waiting_sipi = id != 0; /* vCPU 0 starts at once, and its kernel starts the others */
     timer_init(&v->poll_timer, poll_timeout);
     timer_init(&v->lapic_timer, lapic_timeout);
     err = virt->vcpu_init(&v->virt);

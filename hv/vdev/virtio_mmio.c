@@ -301,8 +301,8 @@ static unsigned lose_back_end(struct virtio_mmio *d) {
 }
 
 /* The back end is gone, and the device stays as it is until another one comes. The driver notices
- * nothing: what it puts into the rings waits there. Nobody uses the old rings
- * any more, so a reset that is pending is done. */
+ * nothing: what it puts into the rings waits there. Nobody uses the old rings any more, so a reset
+ * that is pending is done. */
 static unsigned wait_for_back_end(struct virtio_mmio *d) {
     d->resumed |= d->served;
     d->served = false;

@@ -113,7 +113,8 @@ static int svm_cpu_enable(u8 *pages) {
 
 /* ---- VMs and vCPUs ---- */
 
-/* Fills in what is constant in the VMCB, and above all which events of the guest exit. */
+/* Makes what AMD-V needs for a vCPU: the VMCB (the page by which the CPU enters the guest) and our
+ * own data. Fills in what is constant there, above all which events of the guest exit. */
 static int svm_vcpu_init(struct virt_vcpu *v) {
     u8 *pages = vcpu_pages(v);
     struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
@@ -236,8 +237,8 @@ void svm_set_cr0(struct virt_vcpu *v, u64 value) {
 }
 
 /* Writes a register, as the guest does. Two bits are always set in the CPU, and guests do not see
- * them. VMRUN demands EFER.SVME. Without
- * CR4.MCE a machine check, which is meant for the host, would shut the machine down. */
+ * them. VMRUN demands EFER.SVME. Without CR4.MCE a machine check, which is meant for the host,
+ * would shut the machine down. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 

@@ -129,9 +129,9 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
 }
 
 /* Prepares the delivery of the pending event, and the windows that are wanted (exits as soon as the
- * guest can take an interrupt or an NMI). If no window is
- * wanted or was wanted, all intercepts are already as they should be. So the common
- * case is short: an interrupt of a device, which is the only event that most guests ever get. */
+ * guest can take an interrupt or an NMI). If no window is wanted or was wanted, all intercepts are
+ * already as they should be. So the common case is short: an interrupt of a device, which is the
+ * only event that most guests ever get. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     if (v->wants || virtual_irqs || v->pending.type == EVENT_NMI)
         prepare_windows(v, s);
@@ -219,8 +219,8 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
 }
 
 /* Decodes a MOV to or from a control register; the exit code says that it is CR`cr`. Only the
- * instruction itself tells the general register. Of a read, it also tells which control register
- * it is, because QEMU (10.0) exits with the code of CR0 whichever one is read. */
+ * instruction itself tells the general register. Of a read, it also tells which control register it
+ * is, because QEMU (10.0) exits with the code of CR0 whichever one is read. */
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
                           bool write) {
     struct insn_regs regs = { 0, cr };
@@ -421,8 +421,8 @@ static inline void svm_decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exi
         decode_rest(v, b, e);
 }
 
-/* Decodes an exit in the rare cases: it cut the delivery of an event short, or
- * v->armed says that the entry had one of the settings that prepare_windows() makes. */
+/* Decodes an exit in the rare cases: it cut the delivery of an event short, or v->armed says that
+ * the entry had one of the settings that prepare_windows() makes. */
 static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
                                                        struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;

@@ -177,7 +177,9 @@ static void life_next_part(struct vm_job *j, u32 part) {
     j->offset = 0;
 }
 
-/* Does one step of making the VM. Returns true if there is more to do. */
+/* Does one step of making the VM: calls the function of the part that is due, which returns 1 if it
+ * wants to be called again. After an error the job goes on with destroying. Returns true if there
+ * is more to do. */
 static bool make_step(struct vm *vm) {
     struct vm_job *j = &vm->job;
     const struct vm_part *p = parts[j->part];

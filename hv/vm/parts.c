@@ -112,7 +112,9 @@ static int sched_undo(struct vm *vm) {
 
 const struct vm_part sched_part = { "scheduling", sched_make, sched_undo };
 
-/* Sets the parameters of the VM file that the policy of its pool knows. */
+/* A part of making a VM: sets the parameters of the VM file that the policy of its pool knows. Of
+ * others the operator is told, and the VM is made all the same. A value that the policy refuses is
+ * an error. */
 static int params_make(struct vm *vm) {
     struct sched_pool *pool = vm->sched.pool;
     char why[PARAM_WHY];
