@@ -11,12 +11,15 @@ struct spinlock {
     u16 next, owner;
 };
 
+/* Waits until the caller has the lock. Each caller draws a number, and has the lock when `owner` is
+ * that number, so that the one who came first gets it first. */
 static inline void spin_lock(struct spinlock *l) {
     u16 me = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED);
 
     while (__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) != me) __builtin_ia32_pause();
 }
 
+/* Gives the lock to the next number. */
 static inline void spin_unlock(struct spinlock *l) {
     __atomic_store_n(&l->owner, (u16)(l->owner + 1), __ATOMIC_RELEASE);
 }

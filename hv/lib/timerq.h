@@ -19,6 +19,7 @@ struct timerq {
     u64 seq;
 };
 
+/* Prepares a timer, which then is not queued. `fn` is what is called when it is due. */
 static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64)) {
     *t = (struct timer){ .fn = fn };
 }

@@ -15,6 +15,7 @@ typedef u64 gpa_t; /* guest-physical */
  * directmap_base. */
 extern u64 directmap_base;
 
+/* These turn a physical address of RAM into the one by which the hypervisor reads it, and back. */
 static inline void *hpa_to_va(hpa_t pa) { return (void *)(directmap_base + pa); }
 
 static inline hpa_t va_to_hpa(const void *va) { return (u64)va - directmap_base; }

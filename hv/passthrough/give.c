@@ -545,9 +545,10 @@ static int hot_unmap(struct vm *vm, struct assignment *a) {
     return 1;
 }
 
-/* A step of taking a device from a VM that goes on running. The last step waits until no pCPU has a
- * translation of the device's registers in its TLB any more. Otherwise the VM could still use them
- * after another VM got the device. */
+/* A step of taking a device from a VM that goes on running: its interrupts stop, it is reset, and
+ * its BARs are unmapped. Returns 1 if there is more to do, or at the end hot.failed. The last step
+ * waits until no pCPU has a translation of the device's registers in its TLB any more. Otherwise
+ * the VM could still use them after another VM got the device. */
 static int take_back(struct vm *vm, struct assignment *a, u64 *at) {
     struct tlbgen *g = &vm->virt.npt.tlb;
 

@@ -50,6 +50,8 @@ enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER = Q_UNDER + 8, Q_OVER, Q_
 /* A bit for each queue that is better than Q_OVER. */
 #define QUEUES_AHEAD ((u32)BIT(Q_OVER) - 1)
 
+/* Returns the class of the vCPUs in a queue. All queues between the first and the last hold
+ * UNDER. */
 static inline enum credit_class class_of_queue(enum credit_queue q) {
     if (q == Q_BOOST) return CLASS_BOOST;
     if (q == Q_OVER) return CLASS_OVER;
@@ -157,6 +159,7 @@ _Static_assert(offsetof(struct credit_pool, knob) == 0, "presets are copied to t
 _Static_assert(sizeof(struct credit_pool) <= SCHED_PRIV * 8, "room for private data");
 _Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private data");
 
+/* These find Credit's own data of a pool, a pCPU, a VM or a vCPU, for which the core keeps room. */
 static inline struct credit_pool *credit_pool(const struct sched_pool *p) {
     return (void *)p->priv;
 }
@@ -246,6 +249,7 @@ u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv);
 /* Puts a vCPU among those that are granted credit, or takes it out. The sums that follow from who
  * is among them are kept up to date: the weight of all, and vSlicer's counts. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
+/* Is the vCPU among those that are granted credit? */
 static inline bool credit_is_active(const struct credit_vcpu *cv) {
     return !list_empty(&cv->active);
 }

@@ -104,7 +104,8 @@ static u64 grant(struct credit_pool *cp, struct credit_vm *cd, struct pass *s) {
 
 /* Returns what each active vCPU of a VM gets of the VM's grant: equal parts. With overflow =
  * hand_on a vCPU that has no room for its part only takes what it has room for, so the others'
- * parts are larger. */
+ * parts are larger. This is done once, not until nothing changes, so a part may still be too large;
+ * add_credit() cuts it off. */
 static u64 divide(const struct credit_pool *cp, const struct credit_vm *cd, u64 given) {
     u64 n = cd->nr_active, level;
 

@@ -188,6 +188,7 @@ static inline struct sched_vcpu *sched_current_locked(u32 cpu) {
     for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                         \
         for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
 
+/* Does nothing keep the vCPU from running: no sleep, no cap, no move to another pCPU, no pause? */
 static inline bool sched_runnable(const struct sched_vcpu *v) {
     return !v->blocked && !v->parked && !v->migrating && v->vm->paused == 0;
 }
@@ -293,6 +294,7 @@ int param_move_vm(struct sched_pool *to, struct sched_vm *d, struct param_values
  * them "pool" and "class" (the monitor's label) of a VM, "name" and "policy" of a pool. Locks of
  * pools may be held. NULL: nobody wants to know. */
 extern void (*param_hook)(struct sched_pool *p, struct sched_vm *d, const char *name);
+/* Calls param_hook, if there is one. */
 static inline void param_changed(struct sched_pool *p, struct sched_vm *d, const char *name) {
     if (param_hook) param_hook(p, d, name);
 }
@@ -304,6 +306,7 @@ const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WH
  *   -ENOENT  the policy has no preset of that name
  *   -EINVAL  the preset does not go with what the pool is */
 int param_preset_why(struct sched_pool *pool, const char *preset, char why[PARAM_WHY]);
+/* The same, for callers that need no sentence. */
 static inline int param_preset(struct sched_pool *pool, const char *preset) {
     char why[PARAM_WHY];
 

@@ -226,6 +226,7 @@ int sched_pool_destroy(struct sched_pool *p);
  *   -EBUSY   one of them is in a pair already, or `t` has VMs
  * After an error *why is a sentence for the operator, and nothing has changed. */
 int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why);
+/* The same, for callers that need no sentence. */
 static inline int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
     const char *why;
 

@@ -159,6 +159,7 @@ static inline struct node *node_body(struct node *n) {
     return n;
 }
 
+/* Is the node's value read and written by functions of the hypervisor? */
 static inline bool node_bound(const struct node *n) {
     if (n->tx) n = n->base;
     return n->bind != NULL;

@@ -90,6 +90,7 @@ struct vlapic {
 };
 _Static_assert(R_ISR % 2 == 0 && R_IRR % 2 == 0, "whole pairs of registers");
 
+/* Is the LAPIC in x2APIC mode, in which its registers are MSRs? */
 static inline bool vlapic_x2(const struct vlapic *l) { return l->base & APIC_BASE_EXTD; }
 
 /* TPR and CR8 are one register: CR8 is bits 4..7 of TPR. */
@@ -137,6 +138,7 @@ void vlapic_accept(struct vlapic *l, u8 vector);
 /* Says whether the handler of this vector makes an EOI. If `none` is set it makes none, so the
  * vector does not go to ISR when it is delivered. From any pCPU. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
+/* Returns what vlapic_set_no_eoi() has set for the vector. */
 static inline bool vlapic_no_eoi(const struct vlapic *l, u8 vector) {
     return __atomic_load_n(&l->no_eoi[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;
 }

@@ -39,7 +39,8 @@ void write_dr6(u64 v);
 void x87_forget_pointers(void);
 #else
 
-/* ---- VT-x ---- */
+/* ---- VT-x. Each function executes the instruction of its name (SDM 3C 31); one that fails is a
+ * fault of the hypervisor. ---- */
 
 static inline u64 vmread(u64 field) {
     u64 v;
