@@ -138,7 +138,8 @@ static int vm_home(struct vm *vm, u32 item) {
     }
 }
 
-/* Makes three nodes for each parameter of the VM. */
+/* Makes three nodes for each parameter of the VM: its value, which the VM may read; the most that
+ * the VM may ask for; and what it asks for, which it may write. */
 static int vm_params(struct vm *vm, u32 item) {
     const struct store_perms reads = perms_read(vm), writes = perms_write(vm);
     u32 i = NO_PARAMS + item / 3;

@@ -79,7 +79,9 @@ static u32 capability_shown(struct assignment *a, u32 offset) {
     return word;
 }
 
-/* Returns what the VM reads in the dword at `offset`. */
+/* Returns what the VM reads in the dword at `offset` of its device's configuration space: what the
+ * device says, except that the VM sees it as a device of one function, on an interrupt line of its
+ * own, and with the bits of COMMAND that the VM has set without effect. */
 static u32 dword_shown(struct assignment *a, u32 offset) {
     u32 word;
 

@@ -138,7 +138,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 
 /* ---- a VM that goes to another pool ---- */
 
-/* Notes all parameters of a VM. */
+/* Notes the values of all parameters of a VM in *all, in the order of the pool's list. */
 static void remember_params(struct sched_pool *pool, const struct sched_vm *d,
                             struct param_values *all) {
     const struct param *e;

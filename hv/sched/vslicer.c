@@ -173,8 +173,14 @@ u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice;
 }
 
-/* Returns the queue for a vCPU of class UNDER: Q_MICRO if it may run in this T_S, Q_LATER if it has
- * used up its T_n and waits for the next T_S, Q_UNDER if it has no micro-slices. */
+/* Returns the queue for a vCPU of class UNDER. T_S is the time between two slices of vCPUs without
+ * micro-slices, and T_n is what a vCPU with micro-slices may run in each T_S; cv->micro is what is
+ * left of it in T_S number cv->round. One that has used it up, or whose T_S is over, gets a new
+ * T_n. The queue is
+ *   Q_MICRO  if it may run in this T_S,
+ *   Q_LATER  if its new T_n is for the next T_S,
+ *   Q_UNDER  if it has no micro-slices.
+ * cv->key orders Q_MICRO: when its next micro-slice is due, or how much of T_n it has used. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);

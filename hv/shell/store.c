@@ -48,7 +48,8 @@ static int next_name(struct shell_call *c, const char *of, char *names, u32 size
     return store_list(&operator, 0, of, names, size, &from, &generation);
 }
 
-/* Lists the children of a node: one at each step. */
+/* Lists the children of a node with their values, one at each step. A long name is cut in the
+ * table. */
 static int verb_ls(struct shell_call *c) {
     static char names[XS_ABS_PATH_MAX + 1], path[XS_ABS_PATH_MAX + 1];
     const char *of = c->argv[2], *parent = of;
@@ -199,7 +200,10 @@ static struct {
     u64 heard;   /* when the last byte came, ns */
 } host = { .work.step = host_step };
 
-/* Takes what has come over the port, and answers it. */
+/* Takes what has come over the port, and answers it. No byte is taken while an answer has not left,
+ * or while a request waits for the store. If the port was quiet for PORT_QUIET in the middle of a
+ * request, or after a malformed one, the begun request is forgotten, so that the next byte begins a
+ * new one. */
 static void host_receive(u64 now) {
     struct store_client *c = &host.client;
 

@@ -358,7 +358,7 @@ static int cmd_unpause(struct shell_call *c) {
                       vm_state_name(c->vm->state));
 }
 
-/* Asks the operating system of a VM to switch itself off. */
+/* Asks the operating system of a VM to switch itself off, by the power button that a PC has. */
 static int cmd_shutdown(struct shell_call *c) {
     switch (vm_press_power(c->vm)) {
     case 0: return 0;

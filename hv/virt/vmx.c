@@ -305,7 +305,8 @@ static void set_controls(const struct virt_vcpu *v) {
     if (vmx_control[VMX_SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
-/* Makes a VMCS and writes all that never changes in it. */
+/* Makes a VMCS, the memory by which the CPU enters a guest, and writes all that never changes in
+ * it. */
 static int vmx_vcpu_init(struct virt_vcpu *v) {
     u8 *pages = vcpu_pages(v);
     struct vmx_vcpu *s = (struct vmx_vcpu *)(pages + 3 * PAGE_SIZE);
