@@ -90,14 +90,22 @@ static void cli(void) { irq_disable(); }
 /* ---- a virtio device of this VM, and the back end that serves it ---- */
 
 #define RING 8
+/* Where the parts of a ring are in its page. */
+#define AVAIL 0x200
+#define USED  0x400
+/* The index of the available ring is below this, and now and then more than RING. */
+#define MOST_SHOWN 12
 
 static volatile u8 *regs;
 
 static void put_reg(u32 reg, u32 value) { mmio_write32(regs + reg, value); }
 
-/* Makes a ring where the registers say it is. It is garbage, but half of it looks as if it were
- * meant. */
+/* Fills the page of a ring with garbage: descriptors at its beginning, the available ring at AVAIL.
+ * Three of four descriptors and all entries of the available ring look plausible, so that the
+ * device goes on to use them. */
 static void fill_ring(u8 *p) {
+    struct vring_avail *avail = (void *)(p + AVAIL);
+
     for (u32 i = 0; i < PAGE_SIZE; i++) p[i] = (u8)noise();
     for (u32 i = 0; i < RING; i++) {
         struct vring_desc d = { mem_ram() / 2 + noise() % (2 * mem_ram()), (u32)noise() % 4096,
@@ -105,10 +113,8 @@ static void fill_ring(u8 *p) {
 
         if (noise() % 4) memcpy(p + i * sizeof(d), &d, sizeof(d));
     }
-    for (u32 i = 0; i < RING; i++)
-        p[0x202 + 2 * i + 2] = (u8)noise() % RING, p[0x202 + 2 * i + 3] = 0;
-    p[0x202] = (u8)noise() % 12; /* the index; now and then it is more than RING */
-    p[0x203] = 0;
+    for (u32 i = 0; i < RING; i++) avail->ring[i] = (u8)noise() % RING;
+    avail->idx = (u8)noise() % MOST_SHOWN;
 }
 
 /* Sets a queue up with random garbage. Most values are plausible, because a device would refuse
@@ -122,9 +128,9 @@ static void start_queue(u32 queue) {
     put_reg(VIRTIO_QUEUE_NUM, noise() % 8 ? RING : (u32)noise());
     put_reg(VIRTIO_QUEUE_DESC, (u32)at);
     put_reg(VIRTIO_QUEUE_DESC + 4, noise() % 16 ? 0 : (u32)noise());
-    put_reg(VIRTIO_QUEUE_DRIVER, (u32)at + 0x200);
+    put_reg(VIRTIO_QUEUE_DRIVER, (u32)at + AVAIL);
     put_reg(VIRTIO_QUEUE_DRIVER + 4, 0);
-    put_reg(VIRTIO_QUEUE_DEVICE, (u32)at + (noise() % 16 ? 0x400 : (u32)noise() % 0x800));
+    put_reg(VIRTIO_QUEUE_DEVICE, (u32)at + (noise() % 16 ? USED : (u32)noise() % (2 * USED)));
     put_reg(VIRTIO_QUEUE_DEVICE + 4, 0);
     put_reg(VIRTIO_QUEUE_READY, 1);
 }

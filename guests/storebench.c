@@ -60,8 +60,9 @@ static void on_change(void *ctx, const char *path) {
     sem_up(&done);
 }
 
-/* Lets the writer's VM write to its node, and measures from the beginning of each write to the
- * callback. */
+/* Measures how long it takes from a write by another VM, number `writer`, until the callback of
+ * this VM's watch runs. The writer puts the time at which it begins into the value that it writes;
+ * it may write this one node of ours. */
 static void watch(u64 writer) {
     u64 began;
     char perms[32];
