@@ -26,6 +26,7 @@
 #define REG_HEADER       0x0cu
 #define REG_LINE         0x3cu /* interrupt line, and pin */
 #define FIRST_CAPABILITY 0x40u
+#define CAP_NEXT         0xff00u /* of a capability's head: where the next one is */
 
 #define ABSENT           0xffffffffu /* what a read gives where there is no device */
 #define BRIDGE_ID        0x00081b36u /* a host bridge of QEMU, which no driver claims */
@@ -61,16 +62,18 @@ static u32 msix_head_shown(const struct assignment *a, u32 word) {
 }
 
 /* Returns what the VM reads in a dword behind the header. If a VM must not read it but may read its
- * lower half, a capability begins there that VMs do not see. */
+ * lower half, a capability begins there that VMs do not see. Of that one it reads only where the
+ * next one is, so that it finds the others; the capability's kind reads as 0, which stands for
+ * none. */
 static u32 capability_shown(struct assignment *a, u32 offset) {
     const struct pci_device *d = a->pci;
     u32 word;
 
-    if (d->pm && offset == d->pm) return (u32)mediate_read(a, offset, 2) & 0xff00;
+    if (d->pm && offset == d->pm) return (u32)mediate_read(a, offset, 2) & CAP_NEXT;
     if (d->pm && offset > d->pm && offset < d->pm + PM_SIZE) return 0;
     if (pci_rule_of(d, offset, 4) == PCI_RULE_REFUSED) {
         if (pci_rule_of(d, offset, 2) == PCI_RULE_REFUSED) return 0;
-        return (u32)mediate_read(a, offset, 2) & 0xff00;
+        return (u32)mediate_read(a, offset, 2) & CAP_NEXT;
     }
     word = (u32)mediate_read(a, offset, 4);
     if (d->msix && offset == d->msix) return msix_head_shown(a, word);

@@ -12,11 +12,15 @@
 #include "common/insn.h"
 
 /* SDM 3A 4.5, table 4-15 and on */
-#define PTE_P   BIT(0)
-#define PTE_W   BIT(1)
-#define PTE_PWT BIT(3)
-#define PTE_PCD BIT(4)
-#define PTE_NX  BIT(63)
+#define PTE_P           BIT(0)
+#define PTE_W           BIT(1)
+#define PTE_PWT         BIT(3)
+#define PTE_PCD         BIT(4)
+#define PTE_NX          BIT(63)
+
+#define CPUID_ADDRESSES 0x80000008u
+#define PHYSICAL_WIDTH  0xffu /* of its EAX: how many bits physical addresses have */
+#define LEAST_WIDTH     36u   /* what a CPU without this leaf has */
 
 static u64 mmio_next = MMIO_BASE, stack_next = STACK_BASE;
 
@@ -77,10 +81,10 @@ hpa_t hostmap_root(void) { return tables.root; }
  * memory for a table, or the CPU has no such physical addresses, as a wrong table of the firmware
  * may say. */
 static volatile void *hostmap_registers(hpa_t pa, u64 len, enum npt_memtype type) {
-    u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
+    u32 width = cpuid_or_zero(CPUID_ADDRESSES, 0).eax & PHYSICAL_WIDTH;
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;
 
-    if (end <= pa || (end - 1) >> MAX(width, 36u)) return NULL;
+    if (end <= pa || (end - 1) >> MAX(width, LEAST_WIDTH)) return NULL;
     va = mmio_next;
     /* Whole large pages, as configuration space of all of PCI has, can be mapped as such. */
     if (!((pa | len) & (SIZE_2M - 1))) va = ALIGN_UP(va, SIZE_2M);

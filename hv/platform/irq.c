@@ -15,9 +15,13 @@
 #include "x86/trap.h"
 
 enum { IOAPIC_VERSION = 1, IOAPIC_TABLE = 0x10 };
-#define RTE_LOW    BIT(13)
-#define RTE_LEVEL  BIT(15)
-#define RTE_MASKED BIT(16)
+/* An MSI is a write to this address, whose bits 12 to 19 are the APIC id: SDM 3A 11.11. */
+#define MSI_ADDRESS  0xfee00000u
+#define MSI_ID_SHIFT 12
+#define MSI_MAX_ID   254u /* 255 means all CPUs */
+#define RTE_LOW      BIT(13)
+#define RTE_LEVEL    BIT(15)
+#define RTE_MASKED   BIT(16)
 /* Set in the upper half of an entry whose bits from 17 on are an index into the IOMMU's table of
  * interrupts: VT-d 5.1.5.1. */
 #define RTE_REMAPS BIT(16)
@@ -78,12 +82,12 @@ void irq_free(int vector) {
 }
 
 /* Sets *m to the message that raises `vector` on pCPU `cpu`. Returns 0 or -ENODEV. The address and
- * the value are those that the CPU expects of an MSI (SDM 3A 11.11). */
+ * the value are those that the CPU expects of an MSI. */
 int irq_message(int vector, u32 cpu, struct irq_message *m) {
     u32 id = percpu_of[cpu]->apic_id;
 
-    *m = (struct irq_message){ 0xfee00000 | id << 12, (u32)vector };
-    if (id > 254) return -ENODEV;
+    *m = (struct irq_message){ MSI_ADDRESS | id << MSI_ID_SHIFT, (u32)vector };
+    if (id > MSI_MAX_ID) return -ENODEV;
     return 0;
 }
 

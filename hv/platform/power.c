@@ -205,8 +205,10 @@ static void storm(void) {
     for (int i = 0; i < STORM; i++) stray();
 }
 
-/* Hangs for 10 s, longer than a CPU may be silent. */
-static void hang(void) { delay_ns(10 * NS_PER_S); }
+#define HANG_NS (10 * NS_PER_S) /* longer than a CPU may be silent */
+
+/* Hangs for 10 s, so that the other CPUs notice that this one is silent. */
+static void hang(void) { delay_ns(HANG_NS); }
 
 /* Hangs for ever, so that the other CPUs and the watchdog notice. */
 static void freeze(void) {

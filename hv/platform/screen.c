@@ -14,6 +14,11 @@
 #define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
 #define CELL_H 9
 #define GREY   0xc0
+#define LARGE  1280u /* pixels of a row: from here on characters are drawn twice as large */
+/* A screen with fewer cells is of no use, and one with more bytes is not believed. */
+#define LEAST_COLUMNS 20u
+#define LEAST_ROWS    4u
+#define MOST_BYTES    BIT(28)
 
 /* VGA text: foreground in bits 8 to 11, background in 12 to 14; 7 is light grey */
 #define TEXT_GREY    0x0700
@@ -58,12 +63,13 @@ void screen_init(const struct boot_screen *b) {
         bytes_per_cell = b->bits / 8;
         if (b->kind != SCREEN_PIXELS || bytes_per_cell < 3 || bytes_per_cell > 4) return;
         zoom = 1;
-        if (b->width >= 1280) zoom = 2;
+        if (b->width >= LARGE) zoom = 2;
         columns = b->width / (CELL_W * zoom);
         rows = b->height / (CELL_H * zoom);
     }
     pitch = b->pitch;
-    if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28))
+    if (columns < LEAST_COLUMNS || rows < LEAST_ROWS || (u64)b->width * bytes_per_cell > pitch ||
+        bytes > MOST_BYTES)
         return;
     cells = mmio_map_wc(b->addr, bytes);
     if (!cells) return;

@@ -24,8 +24,9 @@ DEFINE_COUNTER(kicks);
 DEFINE_COUNTER(kicks_by_nmi);
 
 #define ANSWER_NS        NS_PER_S
-#define KICK_NS          NS_PER_MS /* after which a kick becomes an NMI */
-#define TSC_TRIES        4         /* at mending a TSC */
+#define KICK_NS          NS_PER_MS         /* after which a kick becomes an NMI */
+#define INIT_NS          (200 * NS_PER_US) /* from INIT to SIPI: older CPUs needed 10 ms */
+#define TSC_TRIES        4                 /* at mending a TSC */
 #define FAULT_LAG        100000u
 #define CPUID_TSC_ADJUST BIT(1)         /* leaf 7, EBX */
 #define SILENT_NS        (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
@@ -148,7 +149,7 @@ static bool start_one(struct cpu *c, hpa_t page) {
     compared = false;
     ap_stack = (u64)c->p.stack_top;
     apic_send(c->p.apic_id, APIC_INIT, 0);
-    delay_ns(200 * NS_PER_US);
+    delay_ns(INIT_NS);
     if (!send_startup(c, page, NS_PER_MS) && !send_startup(c, page, ANSWER_NS)) {
         /* It may still come late, and must not find itself on the stack of the next CPU. */
         apic_send(c->p.apic_id, APIC_INIT, 0);

@@ -75,17 +75,22 @@ static bool stream_fill(void) {
     return stream.len;
 }
 
-/* One step of the work item that sends the records. It fills and sends at most eight times, so that
- * a step is short, and stops when the port takes no more. */
+#define SEND_NS      NS_PER_MS /* from one step to the next, while there is something to send */
+#define IDLE_NS      (10 * NS_PER_MS) /* the same while there is nothing */
+#define FILLS_A_STEP 8u
+
+/* One step of the work item that sends the records. It fills and sends at most FILLS_A_STEP times,
+ * so that a step is short, and stops when the port takes no more. */
 static bool stream_step(struct work *w) {
     unsigned n = 1;
+    u64 now = machine_now();
 
-    w->not_before = machine_now() + NS_PER_MS;
-    for (u32 i = 0; i < 8 && n; i++) {
+    w->not_before = now + SEND_NS;
+    for (u32 i = 0; i < FILLS_A_STEP && n; i++) {
         if (stream.at == stream.len && !stream_fill()) {
             /* After a stop the work item ends only here, because it first sends what the rings
-                 * hold. */
-            w->not_before += 9 * NS_PER_MS;
+             * hold. */
+            w->not_before = now + IDLE_NS;
             stream.queued = stream.on;
             return stream.on;
         }

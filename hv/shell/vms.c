@@ -305,7 +305,7 @@ static bool there_is_room(const struct shell_call *c) {
 
 /* Begins to make a VM at the first step. All later steps wait for the end of that job, so that the
  * operator sees whether it has succeeded. With -w, a VM that finds too little memory, or another VM
- * of its name, is made again as soon as that may have changed. */
+ * of its name, is made again as soon as that may have changed; `room` says what is waited for. */
 static int cmd_create(struct shell_call *c) {
     static struct config_vm v; /* too big for the stack */
     u64 patience = 0;
@@ -378,10 +378,12 @@ static int cmd_shutdown(struct shell_call *c) {
     }
 }
 
+#define WAIT_NS (1000000 * NS_PER_S) /* how long `wait` waits if no time is given: 11 days */
+
 /* Waits until the VM has ended or crashed, or until the time is over. Scripts use it. */
 static int cmd_wait(struct shell_call *c) {
     static u64 until;
-    u64 ns = 1000000 * NS_PER_S;
+    u64 ns = WAIT_NS;
     struct vm *vm = vm_find(c->argv[1]);
     bool over = !vm || (vm->state == VM_CRASHED && vm->config.on_crash == ON_CRASH_PRESERVE);
 

@@ -10,6 +10,8 @@
 #define LEAF_TOPOLOGY_V2 0x1fu
 #define LEVEL_THREAD     1u
 #define MAX_LEVELS       8u
+#define LEAF_AMD_CORES   0x80000008u
+#define LEAF_AMD_THREADS 0x8000001eu
 
 #define CPUID_HTT        BIT(28) /* leaf 1, EDX: the package has several logical CPUs */
 
@@ -55,8 +57,8 @@ static struct place_bits read_intel_legacy(void) {
  * Leaf 8000_0008 says how many bits number the cores of a package, or how many cores there are.
  * Leaf 8000_001E counts threads; CPUs without it have none. */
 static struct place_bits read_amd(void) {
-    u32 ecx = cpuid_or_zero(0x80000008, 0).ecx, size = ecx >> 12 & 15;
-    u32 threads = (cpuid_or_zero(0x8000001e, 0).ebx >> 8 & 0xff) + 1;
+    u32 ecx = cpuid_or_zero(LEAF_AMD_CORES, 0).ecx, size = ecx >> 12 & 15;
+    u32 threads = (cpuid_or_zero(LEAF_AMD_THREADS, 0).ebx >> 8 & 0xff) + 1;
 
     if (!size) size = bits_for((ecx & 0xff) + 1);
     return (struct place_bits){ .socket = size, .thread = bits_for(threads) };
