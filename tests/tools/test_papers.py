@@ -130,6 +130,16 @@ def test_what_several_guests_said_is_one_value():
                         {"said": [{"vm": "s-2", "text": "1 in 0"}]})
 
 
+def test_a_guest_that_does_not_come_to_its_end_is_missed():
+    """Otherwise the mean of all would be that of those that were quick enough."""
+    found = {"file_vms": ["other", "s-1", "s-2"], "said": [{"vm": "s-1", "text": "took 10"}]}
+    rule = {"vm": "s-*", "said": r"took (\d+)"}
+    with pytest.raises(papers.Refused, match="s-2 has not said 'took"):
+        papers.value_of(rule, found)
+    assert papers.value_of({**rule, "absent": 0}, found) == 10
+    assert papers.value_of(rule, {**found, "file_vms": ["other", "s-1"]}) == 10
+
+
 def test_what_guests_did_together_is_a_value():
     """A VM that did much counts more than one that did little, but quickly."""
     found = {"said": [{"vm": "s-1", "text": "took 10"}, {"vm": "s-1", "text": "wrote 100"},
