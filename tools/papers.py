@@ -384,20 +384,9 @@ def look(task, found):
     return experiment.Look(whole, halves)
 
 
-def of_pcpus(rule, found):
-    """Returns the value of a measure of the machine's pCPUs."""
-    if not found["top"]:
-        raise Refused("the simulation ended before the pCPUs could be looked at")
-    value = REDUCE[rule.get("reduce", "sum")](p[rule["pcpus"]]
-                                              for p in found["top"]["result"]["pcpus"])
-    return scaled(rule, value)
-
-
 def value_of(rule, found):
     if "said" in rule:
         return heard(rule, found)
-    if "pcpus" in rule:
-        return of_pcpus(rule, found)
     if "waits" in rule:
         return scaled(rule, found["waits"][rule["waits"]])
     return measured(rule, found["vcpus"])

@@ -156,14 +156,6 @@ def test_what_events_wait_is_a_value():
     assert papers.value_of(rule, {"waits": {"to": 1.5, "from": 9}}) == 3
 
 
-def test_how_busy_the_pcpus_are_is_a_value():
-    top = {"result": {"pcpus": [{"idle_pct": 10.0}, {"idle_pct": 30.0}]}}
-    rule = {"pcpus": "idle_pct", "reduce": "mean", "from": 100}
-    assert papers.value_of(rule, {"top": top}) == 80
-    with pytest.raises(papers.Refused, match="ended before the pCPUs could be looked at"):
-        papers.value_of(rule, {"top": None})
-
-
 def test_quick_leaves_out_what_takes_long(monkeypatch, capsys):
     """But not if somebody names it."""
     planned = []
