@@ -277,9 +277,10 @@ void back_blk_fini(struct back_blk *b) {
     b->requests = NULL;
 }
 
-/* Begins to serve the front end that *f describes. All requests go into the list of unused ones,
- * because the front end begins with an empty ring. A ring that lies outside the window makes the
- * device broken at once. */
+/* Begins to serve the front end that *f describes. All request structures go into the list of
+ * unused ones, because no request is under way. If an earlier back end served this ring and the
+ * disk's contents ended with it (`lost`), all requests will fail. A ring that lies outside the
+ * window makes the device broken at once. */
 void back_blk_start(struct back_blk *b, const struct takt_front *f) {
     back_begin(&b->dev, f);
     b->ordered = f->flags & TAKT_FRONT_ORDERED;

@@ -158,7 +158,8 @@ static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
         bridge_input(n->bridge, &n->port, &f, now);
 }
 
-/* Takes one frame and sends it on. Returns 1, or 0 if there is none or the ring is broken. */
+/* Takes one frame from the front end's send ring and gives it to the bridge. Returns 1, or 0 if
+ * there is no frame or the ring is broken. */
 static int serve_one(struct back_net *n, u64 now) {
     struct vring_chain c;
     int r = vring_back_take(&n->tx, &c);

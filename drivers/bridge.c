@@ -387,9 +387,9 @@ static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
     }
 }
 
-/* Passes on the frames that are due at `now`. Returns when the next one is due; ~0 means that there
- * is none. All links up are run before any link down, because a frame that leaves a link up may be
- * due on a link down at the same time. */
+/* Passes on the frames that are due at `now` on the emulated links. Returns when the next frame is
+ * due; ~0 means that there is none. Frames on their way to the bridge (`up`) come first, because a
+ * frame that arrives there may be due at another port (`down`) at the same time. */
 u64 bridge_run(struct bridge *b, u64 now) {
     u64 next = ~0ull;
 

@@ -107,9 +107,13 @@ void page_free(void *p, size_t n) {
 #define HEAD      16
 #define MIN_SHIFT 5
 #define MAX_SHIFT 11
+/* A number of pages is shifted by this, so that it is never taken for a MIN_SHIFT to MAX_SHIFT. */
+#define PAGES_SHIFT 8
+#define TOO_LARGE   (1ull << 40) /* no VM has so many bytes; sums of larger sizes could overflow */
 
 struct block {
-    u64 size; /* log2 of its size in bytes, at most MAX_SHIFT; for whole pages their number << 8 */
+    /* log2 of its size in bytes, at most MAX_SHIFT; for whole pages their number << PAGES_SHIFT */
+    u64 size;
     struct block *next;
 };
 static struct block *free_blocks[MAX_SHIFT + 1];
@@ -137,13 +141,13 @@ void *malloc(size_t size) {
     struct block *b;
     u64 f;
 
-    if (size > 1ull << 40) return NULL;
+    if (size > TOO_LARGE) return NULL;
     if (size + HEAD > 1u << MAX_SHIFT) {
         size_t n = (size + HEAD + PAGE_SIZE - 1) / PAGE_SIZE;
 
         b = page_alloc(n);
         if (!b) return NULL;
-        b->size = n << 8;
+        b->size = n << PAGES_SHIFT;
         return (char *)b + HEAD;
     }
     while (size + HEAD > 1u << shift) shift++;
@@ -179,7 +183,7 @@ void free(void *p) {
 
     if (!p) return;
     if (b->size > MAX_SHIFT) {
-        page_free(b, b->size >> 8);
+        page_free(b, b->size >> PAGES_SHIFT);
         return;
     }
     f = spin_lock_irqsave(&block_lock);

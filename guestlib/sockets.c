@@ -93,9 +93,10 @@ static void publish_if_managed(void) {
     if (!has_manager()) store_rm(0, "io/disk");
 }
 
-/* Follows the manager, as a thread: spreads the threads anew when the manager has published
- * something, and publishes their weights. A watch fires once when it is made, so the weights are
- * published once before anything has changed. */
+/* Follows the manager, as a thread: when the manager has published how the I/O is to be divided,
+ * chooses vCPUs for the threads anew, and publishes the weights of the vCPUs. With `look_alone` no
+ * other part of the guest looks whether there is a manager, so this thread does. A watch fires once
+ * when it is made, so the weights are published once before anything has changed. */
 static void follow_manager(void *arg) {
     char sockets[48];
 

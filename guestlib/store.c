@@ -243,8 +243,8 @@ static i64 store_command(enum xs_type type, u32 tx, const char *path, const void
     return MIN(r, 0);
 }
 
-/* Connects the guest to the store. Returns 0, or a negative error. May be called more than once:
- * then it makes a new connection with the same page. */
+/* Connects the guest to the store, by a page of memory that the two share. Returns 0, or a negative
+ * error. A further call makes a new connection with the same page, and sets all watches again. */
 int store_start(void) {
     i64 error = -ENOMEM;
 

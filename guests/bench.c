@@ -291,8 +291,9 @@ static int bench_msi(void) {
     }
 }
 
-/* Runs what the command line names. Returns the guest's exit code. `empty` is what the two RDTSC of
- * a measurement cost by themselves. */
+/* Runs the measurement that the command line names or, if it names none, all those that need no
+ * other VM. Returns the guest's exit code. First it measures `empty`, which is what the two RDTSC
+ * of a measurement cost by themselves. */
 int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);

@@ -25,6 +25,7 @@
 #define MAX_SIZE    BIT(30)
 /* Bytes that are sent at once; a multiple of 10, so that each piece begins with digit 0. */
 #define PIECE  16380
+#define DEL    127            /* in ASCII; characters below it and above the blank can be seen */
 #define LINGER (NS_PER_S / 2) /* How long a connection may take to end in good order, in ns. */
 
 /* A thread, and the connection that it serves. `in` has the head of a request, and what arrived
@@ -133,7 +134,7 @@ static bool parse_first(const char *p, u32 n, struct request *r) {
 
     while (method < n && p[method] >= 'A' && p[method] <= 'Z') method++;
     if (!method || method == n || p[method] != ' ') return false;
-    for (target = method + 1; target < n && p[target] > ' ' && p[target] < 127; target++)
+    for (target = method + 1; target < n && p[target] > ' ' && p[target] < DEL; target++)
         ;
     if (target == method + 1 || n - target != 9 || memcmp(p + target, " HTTP/1.", 8)) return false;
     if (p[n - 1] != '0' && p[n - 1] != '1') return false;
@@ -151,12 +152,13 @@ static bool parse_first(const char *p, u32 n, struct request *r) {
     return true;
 }
 
-/* Reads one header. Returns false if it is not a header, or if it announces a body, because the
- * requests that we answer have none. */
+/* Reads one header of `n` bytes, and notes in *r what Connection says. *hosts counts the headers
+ * Host. Returns false if the text is not a header, or if it announces a body, because the requests
+ * that we answer have none. */
 static bool parse_header(const char *p, u32 n, struct request *r, u32 *hosts) {
     u32 name = 0, value;
 
-    while (name < n && p[name] > ' ' && p[name] != ':' && p[name] < 127) name++;
+    while (name < n && p[name] > ' ' && p[name] != ':' && p[name] < DEL) name++;
     if (!name || name == n || p[name] != ':') return false;
     value = name + 1;
     while (value < n && (p[value] == ' ' || p[value] == '\t')) value++;

@@ -134,7 +134,9 @@ static void count(struct kind *k, const struct head *head, u64 now) {
     k->transit = transit;
 }
 
-/* Receives packets until the stream ends. Returns whether all came in their order. */
+/* Receives the packets of sound and pictures until the stream ends, counts how late each is, and
+ * answers each picture with a byte. Returns whether all packets came in their order, and as many
+ * pictures as pieces of sound. */
 static bool play(struct sock *s) {
     struct head head;
     u8 rest[PICTURE], byte = 0;

@@ -94,7 +94,8 @@ static void work(void *buffer) {
     }
 }
 
-/* Starts the workers. They never end. */
+/* Opens the port and starts the workers, which serve connections for ever. So this does not return
+ * unless there is no network any more; then it returns 1. */
 static int serve(u32 workers) {
     static u8 buffers[MAX_WORKERS][MOST];
     struct sock_options options = { NET_RCVBUF_MIN, 65536 };

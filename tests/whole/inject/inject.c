@@ -106,8 +106,8 @@ void whole_inject_again(const struct config_vm *c) {
     again[nr_again++].at = whole_now + inject_below(200 * NS_PER_MS);
 }
 
-/* Makes VMs again whose time has come, and lets those go on that stand still. It may fail: the VM
- * may still be going. */
+/* Makes those VMs again whose time has come, and lets those go on that stand still. A VM cannot be
+ * made again while its last life has not ended; then it is tried again 10 ms later. */
 static void bring_back(void) {
     for (u32 i = 0; i < nr_again; i++) {
         struct vm *vm;
