@@ -171,8 +171,8 @@ struct config_place config_place_of(const struct config_head *h, const char *key
     return (struct config_place){ (u16)MIN(h->line, 0xffffu), 1 };
 }
 
-/* The name of the next parameter that a section of this kind can set, from number *i of all on;
- * *i becomes the number after it. NULL: there is none left. */
+/* The name of the next parameter that a section of this kind can set, from number *i of all on; *i
+ * becomes the number after it. Returns NULL if none is left. */
 static const char *next_param(const struct reader *r, enum config_section section, u32 *i) {
     char wanted = 'p', scope;
     const char *name;

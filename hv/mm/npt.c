@@ -93,11 +93,11 @@ static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
     }
 }
 
-/* Sets the leaves of [gpa, gpa + len) to `leaf`, an entry for the first of them; each further one
- * has the address behind that of the one before. If `leaf` is 0, the leaves map nothing afterwards.
- * If an entry was in use before, the generation is bumped at the end, so that no CPU goes on using
- * the old translation. Returns 0, or -ENOMEM if a table could not be made; then only a first part
- * is set. */
+/* Sets the leaves of [gpa, gpa + len) (the entries that map memory, not tables) to `leaf`, an entry
+ * for the first of them; each further one has the address behind that of the one before. If `leaf`
+ * is 0, the leaves map nothing afterwards. If an entry was in use before, the generation is bumped
+ * at the end, so that no CPU goes on using the old translation. Returns 0, or -ENOMEM if a table
+ * could not be made; then only a first part is set. */
 static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     bool stale = false;
     u64 size, *e = NULL;

@@ -43,8 +43,8 @@ struct assignment *assignment_of(const struct pci_device *d) {
     return d->assignment;
 }
 
-/* Returns virtual function number `vf` of `pf`, or, if `any`, the first one that nobody has. NULL:
- * there is none. */
+/* Returns virtual function number `vf` of `pf`, or, if `any`, the first one that nobody has.
+ * Returns NULL if there is none. */
 static struct pci_device *find_vf(const struct pci_device *pf, bool any, u32 vf) {
     for (u32 i = 0; i < pci_count(); i++) {
         struct pci_device *d = pci_at(i);

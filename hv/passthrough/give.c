@@ -151,7 +151,7 @@ static const struct pci_device *page_shared(const struct pci_device *d, const st
 }
 
 /* Returns an endpoint that d can reach past the IOMMU, and that the VM neither has nor is about to
- * get; NULL: there is none, or the VM's file allows it. */
+ * get. Returns NULL if there is none, or if the VM's file allows it. */
 static const struct pci_device *group_shared(const struct vm *vm, const struct pci_device *d) {
     if (vm->config.allow_shared_group) return NULL;
     for (u32 i = 0; i < pci_count(); i++) {

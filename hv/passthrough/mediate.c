@@ -27,8 +27,8 @@ static u64 bar_holds(const struct assignment *a, u32 i, u32 reg) {
 
 /* Returns what the VM reads in the register of BAR i: where the VM itself sees that part of the
  * device (a->gpa), not where it is in the machine. A wide BAR takes two registers; the second one,
- * which has no size of its own, holds the upper half of the address. 0: the VM sees nothing
- * there. */
+ * which has no size of its own, holds the upper half of the address. It reads 0 if the VM sees
+ * nothing there. */
 static u32 bar_shown(const struct assignment *a, u32 i) {
     const struct pci_bar *b = &a->pci->bar[i];
     u32 type = 0;

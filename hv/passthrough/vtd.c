@@ -59,7 +59,8 @@ static struct iommu_unit *unit_of_vector[256];
 
 /* ---- what a VM's devices reach ---- */
 
-/* Makes an empty domain with a number that is free. NULL: there is no memory, or no number. */
+/* Makes an empty domain with a number that is free. Returns NULL if there is no memory, or no
+ * number. */
 static struct iommu_domain *make_domain(void) {
     struct iommu_domain *m = heap_alloc(sizeof(*m));
     u32 id = FIRMWARE;
@@ -213,7 +214,7 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 /* ---- context entries, 9.1 and 9.3 ---- */
 
 /* Returns the context entry of a device, which says to which domain the device belongs. If its bus
- * has no context table yet, makes one. NULL: there is no memory for it. */
+ * has no context table yet, makes one, and returns NULL if there is no memory for it. */
 static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
     u64 *bus = u->tables->root[bdf >> 8 & 0xff], (*table)[2]; /* an entry has two words */
 

@@ -105,8 +105,8 @@ static void find_common_form(void) {
     vtd_write_back = vtd.format.write_back;
 }
 
-/* Returns the tables of a segment, and makes them if there are none yet. NULL: there is no
- * memory. */
+/* Returns the tables of a segment, and makes them if there are none yet. Returns NULL if there is
+ * no memory. */
 static struct tables *tables_of(u32 segment) {
     struct tables *t = segments;
     hpa_t pages;

@@ -316,7 +316,7 @@ static bool make_room(void) {
     return true;
 }
 
-/* Adds a device in its place by bdf. NULL: there are too many, or there is no memory. */
+/* Adds a device in its place by bdf. Returns NULL if there are too many, or no memory. */
 static struct pci_device *new_device(u32 bdf, u32 id) {
     struct pci_device *d = NULL;
     u32 i = lower_bound(bdf);

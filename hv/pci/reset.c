@@ -61,7 +61,7 @@ static void keep_quiet(const struct pci_device *d) {
 }
 
 /* Starts the reset by the first of these ways that the device offers: function-level reset by PCI
- * Express, the same by its advanced features, power off and on. False: it offers none. */
+ * Express, the same by its advanced features, power off and on. Returns false if it offers none. */
 static bool begin_reset(const struct pci_device *d) {
     const u32 af_needed = AF_CAP_TRANSACTION | AF_CAP_FLR;
     u32 af = 0, pm = (u32)PM_NO_RESET; /* what a device says that cannot do it */

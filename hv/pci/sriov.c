@@ -133,7 +133,9 @@ static bool use_ari(const struct pci_device *pf, const struct pci_device *bridge
     return true;
 }
 
-/* Writes all registers of the capability but the bits that enable virtual functions. */
+/* Writes all registers of the capability but the bits that enable virtual functions. Their BARs lie
+ * below 4 GiB, as all that the bridge's window for 32-bit addresses forwards, so the upper halves
+ * are 0. */
 static void program_sriov(const struct pci_device *pf) {
     u32 control = sriov_get(pf, CONTROL) & ~(u32)ARI_HIERARCHY;
 

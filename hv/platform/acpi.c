@@ -20,8 +20,8 @@ enum { TABLE_LENGTH = 4, TABLE_REVISION = 8 };
 enum { GAS_SPACE = 0, GAS_WIDTH = 1, GAS_ACCESS = 3, GAS_ADDRESS = 4 };
 enum { GAS_ACCESS_DWORD = 3 };
 
-/* Returns the table at `pa`, with its length in *len. NULL: it is nowhere, or its length or its
- * checksum is wrong. */
+/* Returns the table at `pa`, with its length in *len. Returns NULL if it is nowhere, or if its
+ * length or its checksum is wrong. */
 static const u8 *sound_table(u64 pa, u32 *len) {
     const u8 *t;
 
@@ -387,8 +387,8 @@ enum {
 #define BOOT_ARCH_8042 BIT(1)
 
 /* Returns the port of a PM1 control register. The FADT has a field of 4 bytes for it, and from ACPI
- * 2 on also a generic address; either may be empty. 0: there is no such register, or it is no
- * port. */
+ * 2 on also a generic address; either may be empty. Returns 0 if there is no such register, or if
+ * it is no port. */
 static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
     u64 port = table_get(t + at, 4);
 

@@ -77,9 +77,9 @@ void hostmap_image(void) {
 /* Returns the physical address of the top table, for CR3. */
 hpa_t hostmap_root(void) { return tables.root; }
 
-/* Maps the registers at [pa, pa + len) at the next free place, and returns where. NULL: there is no
- * memory for a table, or the CPU has no such physical addresses, as a wrong table of the firmware
- * may say. */
+/* Maps the registers at [pa, pa + len) at the next free place, and returns where. Returns NULL if
+ * there is no memory for a table, or if the CPU has no such physical addresses, as a wrong table of
+ * the firmware may say. */
 static volatile void *hostmap_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     u32 width = cpuid_or_zero(CPUID_ADDRESSES, 0).eax & PHYSICAL_WIDTH;
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;

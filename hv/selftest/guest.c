@@ -212,7 +212,8 @@ static bool exits_by(struct tester *t, enum exit_reason reason, u64 rip, const c
     return !t->bad;
 }
 
-/* Has each CPU in turn call fn with its tester. False: something was wrong, and `f` says so. */
+/* Has each CPU in turn call fn with its tester. Returns false if something was wrong, and `f` says
+ * so. */
 static bool on_each_cpu(struct finding *f, void (*fn)(void *arg)) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
         tester[cpu]->bad = false;
@@ -494,7 +495,7 @@ static bool nmi_answered(u32 cpu) {
 }
 
 /* Sends an interrupt to a CPU by send(), and waits until answered() says that it has handled it.
- * Returns the time that this took, in ns; ~0: there was no answer. */
+ * Returns the time that this took, in ns, or ~0 if there was no answer. */
 static u64 ask_one(u32 cpu, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     u64 start;
 

@@ -245,7 +245,7 @@ static void base64(char *to, const u8 *from, u64 n) {
 }
 
 /* Returns how many bytes from `at` on consist of one and the same word of 8 bytes: a multiple of
- * BLOCK, at most `n`. 0: not even the first block does. */
+ * BLOCK, at most `n`. Returns 0 if not even the first block does. */
 static u64 same_words(const u8 *at, u64 n) {
     u64 same = 0, first, word;
 

@@ -58,7 +58,9 @@ static void stream_describe(u64 now) {
     }
 }
 
-/* Fills `out` with what has to be sent next. Returns false if there is nothing to send. */
+/* Fills `out` with what has to be sent next: once a second the header and the names of the VMs,
+ * else some records of one pCPU. The pCPUs take turns, and those without records are passed over.
+ * Returns false if there is nothing to send. */
 static bool stream_fill(void) {
     struct trace_record r[STREAM_RECORDS];
     u64 now = machine_now();

@@ -431,7 +431,8 @@ static struct watch *watch_find(struct store_client *c, const char *token) {
 
 /* Makes a watch: the client is told of changes at the node and below it. Returns 0 or a negative
  * errno. The watch is put on the node even if that does not exist yet; the table then keeps the
- * node. The first event is due at once (c->late), as in XenStore. */
+ * node. The first event is due at once (c->late), as in XenStore. w->skip is how much of the whole
+ * path the client did not give: events leave that out, too. */
 int store_watch(struct store_client *c, const char *path, const char *token) {
     struct part t = part_of(token, (u32)strlen(token));
     u32 size = (u32)sizeof(struct watch) + t.len + 1, len, cost;

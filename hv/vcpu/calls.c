@@ -97,6 +97,8 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     if (pending) return poll_end(v, MIN(pending, 0));
     if (end && now >= end) return poll_end(v, -ETIMEDOUT);
     if (end) timer_set(v->sched.cpu, &v->poll_timer, end);
+    /* The call may follow an STI, whose shadow would hold back the interrupt that ends the
+     * sleep. */
     virt->clear_shadow(&v->virt);
     if (vlapic_pending(vcpu_lapic(v)) > 0 && guest_can_take_irq(&v->virt))
         vcpu_notify(v, TODO_EVENT);

@@ -136,8 +136,8 @@ static u32 priority(const struct vlapic *l) {
     return (tpr & CLASS) >= service ? tpr : service;
 }
 
-/* Returns the vector that can be delivered now. 0: none waits. -1: one waits, but the guest works
- * on something of the same or a higher priority. */
+/* Returns the vector that can be delivered now; 0 if none waits, and -1 if one waits, but the guest
+ * works on something of the same or a higher priority. */
 int vlapic_pending(const struct vlapic *l) {
     u32 vector = highest(l, R_IRR);
 

@@ -99,8 +99,8 @@ static bool maps_page(const struct walk *w, unsigned level, u64 e) {
 }
 
 /* Returns where the CPU finds an entry of a table: in the VM's RAM, or in another page that is
- * mapped for it, such as the shared page or a window on another VM's RAM. NULL: nowhere, so that
- * the entry reads as empty. */
+ * mapped for it, such as the shared page or a window on another VM's RAM. Returns NULL if it finds
+ * it nowhere, so that the entry reads as empty. */
 static void *entry_at(struct walk *w, gpa_t gpa) {
     u64 room;
     void *at = guestmem_at(w->mem, gpa, &room);

@@ -300,7 +300,7 @@ void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
 }
 
 /* Returns in words why the last entry failed, by the number that the CPU has written to the VMCS.
- * NULL: there was no such number. */
+ * Returns NULL if there was no such number. */
 const char *vmx_why(struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
 

@@ -69,6 +69,8 @@ void cpu_load_tables(struct cpu *c) {
     lift_cpuid_limit();
     pat_init();
     if (c == &boot_cpu) fill_idt();
+    /* 64-bit code, and data, of the kernel: both present, and for all of the address space (SDM 3A
+     * figure 3-8) */
     c->gdt[SEL_CODE / 8] = 0x00af9b000000ffff;
     c->gdt[SEL_DATA / 8] = 0x00cf93000000ffff;
     /* an available 64-bit TSS (SDM 3A 8.2.3) */

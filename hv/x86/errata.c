@@ -45,7 +45,7 @@ static const struct {
     { 0x9e, ANY, 0x52 }, /* Kaby Lake */
 };
 
-/* Returns the first microcode with which this CPU's timer works; 0: it works with any. */
+/* Returns the first microcode with which this CPU's timer works, or 0 if it works with any. */
 static u32 deadline_microcode(const struct cpu_kind *k) {
     if (!k->intel || k->emulated) return 0;
     for (u32 i = 0; i < ARRAY_SIZE(deadline_mended); i++) {
