@@ -128,7 +128,7 @@ static u64 next_unsigned(const struct spec *f, va_list *ap) {
     return va_arg(*ap, u32);
 }
 
-/* The same for a number with a sign. */
+/* Returns the next argument as a number with a sign. */
 static i64 next_signed(const struct spec *f, va_list *ap) {
     if (f->wide) return va_arg(*ap, i64);
     return va_arg(*ap, i32);

@@ -312,7 +312,8 @@ int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     return port;
 }
 
-/* Does the work of evtchn_first_pending(). The caller holds the lock of `d`. */
+/* Returns the lowest port from `from` on that is bound to this vCPU, pending and not masked; 0 if
+ * there is none. Looks at 64 ports at a time. The caller holds the lock of `d`. */
 static u32 first_pending_locked(struct evtchn_vm *d, u32 vcpu, u32 from) {
     ASSERT_HELD(&d->lock);
     for (u32 w = from / 64; w < d->words; w++) {

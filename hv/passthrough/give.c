@@ -570,7 +570,9 @@ static int take_back(struct vm *vm, struct assignment *a, u64 *at) {
     return hot.failed;
 }
 
-/* Begins to give a device to a VM that runs: checks all its BARs, and makes the VM its owner. */
+/* Begins to give a device to a VM that runs: checks all its BARs, and makes the VM its owner.
+ * Returns 1, as there is more to do, or an error. A device with I/O ports is refused, because a VM
+ * gets ports only while it is made. */
 static int hot_begin(struct vm *vm, u64 asked) {
     struct assignment *a;
     u32 index = 0;

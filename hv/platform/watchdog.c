@@ -213,11 +213,13 @@ static bool read_table(const u8 *t, u32 len) {
 #define INTEL         0x8086
 #define CLASS_ISA     0x0601
 #define LPC_PMBASE    0x40 /* 13.1.13: base of the power management ports; bit 0 is always set */
+#define PMBASE_PORT   0xff80u
 #define LPC_ACPI_CNTL 0x44 /* 13.1.14 */
 #define ACPI_EN       BIT(7)
 /* 13.1.35: base of the chipset's own registers, and a bit that says whether they are on */
 #define LPC_RCBA      0xf0
 #define RCBA_EN       BIT(0)
+#define RCBA_ADDRESS  0xffffc000u
 #define RCBA_GCS      0x3410 /* 10.1.75 */
 #define GCS_NO_REBOOT BIT(5)
 #define TCO           0x60 /* from PMBASE on */
@@ -253,11 +255,11 @@ static bool find_tco(void) {
         return false;
     pm = pci_port_read(LPC, LPC_PMBASE);
     rcba = pci_port_read(LPC, LPC_RCBA);
-    if (!(pm & 1) || !(pm & 0xff80) || !(rcba & RCBA_EN) ||
+    if (!(pm & 1) || !(pm & PMBASE_PORT) || !(rcba & RCBA_EN) ||
         !(pci_port_read(LPC, LPC_ACPI_CNTL) & ACPI_EN))
         return false;
-    tco = (pm & 0xff80) + TCO;
-    gcs = (rcba & 0xffffc000u) + RCBA_GCS;
+    tco = (pm & PMBASE_PORT) + TCO;
+    gcs = (rcba & RCBA_ADDRESS) + RCBA_GCS;
     dog.period_ms = 2 * TICK_MS;
     dog.most = TMR_MOST;
     dog.least = TMR_LEAST;

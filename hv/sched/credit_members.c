@@ -182,7 +182,9 @@ static const char *credit_kind_of(const struct credit_pool *cp, bool is_turbo, b
     return "";
 }
 
-/* Fills in what tables show. A turbo vCPU shows what its VM has in the regular pool. */
+/* Fills in what tables show of a vCPU: its kind, its micro-slice, how much of a period its VM has
+ * used of the turbo pool (in hundredths of a per cent), what shared credit has moved, and its
+ * boost. A turbo vCPU shows what its VM has in the regular pool. */
 void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_vcpu *cv = credit_vcpu(v);

@@ -412,10 +412,10 @@ void sched_vcpu_fini(struct sched_vcpu *v) {
     pool_end(p, 0);
 }
 
-/* Does the work of sched_pool_move_vm(). The caller holds the locks of both pools. Nothing is
- * changed before all checks are done: a VM with a turbo vCPU stays (-EBUSY), and so does a VM while
- * some pCPU holds the state of a vCPU (-EAGAIN). Afterwards its vCPUs may run on all pCPUs of the
- * new pool. What the trace shows of both pools has the number of the same input, `sequence`. */
+/* Moves a VM to the pool `to`, with the locks of both pools held by the caller. Nothing is changed
+ * before all checks are done: a VM with a turbo vCPU stays (-EBUSY), and so does a VM while some
+ * pCPU holds the state of a vCPU (-EAGAIN). Afterwards its vCPUs may run on all pCPUs of the new
+ * pool. What the trace shows of both pools has the number of the same input, `sequence`. */
 static int move_vm_locked(struct sched_pool *to, struct sched_vm *d) {
     struct sched_pool *from = d->pool;
 
