@@ -144,6 +144,7 @@ static void vf_go(void) {
 
     event_set_handler(pci.port, NET_VCPU, on_vf_interrupt, NULL);
     igbvf_interrupts(&nic, (u32)cmdline_u64("itr", 8000));
+    net_join();
     net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
 }

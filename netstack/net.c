@@ -235,10 +235,12 @@ int net_init(const struct net_config *config, const struct net_host *host) {
     lwip_init();
     netif_add(&net.netif, &ip, &mask, &gateway, NULL, netif_up, ethernet_input);
     netif_set_default(&net.netif);
-    netif_set_up(&net.netif);
     net.up = true;
     return 0;
 }
+
+/* lwIP announces its address by ARP when the interface comes up. */
+void net_join(void) { netif_set_up(&net.netif); }
 
 /* ---- what threads ask for ---- */
 

@@ -78,6 +78,12 @@ struct net_config {
  *            needs, net_bufs_for(NET_RCVBUF_MIN), together */
 int net_init(const struct net_config *config, const struct net_host *host);
 
+/* Joins the network: from now on frames are taken and sent, and the others are told our address.
+ * The driver calls this, in the bottom half, when its device has buffers for frames. A peer may
+ * have waited for the address, and send at once; if its first frame found no buffer, it would
+ * repeat that frame only seconds later. Further calls do nothing. */
+void net_join(void);
+
 /* Does what threads have asked for, and runs the timers that are due. Returns the time, in terms of
  * net_host.now_ns(), at which it wants to be called again. */
 u64 net_poll(void);

@@ -23,7 +23,8 @@ struct net_nic {
     /* Waits for the device and opens it. `ring` is how many frames it may hold. Called by a thread
      * of NET_VCPU. Returns 0, or a negative errno. */
     int (*open)(u32 ring, struct net_nic_info *info);
-    /* Lets frames and interrupts come. Called when the stack is ready for them. */
+    /* Lets frames and interrupts come, and calls net_join(). Called when the stack is ready for
+     * them. */
     void (*go)(void);
     /* Runs as a thread on NET_VCPU. It opens the device again after the device was lost. */
     void (*watch)(void *arg);

@@ -179,6 +179,7 @@ static void virtio_nic_go(void) {
     virtio_nic_post();
     device_on_used(&dev, NET_VCPU, on_nic_used, NULL);
     device_on_config(&dev, NET_VCPU, on_nic_config, NULL);
+    net_join();
     net_guest_run(); /* frames that arrived before there was a handler */
     irq_restore(flags);
 }

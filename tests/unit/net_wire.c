@@ -199,6 +199,7 @@ void wire_start(enum net_model model, bool early_ack) {
 
         out_log = calloc(LOG, sizeof(*out_log));
         if (net_init(&config, &host)) abort();
+        net_join();
         /* An ARP request of the peer, from which the stack learns its address. */
         memcpy(hello, mac_us, 6);
         memcpy(hello + 6, mac_peer, 6);
