@@ -48,6 +48,9 @@ static volatile bool boot_done;
 
 void hv_main(u32 magic, u64 mbi);
 
+#define LAST_LOW_PAGE 0x9f000u /* below 640 KiB, where the RAM of the first PCs ended */
+#define FIRST_MIB     0x100000u
+
 /* Reads what the boot loader tells, and takes out of boot.ram all memory that is used already: boot
  * modules, the image, the place where the log survives a crash, and the first MiB. What is left is
  * handed out to VMs later, so anything that is forgotten here would be overwritten. */
@@ -67,11 +70,10 @@ static void read_boot_info(u32 magic, u64 mbi) {
     memmap_remove(&boot.ram, LOAD_BASE, (u64)image_end - LINK_BASE);
     crashlog_there = memmap_contains(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
     memmap_remove(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
-    /* An AP starts in real mode, so its first page has to be below 640 KiB. */
-    for (hpa_t pa = 0x9f000; pa && !trampoline_page; pa -= PAGE_SIZE)
+    /* An AP starts in real mode, so its first page has to be in low memory. */
+    for (hpa_t pa = LAST_LOW_PAGE; pa && !trampoline_page; pa -= PAGE_SIZE)
         if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) trampoline_page = pa;
-    memmap_remove(&boot.ram, 0,
-                  0x100000); /* the first MiB is the firmware's and the trampoline's */
+    memmap_remove(&boot.ram, 0, FIRST_MIB); /* the firmware's and the trampoline's */
 }
 
 /* Maps the RAM in [from, to), and gives it to the allocator. */

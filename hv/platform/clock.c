@@ -170,7 +170,8 @@ static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock,
 /* Finds the rates of the TSC and of the APIC's timer. Returns 0, or -ENODEV if that is not
  * possible. Measures by the HPET, or else by the PIT. If CPUID names a rate and the measurement
  * agrees with it, CPUID's rate is used, because it is exact. The two factors `tsc_to_ns_mul` and
- * `ns_to_tsc_mul` turn a division at each reading of the clock into a multiplication. */
+ * `ns_to_tsc_mul` turn a division at each reading of the clock into a multiplication; they have 32
+ * bits behind the point. */
 int clock_calibrate(const struct acpi_info *a) {
     struct reference r = { .name = NULL }, timer = { .mask = ~0u, .read = read_apic_timer };
     struct tsc_measured measured = { 0 };

@@ -75,9 +75,9 @@ static u64 entitlement(const struct credit_pool *cp, struct credit_vm *cd, u64 p
     return fair;
 }
 
-/* Returns how much this VM gets. What it cannot use is left to those after it. If one before it
- * could have used that, it moves to the front of the list, so that the next pass visits it
- * first. */
+/* Returns how much this VM gets: its fair share by weight, or the most that it can use if that is
+ * less. What it cannot use is left to those after it. If one before it could have used that, it
+ * moves to the front of the list, so that the next pass visits it first. */
 static u64 grant(struct credit_pool *cp, struct credit_vm *cd, struct pass *s) {
     u64 w = cd->counted, peak = peak_of(cp, cd, w, s),
         fair = credit_grant(cp, (u64)s->credit, w, s->weight);
@@ -251,6 +251,7 @@ void credit_account(struct sched_pool *p) {
         u64 each = divide(cp, cd, cd->given), a = cd->nr_active;
         i64 park = INT64_MIN;
 
+        /* With a cap, a vCPU that owes more than its part of it must not run for now. */
         if (cd->cap) park = -(i64)credit_round_up(cp, (credit_cap(cp, cd) + a - 1) / a);
         list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
             balance += settle(p, cv, each, park);

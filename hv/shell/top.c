@@ -163,7 +163,8 @@ static void heading(struct shell_call *c, u64 up) {
     out("%s", c->eol);
 }
 
-/* Begins a look: the look that was the newest becomes the one before. Then come the pCPUs. */
+/* Begins a look at all pCPUs and vCPUs: the look that was the newest becomes the one before, since
+ * the table shows what has changed in between. Then come the pCPUs. */
 static void look_begin(struct shell_call *c) {
     struct look *old = seen;
     u64 now = machine_now(), ns = now - old->began;
