@@ -1,5 +1,6 @@
 ; The start of the first vCPU (PVH: 32-bit, flat segments, paging off, EBX points to
-; hvm_start_info), and of the other vCPUs (real mode at AP_PAGE).
+; hvm_start_info), and of the other vCPUs (real mode at AP_PAGE). Students of lab 1 write what is
+; between `begin` and `end` (labs/1).
 
 AP_PAGE     equ 0x8000          ; also in vcpu.c
 SEL_CODE64  equ 0x08
@@ -16,9 +17,11 @@ global boot_guard, boot_stack, start32, ap_start, ap_end, ap_stack, ap_vcpu, boo
 
 ; The entry note (Xen, docs/misc/pvh.pandoc); the descriptor is 64 bits wide in a 64-bit container.
 section .note.pvh note alloc noexec nowrite align=4
+; begin note
         dd 4, 8, 18             ; XEN_ELFNOTE_PHYS32_ENTRY
         db "Xen", 0
         dq start32
+; end note
 
 section .text.start progbits alloc exec nowrite align=16
 bits 32
@@ -29,6 +32,7 @@ start32:
         mov     esi, ebx
 
         ; One to one, 4 GiB in 2 MiB pages, for CPL 3 too; the top GiB, where devices are, uncached.
+; begin tables
         mov     edi, boot_pd
         mov     eax, 0x87               ; PS U W P
         mov     ecx, 2048
@@ -48,6 +52,7 @@ start32:
         add     edi, 8
         add     eax, 4096
         loop    .table
+; end tables
 
         lgdt    [boot_gdtr]
         mov     ebp, start64
@@ -55,6 +60,7 @@ start32:
 
 ; From 32-bit protected mode to the 64-bit code at EBP.
 long_mode:
+; begin mode
         mov     eax, CR4_BITS
         mov     cr4, eax
         mov     eax, boot_pml4
@@ -66,6 +72,7 @@ long_mode:
         mov     eax, CR0_BITS
         mov     cr0, eax
         jmp     SEL_CODE64:.in
+; end mode
 bits 64
 .in:
         mov     ax, SEL_DATA

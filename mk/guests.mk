@@ -23,7 +23,7 @@ GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard test
 
 # Guests that include <netstack/...> are linked with the network stack.
 NET_GUESTS := $(patsubst %.c,%,$(patsubst tests/guest/%,test-%,$(patsubst guests/%,%,\
-	$(shell grep -l '^.include <netstack/' guests/*.c tests/guest/*.c))))
+	$(shell grep -sl '^.include <netstack/' guests/*.c tests/guest/*.c))))
 NET_ELF    := $(NET_GUESTS:%=$(B)/guests/%.elf)
 
 $(B)/guestlib/flags: FORCE

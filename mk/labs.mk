@@ -10,7 +10,7 @@ lab: ## writes a student's tree of a lab: N=5 OUT=../lab5
 	@$(PYTHON) tools/labs.py tree $(N) '$(OUT)'
 
 labs-check: ## checks the labs and their graders: solutions, starters, wrong solutions (N=5)
-	@tools/deps.sh build
+	@tools/deps.sh build bochs
 	@$(PYTHON) tools/labs.py check $(N)
 
 race: ## ranks policies on eight mixes of VMs: POLICIES="labs/stride.c labs/lottery.c"

@@ -44,11 +44,19 @@ KINDS = {
         "without": [],
         "include": ["include", "hv", ".", "tests/unit", "guestlib/include", "labs/frame"],
     },
+    # All that the hypervisor's image and a guest are made of. Takt's own Makefile builds them.
+    "image": {
+        "copy": ["Makefile", "mk/*.mk", "boot/boot.asm", "boot/*.inc", "boot/layout.h",
+                 "boot/takt.ld", "hv/**/*.*", "common/*", "drivers/**/*.*", "include/**/*.*",
+                 "guestlib/**/*.*", "tools/cfgdump.c", "tools/stamp.sh", "tools/mksyms.sh",
+                 "tools/version.sh", "tools/mkiso.sh", "tools/machine.py", "tools/sentence.py",
+                 "tools/progress.py", "tools/lastwords.py"],
+    },
 }
 CHECK_TIMEOUT = "5"  # seconds of CPU time for a program that is graded, when labs are checked
 SAME_LINES = 3  # so many lines of a solution's hole in a row must not be in a student's tree
 # Statements that are so common that they tell nothing of a solution.
-TRIVIAL = re.compile(r"[{}();\s]*|return( \w+)?;|break;|else \{?|\} else \{|#.*")
+TRIVIAL = re.compile(r"[{}();\s]*|;.*|return( \w+)?;|break;|else \{?|\} else \{|#.*")
 
 
 def read(*path):
@@ -72,7 +80,12 @@ def numbers():
 
 def item(text, name):
     """Returns begin and end of what is between the braces of the function, structure or table
-    `name`, which begins at the first column. Without braces there is no such item."""
+    `name`, which begins at the first column. Without braces there is no such item. In a source for
+    NASM an item is what is between the lines `; begin name` and `; end name`."""
+    region = re.search(rf"^; begin {re.escape(name)}\n(.*?)^; end {re.escape(name)}\n", text,
+                       re.M | re.S)
+    if region:
+        return region.span(1)
     head = re.search(rf"^(?=\S)(?!\*|/|#)[^;{{}}]*?\b{re.escape(name)}\b[^;{{}}]*\{{", text, re.M)
     if not head:
         raise sentence.Problem(f"there is no function or structure `{name}`")
@@ -98,19 +111,32 @@ class Lab:
             raise sentence.Problem(f"{path}: {e}") from None
         self.title, self.hours, self.kind = told["title"], told["hours"], told["kind"]
         self.files, self.holes = told["files"], told.get("holes", {})
+        self.patches = told.get("patches", {})  # what a solution has more than the file of Takt
+        self.places = told.get("places", {})    # where Takt's Makefile looks for a student's file
         self.more, self.docs = told.get("more", {}), told.get("docs", [])
         self.run, self.cpus = told.get("run"), told.get("cpus", 1)
         self.more_sources = told.get("sources", [])
+        self.guests = told.get("guests", [])
         self.given = told.get("given", {})  # files that a student writes from a given text
 
     def solution(self, name):
-        return read(self.files[name])
+        text = read(self.files[name])
+        if name in self.patches:
+            text = self.patch(name).apply(text)
+        return text
+
+    def patch(self, name):
+        """Returns what the solution changes in a file of Takt that a student changes, too."""
+        path = self.patches[name]
+        return next(faults.parse(path, f"solution: lab\n{read(path)}\n"))
 
     def starter(self, name):
         """Returns the solution with its holes."""
         if name in self.given:
             return self.given[name].lstrip("\n")
-        text = self.solution(name)
+        text = read(self.files[name])
+        if name in self.patches:
+            self.patch(name).apply(text)  # so that a patch that does not fit any more is found
         for what, body in self.holes.get(name, {}).items():
             try:
                 begin, end = item(text, what)
@@ -118,7 +144,8 @@ class Lab:
                 raise sentence.Problem(f"{self.files[name]}: {e}, which lab {self.number} makes a "
                                        "hole") from None
             lines = [f"    {line}".rstrip() for line in body.strip().split("\n")]
-            text = text[:begin] + "\n" + "".join(f"{line}\n" for line in lines if body) + text[end:]
+            head = "" if text[begin - 1] == "\n" else "\n"  # a brace, and not a line, was before
+            text = text[:begin] + head + "".join(f"{line}\n" for line in lines if body) + text[end:]
         return text
 
     def secrets(self):
@@ -133,11 +160,21 @@ class Lab:
             for what in self.holes.get(name, {}):
                 lines = telling(text[slice(*item(text, what))])
                 out += [lines[i:i + SAME_LINES] for i in range(len(lines) - SAME_LINES + 1)]
+            if name in self.patches:
+                known = telling(read(self.files[name]))
+                added = [[line for line in telling("\n".join(place.new)) if line not in known]
+                         for place in self.patch(name).places]
+                out += [lines for lines in added if lines]
         return out
 
     def sources(self):
         """Returns the files of Takt that a student's tree has: sources, and what they include."""
         kind = KINDS[self.kind]
+        if "copy" in kind:
+            here = {os.path.relpath(path, ROOT) for pattern in kind["copy"]
+                    for path in glob.glob(os.path.join(ROOT, pattern), recursive=True)
+                    if os.path.isfile(path)}
+            return sorted(here - set(self.files.values()) - set(self.more.values()))
         here = [os.path.relpath(path, ROOT) for pattern in kind["sources"] + self.more_sources
                 for path in glob.glob(os.path.join(ROOT, pattern))]
         own = set(self.files.values())
@@ -250,6 +287,9 @@ SCENARIO = """\
 SCENARIO := {run}
 CPUS     := {cpus}
 """
+GUESTS = """\
+GUESTS   := {guests}
+"""
 
 
 def tree(number, out):
@@ -260,13 +300,19 @@ def tree(number, out):
                                "another one")
     for path in lab.sources():
         write(os.path.join(out, "takt", path), read(path))
+        shutil.copymode(os.path.join(ROOT, path), os.path.join(out, "takt", path))
+    for name, place in lab.places.items():
+        place = os.path.join(out, "takt", place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.symlink(os.path.relpath(os.path.join(out, name), os.path.dirname(place)), place)
     for name, path in lab.more.items():
         write(os.path.join(out, name), read(path))
     pages = {os.path.basename(path) for path in lab.docs}
     for path in lab.docs:
         write(os.path.join(out, "docs", os.path.basename(path)),
               without_dead_links(read(path), pages))
-    for path in glob.glob(os.path.join(ROOT, lab.folder, "*.cfg")):
+    for path in sorted(glob.glob(os.path.join(ROOT, lab.folder, "*.cfg"))
+                       + glob.glob(os.path.join(ROOT, lab.folder, "*.script"))):
         write(os.path.join(out, os.path.basename(path)), read(path))
     write(os.path.join(out, "tests", "grader.py"), read("labs/frame/grader.py"))
     write(os.path.join(out, "tests", "steps.py"), read(lab.folder, "steps.py"))
@@ -277,6 +323,8 @@ def tree(number, out):
                                files=" ".join(lab.files))
     if lab.run:
         makefile += SCENARIO.format(run=lab.run, cpus=lab.cpus)
+    if lab.guests:
+        makefile += GUESTS.format(guests=" ".join(lab.guests))
     write(os.path.join(out, "Makefile"), f"{makefile}\ninclude {lab.kind}.mk\n")
     for name in lab.files:
         write(os.path.join(out, name), lab.starter(name))

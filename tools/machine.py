@@ -189,6 +189,7 @@ class Machine:
     com2    a path: COM2's output goes there; QEMU also takes unix:PATH, a socket
     hz      how many instructions Bochs executes in a virtual second
     model   the CPU that Bochs plays
+    ticks   Bochs ends after so many ticks of its clock, wherever the machine is then
     nic     the machine has a network card: NIC_USER or the like, {"qemu": a -netdev without its id,
             "bochs": options of e1000}
     igb     how many 82576 (SR-IOV) the machine has, each behind a root port of its own. All are on
@@ -208,13 +209,13 @@ class Machine:
                  uefi=False, gdb=False,
                  extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None,
                  model=BOCHS_CPU,
-                 exit_port=True, resets=False, tftp=None, kernel=None, shift=0):
+                 exit_port=True, resets=False, tftp=None, kernel=None, shift=0, ticks=None):
         self.platform, self.iso = platform, os.path.abspath(iso or "")
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
         self.exit_port, self.resets, self.tftp = exit_port, resets, tftp
-        self.kernel, self.shift = kernel, shift
+        self.kernel, self.shift, self.ticks = kernel, shift, ticks
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -328,7 +329,7 @@ class Machine:
             if self.nic:
                 f.write(f"e1000: enabled=1, mac={NIC_MAC}, {self.nic['bochs']}\n")
         with open(script, "w", encoding="ascii") as f:
-            f.write("c\n")
+            f.write(f"sb {self.ticks}\nc\nq\n" if self.ticks else "c\n")
         # Time on several CPUs is exact only in the loop of Bochs' debugger. Version 2.7 always uses
         # that loop, 3.0 has to be told.
         return (
@@ -655,6 +656,8 @@ def main():
     parser.add_argument("--no-exit-port", action="store_true",
                         help="QEMU: Takt ends the machine by ACPI, as it ends a real one")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
+    parser.add_argument("--ticks", type=int,
+                        help="Bochs: ends after so many ticks of its clock (100 million a second)")
     parser.add_argument("--until", help="regular expression that ends `watch` with success")
     parser.add_argument("--timeout", type=float, default=120, help="wall-clock seconds")
     args = parser.parse_intermixed_args()
@@ -673,7 +676,7 @@ def main():
                       uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
                       nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,
-                      exit_port=not args.no_exit_port)
+                      exit_port=not args.no_exit_port, ticks=args.ticks)
     if args.verb == "run":
         warn_if_busy(platform, args.cpus)
         return run(machine)

@@ -33,7 +33,9 @@ import textwrap
 
 BUILD = "build"
 MOST_OUTPUT = 4 << 20  # bytes that a program may print
+MACHINE_FACTOR = 12    # a machine that Bochs plays may use so many times the CPU time
 WAIT_FACTOR = 20       # a program that sleeps, and uses no CPU time, is ended after so many times
+TICKS = 100_000_000    # of Bochs' clock, in a virtual second
 LONGEST = 300          # characters of a message that are shown
 WIDTH = 78             # columns of what is said of a step
 
@@ -102,9 +104,10 @@ def first_place(report):
     return f", in {place[1]}() at {os.path.relpath(place[2]) if '/' in place[2] else place[2]}"
 
 
-def run(command):
-    """Runs a program within the limits, and returns how it ended."""
-    seconds = time_limit()
+def run(command, factor=1):
+    """Runs a program within the limits, and returns how it ended. It may use `factor` times the CPU
+    time of other programs."""
+    seconds = factor * time_limit()
 
     def limit():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
@@ -148,6 +151,8 @@ class Result:
 
 class Checks:
     """What a step asks with. A check that fails ends the step."""
+
+    booted = {}  # what each machine said
 
     def __init__(self):
         self.again = None  # the command that shows the last measurement once more
@@ -201,6 +206,43 @@ class Checks:
         out = self.program(f"the simulation of {scenario}", command, hint)
         self.again = " ".join(word for word in command if word not in ("-q", "-j"))
         return Result(out, self.again)
+
+
+    def machine(self, name, seconds):
+        """Boots the VMs of NAME.cfg on Bochs, once for all steps. After so many seconds of virtual
+        time the machine ends at the latest. Returns what it said on its serial port."""
+        self.again = f"make run SCENARIO={name}.cfg"
+        if name not in self.booted:
+            self.booted[name] = boot(name, seconds)
+        return self.booted[name]
+
+    def says(self, text, what, pattern, hint=""):
+        """Checks that a machine has said a line. Returns the match."""
+        found = re.search(pattern, text)
+        lines = [line for line in text.splitlines() if line.strip()] or ["nothing"]
+        self.true(what, found, f"a line like `{pattern}`", f"not that; its last line is "
+                  f"`{short(lines[-1])}`", hint)
+        return found
+
+
+def boot(name, seconds):
+    """Returns what a machine said."""
+    image = f"{BUILD}/{name}.iso"
+    made = subprocess.run(["make", "-s", image], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, errors="replace", check=False)
+    if made.returncode:
+        raise Failed("the image to boot", "that it can be made", short(made.stderr))
+    ended = run([sys.executable, "-B", "takt/tools/machine.py", "watch", "--platform", "bochs",
+                 "--cpus", "1", "--memory", "128", "--ticks", str(seconds * TICKS), "--timeout",
+                 str(WAIT_FACTOR * MACHINE_FACTOR * time_limit()), "--dir", f"{BUILD}/{name}",
+                 image], MACHINE_FACTOR)
+    said = re.search(r"SIGXCPU", ended.err)
+    if said:
+        raise Failed("the machine", "that it comes to its end",
+                     f"it did not end within {MACHINE_FACTOR * time_limit()} s of CPU time")
+    if ended.status:
+        raise Broken(short(ended.err or ended.out or "Bochs does not run"))
+    return ended.out
 
 
 class Lab:

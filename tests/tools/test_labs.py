@@ -100,6 +100,9 @@ struct s {
     int x;
 };
 static int g(void) { return 1; }
+; begin table
+        mov eax, 1
+; end table
 """
 
 
@@ -107,6 +110,7 @@ static int g(void) { return 1; }
     ("f", "\n    if (a) {\n        return b;\n    }\n    return f(b, a);\n"),
     ("struct s", "\n    int x;\n"),
     ("g", " return 1; "),
+    ("table", "        mov eax, 1\n"),
 ])
 def test_what_is_between_the_braces(name, body):
     begin, end = labs.item(CODE, name)
@@ -119,8 +123,10 @@ def test_a_hole_of_nothing_is_refused():
 
 
 def test_a_lab_that_does_not_fit_the_sources_is_named(monkeypatch):
+    real = labs.read
     labs.fit()
-    monkeypatch.setattr(labs.Lab, "solution", lambda lab, name: "int f(void) { return 1; }\n")
+    monkeypatch.setattr(labs, "read", lambda *path: CODE if path == ("hv/mm/npt.c",)
+                        else real(*path))
     with pytest.raises(sentence.Problem, match="which lab 3 makes a hole"):
         labs.fit()
 
