@@ -13,6 +13,8 @@
 #include "drivers/vring_back.h"
 #include "guests/stamped/stamps.h"
 
+#define SMALL 0x20 /* makes a capital letter of ASCII a small one */
+
 int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c);
 int __real_vring_back_take(struct vring_back *r, struct vring_chain *c);
 i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
@@ -34,7 +36,9 @@ int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c) {
     return taken;
 }
 
-/* Stamps only the two hypercalls that belong to a round. */
+/* Takes the place of hypercall() in the driver domain that is measured: makes the call, and returns
+ * what it returns. The two calls that belong to a round of the driver domain (raise an interrupt,
+ * poll) are stamped with a capital letter before and the small letter after. */
 i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
     char letter = 0;
     i64 result;
@@ -46,10 +50,11 @@ i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
     if (!letter) return __real_hypercall(number, a, b, c, d);
     stamp(letter);
     result = __real_hypercall(number, a, b, c, d);
-    stamp((char)(letter | 0x20));
+    stamp((char)(letter | SMALL));
     return result;
 }
 
+/* Takes the place of event_close(), which is called when a device goes: prints the stamps first. */
 int __wrap_event_close(u32 port) {
     stamps_print();
     return __real_event_close(port);

@@ -87,6 +87,7 @@ class Credit:
             machine.policy[c] = self
 
     def add(self, v):
+        """Takes v into the pool, without credit. It begins to wait only when it wakes."""
         v.credit, v.cls, v.active = 0, UNDER, False
         v.unbilled = 0      # ns run and not yet charged, of less than half a unit
         v.charged = 0       # up to when it was charged
@@ -111,6 +112,8 @@ class Credit:
             self.activate(v)
 
     def activate(self, v):
+        """Puts v on the list of active vCPUs, which are granted credit. If no accounting pass was
+        planned, the next one is planned."""
         v.active = True
         v.vm.active.insert(0, v)
         if len(v.vm.active) == 1:
@@ -120,6 +123,8 @@ class Credit:
                       self.cpus[0])
 
     def deactivate(self, v):
+        """Takes v off the list of active vCPUs, so that it is granted nothing until it is active
+        again."""
         v.active = False
         v.vm.active.remove(v)
         if not v.vm.active:
@@ -128,12 +133,18 @@ class Credit:
     # ---- the tick of a pCPU ----
 
     def next_tick(self, cpu):
+        """Returns when the next tick of the pCPU is due. Ticks of different pCPUs are a little
+        apart."""
         shift = self.r.tick // 64 * cpu
         if self.m.now < shift:
             return shift
         return shift + ((self.m.now - shift) // self.r.tick + 1) * self.r.tick
 
     def tick(self, cpu):
+        """Charges the vCPU that runs on this pCPU, ends its boost, and makes it active. If it was
+        active already, and had better be on another pCPU, it is taken off to be moved there. The
+        first tick after an accounting pass also sorts those who wait by their new classes. The next
+        tick is planned only if somebody runs here."""
         v = self.m.pcpus[cpu].current
         if v:
             if v.cls == BOOST:
@@ -151,6 +162,7 @@ class Credit:
             self.m.at(self.next_tick(cpu), self.ticker[cpu], cpu)
 
     def sort(self, cpu):
+        """Moves each vCPU that waits for this pCPU to the list of the class that it now has."""
         waiting = [v for q in self.queue[cpu] for v in q]
         for cls, q in enumerate(self.queue[cpu]):
             q[:] = [v for v in waiting if v.cls == cls]
@@ -160,6 +172,7 @@ class Credit:
     # ---- accounting ----
 
     def weight(self, vm):
+        """Returns the weight by which credit is divided among VMs."""
         return vm.weight * (len(vm.active) if self.r.weight_of_vcpu else 1)
 
     def peak_and_park(self, vm, overdrawn, total):
@@ -204,6 +217,8 @@ class Credit:
         return sorted(shares, key=lambda s: self.active.index(s[0]))
 
     def account(self):
+        """Makes an accounting pass: divides credit among the active VMs and grants it. The next
+        pass is planned only if a VM is active."""
         if self.active:
             self.grant(*self.divide())
             self.epoch += 1
@@ -213,6 +228,8 @@ class Credit:
             self.m.at(self.m.now + self.r.period, self.master, self.cpus[0])
 
     def grant(self, shares, credit):
+        """Gives the active vCPUs of each VM equal parts of what the VM gets, and adds the pass to
+        `grants` for the comparison."""
         balance, given = 0, {}
         for vm, fair, park in shares:
             each = ceil_div(fair, len(vm.active))
@@ -243,6 +260,8 @@ class Credit:
     # ---- queues ----
 
     def insert(self, v):
+        """Has v wait behind the others of its class. If v yielded, it waits behind the first vCPU
+        of the next worse class in which any waits."""
         lists = self.queue[v.cpu]
         q, at = lists[v.cls], len(lists[v.cls])
         if v.hint:
@@ -255,22 +274,29 @@ class Credit:
         v.queued = q
 
     def remove(self, v):
+        """Takes v out of the queue in which it waits."""
         v.queued.remove(v)
         v.queued = None
 
     def head(self, cpu):
+        """Returns the first of those who wait for this pCPU, or None."""
         for q in self.queue[cpu]:
             if q:
                 return q[0]
         return None
 
     def wake(self, v, boost=True):
+        """Has v wait, in class BOOST if it has credit left and `boost` is true, and kicks who may
+        run it."""
         if boost and v.cls == UNDER:
             v.cls = BOOST
         self.insert(v)
         self.tickle(v)
 
     def tickle(self, v):
+        """Kicks the pCPUs that may run v, which has just begun to wait. These are its own one, if
+        that is idle or runs a vCPU of a worse class, and, if its own one is not idle, an idle pCPU
+        that v may use (all of them with `tickle_all`)."""
         current = self.m.pcpus[v.cpu].current
         if current is None or v.cls < current.cls:
             self.m.kick(v.cpu)
@@ -303,6 +329,10 @@ class Credit:
     # ---- decisions ----
 
     def decide(self, cpu):
+        """Returns (the vCPU that pCPU `cpu` runs now, ns until it has to decide again), or (None,
+        None) if it is idle. A current vCPU that has run for less than `ratelimit` goes on.
+        Otherwise the first of those who wait here is taken. If that one is OVER, or nobody waits, a
+        vCPU of a better class that waits for another pCPU is taken instead."""
         v = self.m.pcpus[cpu].current
         now = self.m.now
         if v:
@@ -385,6 +415,7 @@ def in_some_unit(settings, rules, rng):
 
 
 def scenario(rng):
+    """Returns a random Scenario under a preset that is named after a Xen, on one to three pCPUs."""
     cpus = rng.choice((1, 1, 1, 2, 3))
     settings, rules = settings_and_rules(rng)
     vms, pinned = [], rng.random() < 0.5

@@ -20,6 +20,8 @@ RUNNING, RUNNABLE, BLOCKED, OFFLINE = range(4)
 
 
 class Timer:
+    """A function that is to be called at a planned time (Machine.at())."""
+
     __slots__ = ("fn", "seq")
 
     def __init__(self, fn):
@@ -51,6 +53,7 @@ class Vcpu:
 
     @property
     def runnable(self):
+        """Whether v runs, or would run if a pCPU took it."""
         return not self.blocked and not self.parked and not self.migrating
 
     def __str__(self):
@@ -58,6 +61,8 @@ class Vcpu:
 
 
 class Pcpu:
+    """One pCPU: which vCPU it runs, and whether it was kicked or is switching."""
+
     def __init__(self, number):
         self.number = number
         self.current = None     # None: idle
@@ -88,6 +93,8 @@ class Machine:
         self.seq += 1
 
     def run_until(self, end):
+        """Lets all events up to `end` happen, in the order of their times; then it is `end`. A plan
+        that was forgotten in the meantime is passed over."""
         heap = self.heap
         while heap and heap[0][0] <= end:
             when, seq, cpu, timer = heapq.heappop(heap)
@@ -101,6 +108,8 @@ class Machine:
     # ---- what a policy may ask for ----
 
     def kick(self, cpu):
+        """Has pCPU `cpu` decide again: at once if the event that is being handled is its own, else
+        `kick_ns` later. If it is switching, it decides at the end of the switch."""
         c = self.pcpus[cpu]
         if c.kicked:
             return
@@ -109,6 +118,7 @@ class Machine:
             self.at(self.now + (0 if cpu == self.here else self.kick_ns), c.kick, cpu)
 
     def park(self, v):
+        """Keeps v from running and waiting until unpark()."""
         v.parked = True
         if v.on:
             self.kick(v.cpu)
@@ -117,6 +127,7 @@ class Machine:
             self._state(v)
 
     def unpark(self, v):
+        """Lets v, which was parked, wait and run again."""
         v.parked = False
         if not v.on and not v.blocked:
             self._state(v)
@@ -125,13 +136,15 @@ class Machine:
     # ---- vCPUs ----
 
     def add(self, v, cpu):
+        """Takes v into the machine, on pCPU `cpu`."""
         v.cpu = cpu
         v.done = Timer(lambda: self._burst_over(v))
         v.alarm = Timer(lambda: self._alarm(v))
         self.vcpus.append(v)
 
     def start(self, v):
-        """Its guest begins now: it wakes up, or will."""
+        """Begins v's guest. v wakes up now or at the time that the guest says; None stands for
+        never."""
         when = v.guest.begin(v)
         if when is None or when > self.now:
             if when is not None:
@@ -140,6 +153,7 @@ class Machine:
         self.wake(v)
 
     def wake(self, v):
+        """Ends v's sleep. Unless something else keeps it from running, it begins to wait."""
         v.blocked = False
         if v.on or v.parked or v.migrating:
             return
@@ -147,6 +161,7 @@ class Machine:
         self.policy[v.cpu].wake(v)
 
     def _state(self, v):
+        """Sets v.state to what holds for v now, and counts the time in the state before."""
         if v.on:
             state = RUNNING
         elif v.blocked:
@@ -164,27 +179,32 @@ class Machine:
         v.state, v.since = state, self.now
 
     def mark(self):
-        """What is measured begins here."""
+        """Begins the measurement: sets the times and counts of all vCPUs to 0."""
         for v in self.vcpus:
             v.time = [0, 0, 0, 0]
             v.since = self.now
             v.wait_max = v.switches = 0
 
     def ran(self, v):
+        """Returns for how many ns v has run since mark()."""
         return v.time[RUNNING] + (self.now - v.since if v.state == RUNNING else 0)
 
     def longest_wait(self, v):
+        """Returns the longest time in ns for which v was runnable without running, since mark()."""
         return max(v.wait_max, self.now - v.since if v.state == RUNNABLE else 0)
 
     # ---- guests ----
 
     def _compute(self, v):
+        """v begins its burst, or goes on with it. Its timer `done` will fire at the end of the
+        burst."""
         v.started = self.now
         v.starts += 1
         if v.remaining is not None:
             self.at(self.now + v.remaining, v.done, v.cpu)
 
     def _stop(self, v):
+        """Stops v's computing, and takes what it has computed off its burst."""
         if v.started is None:
             return
         if v.remaining is not None:
@@ -193,6 +213,10 @@ class Machine:
         v.done.seq = None
 
     def _burst_over(self, v):
+        """v has computed its burst to the end. Its guest says what it does next: it computes
+        another one, yields, or sleeps until a time or for ever. After the last two its pCPU decides
+        again. If the guest says that the burst is not over (Script), v stays as it is, with nothing
+        left to compute, until it is preempted."""
         self._stop(v)
         if not v.guest.is_over(v):
             v.started, v.remaining = self.now, 0
@@ -213,6 +237,7 @@ class Machine:
         self._decide(self.pcpus[v.cpu])
 
     def _alarm(self, v):
+        """Wakes v at the time that its guest asked for."""
         self.here = v.cpu
         v.guest.woke(v, self.now)
         self.wake(v)
@@ -224,6 +249,8 @@ class Machine:
             self._decide(c)
 
     def _decide(self, c):
+        """Has pCPU c run the vCPU that its policy says. If that is not the one that ran, the switch
+        begins, which _saved() and _arrive() continue."""
         c.kicked = False
         c.kick.seq = None
         prev = c.current
@@ -253,6 +280,8 @@ class Machine:
         self.at(self.now + self.switch_ns // 2, Timer(lambda: self._saved(c, prev)), c.number)
 
     def _saved(self, c, prev):
+        """The first half of a switch is over: the registers of `prev` are saved, so that any pCPU
+        may run it now."""
         self.here = c.number
         if prev:
             prev.saved = True
@@ -262,6 +291,7 @@ class Machine:
         self.at(self.now + rest, Timer(lambda: self._arrive(c)), c.number)
 
     def _migrate(self, v):
+        """Moves v, which was taken off its pCPU for that, to the pCPU where it had better be."""
         v.migrating = False
         v.cpu = self.policy[v.cpu].place(v)
         if v.runnable:
@@ -269,6 +299,8 @@ class Machine:
             self.policy[v.cpu].wake(v)
 
     def _arrive(self, c):
+        """The switch is over: the new vCPU computes, and a kick that came during the switch is
+        handled."""
         c.switching = False
         if c.current:
             self._compute(c.current)
@@ -279,7 +311,7 @@ class Machine:
 # ---- guests ----
 
 class Spin:
-    """It computes for ever."""
+    """A guest that computes for ever."""
 
     def begin(self, v):
         v.remaining = None
@@ -287,8 +319,8 @@ class Spin:
 
 
 class Periodic:
-    """It wakes each `period` ns, from `phase` on, and computes for `work` ns, for all that it
-    missed."""
+    """A guest that wakes each `period` ns, from `phase` on, and computes for `work` ns. If it has
+    missed several periods, it computes for all of them."""
 
     def __init__(self, period, work, phase=0):
         self.period, self.work, self.due = period, work, phase

@@ -36,6 +36,9 @@ class Recording:
         self._read(switch_ns)
 
     def _read(self, switch_ns):
+        """Reads all records in order, and collects `picks`, `first_wake`, `first_cpu` and `steps`.
+        A step ends when its vCPU blocks or yields. Its computing is the time from each pick of the
+        vCPU, without the switch, to the next time that the pCPU decides or the step ends."""
         current, since = {}, {}     # of each pCPU; since when that computes
         done = collections.Counter()  # ns computed since it woke, of each vCPU
         stretches = collections.Counter()
@@ -72,10 +75,12 @@ class Recording:
                 self.steps[r.who].append((computed, stretches.pop(r.who, 0), what, None))
 
     def of(self, event):
+        """Returns the records of this event."""
         return [r for r in self.records if r.event == event]
 
 
 def options(cpus, end_ns, switch_ns, kick_ns):
+    """Returns these options as words on the command line of build/sim, without a warm-up."""
     return ["-p", str(cpus), "-w", "0ns", "-t", f"{end_ns}ns", "-s", f"{switch_ns}ns", "-k",
             f"{kick_ns}ns"]
 

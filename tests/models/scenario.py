@@ -60,7 +60,7 @@ class Scenario:
 
 
 def random_guest(rng):
-    """(image, command line): half of them compute for ever."""
+    """Returns (image, command line) of a random guest. Half of these guests compute for ever."""
     image = rng.choice(("spin", "spin", "spin", "spin", "busy", "quick", "waker", "evader"))
     if image == "busy":
         return image, f"percent={rng.randint(3, 80)} period_us={rng.randint(2000, 40000)}"
@@ -78,6 +78,8 @@ class Run:
     machine, `pools` are the schedulers)."""
 
     def __init__(self, model, scenario, path):
+        """Runs the VM file `path`, which has the text of `scenario`, in build/sim. Then runs the
+        same VMs in `model`: their guests follow scripts from the recording."""
         self.scenario = scenario
         self.rec = recording.run(path, *scenario.options())
         self.m = machine.Machine(scenario.cpus, scenario.kick_ns, scenario.switch_ns)
@@ -96,6 +98,8 @@ class Run:
         self.m.run_until(scenario.end_ns)
 
     def _vm(self, model, number, spec):
+        """Makes VM `number` of the model as `spec` says, with its vCPUs and, if it has one, its
+        turbo part."""
         pool = self.pools[spec.more.get("pool", "Pool-0")]
         vm = model.vm(number, spec)
         pool.vms.append(vm)
@@ -107,6 +111,8 @@ class Run:
         return vm
 
     def _vcpu(self, vm, pool, who, cpu):
+        """Makes the vCPU that records call `who`. With `cpu` it may run only there, else in all of
+        the pool."""
         guest = machine.Script(self.rec.first_wake.get(who), self.rec.steps[who])
         allowed = set(pool.cpus) if cpu is None else {cpu}
         v = machine.Vcpu(vm, who & 0xFFFF, guest, allowed)
@@ -116,7 +122,8 @@ class Run:
         pool.add(v)
 
     def first_difference(self):
-        """A sentence about the first pick that is not the same, None if all are."""
+        """Returns a sentence about the first pick that is not the same, or None if all are the
+        same."""
         ours = [(ns, cpu, v.who if v else None, for_ns) for ns, cpu, v, for_ns in self.m.picks]
         theirs = [
             (p.ns, p.cpu, p.who, p.slice if p.who is not None else None) for p in self.rec.picks
@@ -129,12 +136,13 @@ class Run:
         return None
 
     def differences(self):
+        """Returns sentences about what differs: the first pick, or else what build/sim prints."""
         first = self.first_difference()
         return [first] if first else list(self.printed_differences())
 
     def printed_differences(self):
-        """What build/sim -j prints of each vCPU, against the model: share, longest wait,
-        switches."""
+        """Yields sentences about what build/sim -j prints of each vCPU, if it is not what the model
+        has: its share, its longest wait, how often it was switched to."""
         seconds = self.scenario.end_ns / 1e9
         in_order = []
         for vm in self.vms:
@@ -149,6 +157,7 @@ class Run:
 
 
 def told(pick):
+    """Returns a pick in words."""
     ns, cpu, who, for_ns = pick
     if who is None:
         return f"nobody on pCPU {cpu} at {ns} ns"
@@ -156,6 +165,7 @@ def told(pick):
 
 
 def by_hand(name, seed, path, scenario):
+    """Returns two lines that say how to run this scenario again by hand."""
     shown = " ".join(recording.options(*scenario.options()))
     return (f"{name}, seed {seed}: build/sim {shown} {os.path.relpath(path, recording.ROOT)}\n"
             f"    again: tests/models/run.py {name} {seed}\n")

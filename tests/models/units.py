@@ -11,7 +11,8 @@ WARM_UP, MEASURED = 3 * SECOND, 10 * SECOND
 
 
 def guests(rng):
-    """(name, weight, a function that makes the guest) of each VM; phases are at random."""
+    """Returns (name, weight, a function that makes the guest) of each of two to five random VMs,
+    with random phases."""
     found = []
     for i in range(rng.randint(2, 5)):
         kind = rng.choice(("spin", "spin", "busy", "waker"))
@@ -27,7 +28,8 @@ def guests(rng):
 
 
 def waits(found, unit):
-    """{name: (longest wait in ms, share in %)} in the model that counts in `unit` ns."""
+    """Returns {name: (longest wait in ms, share in %)} in the model that counts credit in units of
+    `unit` ns."""
     m = machine.Machine(1, 2000, 2000)
     pool = credit.Credit(m, [0], credit.rules_of("faithful-4.2", unit=unit))
     for number, (name, weight, guest) in enumerate(found, 1):
@@ -42,8 +44,9 @@ def waits(found, unit):
 
 
 def ratios(seeds):
-    """[(longest wait in whole credits / that in ns, seed, name, both)] of who waits 1 ms or longer
-    in ns."""
+    """Returns [(longest wait in whole credits / longest wait in ns, seed, name, the two waits in
+    ms, by how many points the shares differ)], sorted, of each vCPU whose longest wait in ns is 1
+    ms or more."""
     found = []
     for seed in seeds:
         vms = guests(random.Random(f"units {seed}"))
@@ -55,6 +58,8 @@ def ratios(seeds):
 
 
 def report(seeds):
+    """Prints by how much the longest waits differ between the two units, and the two extreme
+    vCPUs."""
     found = ratios(seeds)
     only = [r[0] for r in found]
     print(f"longest wait in whole credits / in ns, {len(found)} vCPUs of {len(seeds)} scenarios: "

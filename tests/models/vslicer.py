@@ -47,20 +47,22 @@ class Rounds:
         self.heaviest = max(v.weight for v in nl)
 
     def turn(self, v):
-        """What v has in a turn: an NL its slice, an LS its T_n."""
+        """Returns for how many ns v may run each time that it has its turn: an NL for its slice, an
+        LS for its T_n."""
         ns = self.t_nl * v.weight // self.heaviest
         return ns // self.n if v.is_ls else ns
 
     def slices(self, v):
-        """In how many slices a turn is cut. What the division leaves, less than a ns each, is
-        lost."""
+        """Returns into how many slices a turn of v is cut. What the division leaves over, less than
+        a ns for each, is lost."""
         return -(-self.turn(v) // v.request) if v.is_ls else 1
 
     def slice_of(self, v):
+        """Returns the length of a slice of v in ns."""
         return self.turn(v) // self.slices(v)
 
     def leave(self, v, queue):
-        """v has used up a slice."""
+        """Puts v, which has used up a slice, to its place in `queue`."""
         if not v.is_ls:
             queue.append(v)
             return
@@ -86,6 +88,8 @@ class Rounds:
 
 
 def scenario(rng):
+    """Returns a random Scenario: one to three LS and one to four NL on one pCPU, all of which
+    compute."""
     ls, nl = rng.randint(1, 3), rng.randint(1, 4)
     tslice = rng.choice((30_000, 30_000, 10_000, 20_011))
     settings = {"sched_preset": "vslicer", "tslice_us": tslice, "ratelimit_us": 0}
@@ -101,7 +105,7 @@ def scenario(rng):
 
 
 def stretches(picks, start, end):
-    """{who: (ns it ran, its longest wait)} from `start` to `end`."""
+    """Returns {who: (ns that it ran, its longest wait in ns)} from `start` to `end`."""
     ran, waited, gone, last = collections.Counter(), collections.Counter(), {}, None
     for p, after in zip(picks, [q.ns for q in picks[1:]] + [end]):
         if p.who != last and p.who in gone:
@@ -112,7 +116,8 @@ def stretches(picks, start, end):
 
 
 def compare(s, path):
-    """Sets s.exact if all picks are the same."""
+    """Returns sentences about VMs that ran, or waited, for another time than in the model. Sets
+    s.exact if all picks are the same."""
     rec = recording.run(path, *s.options())
     vcpus = {n << 16: Vcpu(n << 16, spec.weight, spec.more.get("micro_us", 0) * 1000)
              for n, spec in enumerate(s.vms, 1)}

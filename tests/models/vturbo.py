@@ -48,6 +48,8 @@ class Regular(Turbo):
         self.exchanges = []     # (ns, VM number, td, FS^R)
 
     def weight(self, vm):
+        """Returns FS^R of the last exchange, in us and at least 1, or the VM's weight before the
+        first one."""
         return max(vm.share // 1000, 1) if vm.share else super().weight(vm)
 
     def account(self):
@@ -56,6 +58,9 @@ class Regular(Turbo):
         super().account()
 
     def exchange(self):
+        """Computes FS^R of each VM from what all VMs used on both kinds of cores since the last
+        exchange. The counts begin again at 0. FS^R of VMs with a turbo vCPU is added to `exchanges`
+        for the comparison."""
         for c in self.m.pcpus:
             if c.current:
                 self.m.policy[c.number].burn(c.current)
@@ -86,10 +91,13 @@ TURBO = {"turbo_of": "core", "sched_preset": "faithful-4.0", "tslice_us": 100, "
 
 
 def section(name, cpus, keys):
+    """Returns a [pool] section of a VM file: on pCPUs `cpus`, with these keys."""
     return f"[pool {name}]\ncpus = {cpus}\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
 
 
 def scenario(rng):
+    """Returns a random Scenario: two to five VMs on one regular core, most with a turbo vCPU on one
+    turbo core."""
     vms = []
     for i in range(rng.randint(2, 5)):
         image, cmdline = random_guest(rng)
@@ -103,6 +111,8 @@ def scenario(rng):
 
 
 class NoBoost(Turbo):
+    """A turbo pool with `boost = off`: a vCPU that wakes stays in its class."""
+
     def wake(self, v, boost=True):
         super().wake(v, False)
 
@@ -122,6 +132,7 @@ def vm(number, spec):
 
 
 def compare(s, path):
+    """Returns sentences about the picks, and about the first exchange that differs."""
     run = Run(sys.modules[__name__], s, path)
     said = run.differences()
     ours = run.pools["core"].exchanges

@@ -17,6 +17,8 @@ WARM_UP, END = 300 * MS, 2100 * MS
 
 
 def scenario(rng):
+    """Returns a random Scenario: two to five VMs that compute, the first and most others with a
+    turbo vCPU."""
     vms = []
     for i in range(rng.randint(2, 5)):
         more = {"pool": "core"}
@@ -28,7 +30,7 @@ def scenario(rng):
 
 
 def stretches(picks):
-    """(begin, end, vCPU) of each time that somebody ran."""
+    """Yields (begin in ns, end in ns, vCPU) of each time that a vCPU ran."""
     current = {}
     for p in picks:
         begin, who = current.get(p.cpu, (0, None))
@@ -41,7 +43,8 @@ def stretches(picks):
 
 
 def use(picks, times):
-    """For each two neighbours of `times`, {vCPU >> 16: ns that it ran between them}."""
+    """Returns, for each two neighbours in the list `times`, {VM: ns that it ran between them}. The
+    VM is the upper half of a record's `who`, so a turbo part counts for itself."""
     found = [collections.Counter() for _ in times[1:]]
     for begin, end, who in stretches(picks):
         for i in range(max(bisect.bisect(times, begin) - 1, 0), len(found)):
@@ -52,6 +55,10 @@ def use(picks, times):
 
 
 def compare(s, path):
+    """Returns a sentence about the first exchange that does not follow from what the VMs ran. If
+    all do, returns sentences about VMs whose part of all time is over two points from what their
+    weights say. The second check is left out if a FS^R was 0, because that VM has already had more
+    than its share."""
     rec = recording.run(path, *s.options())
     number, numbers, weights = 1, [], [vm.weight for vm in s.vms]
     for vm in s.vms:

@@ -24,8 +24,9 @@ MS = 1_000_000
 
 
 def split(amount, parts):
-    """Divides `amount` ns in proportion to `parts`, with nothing left over. As in Takt the
-    proportions are of whole us, which is less than a hundredth of a credit off."""
+    """Divides `amount` ns in proportion to `parts`, with nothing left over, and returns the list of
+    them. As in Takt the proportions are of whole us, which is less than a hundredth of a credit
+    off."""
     given, seen, out, whole = [], 0, 0, sum(part // 1000 for part in parts)
     for part in parts:
         seen += part // 1000
@@ -35,6 +36,8 @@ def split(amount, parts):
 
 
 class WorkloadAware(credit.Credit):
+    """The model of Credit with SC, if `how` is not None, and with ACA, if `aca` is true."""
+
     def __init__(self, machine, cpus, rules, how, aca):
         super().__init__(machine, cpus, rules)
         self.how, self.aca = how, aca   # how: None, "prorata" or "sequential"
@@ -46,6 +49,7 @@ class WorkloadAware(credit.Credit):
             self.activate(v)
 
     def need(self, vm, got):
+        """Returns how much more credit than `got` an I/O-intensive VM needs; 0 for other VMs."""
         if not vm.io:
             return 0
         want = self.limit * (vm.queues or len(vm.active))
@@ -54,6 +58,8 @@ class WorkloadAware(credit.Credit):
         return max(want - got, 0)
 
     def in_order(self, shares):
+        """Returns the grants as Credit does, after SC has moved credit from VMs that offer to VMs
+        that need. The amounts are added to `moved` for the comparison."""
         shares = super().in_order(shares)
         if not self.how:
             return shares
@@ -90,6 +96,8 @@ class WorkloadAware(credit.Credit):
 # ---- scenarios ----
 
 def scenario(rng):
+    """Returns a random Scenario on one to three pCPUs: VMs that the VM file calls I/O-intensive and
+    VMs that it does not, with SC, ACA or both."""
     cpus = rng.choice((1, 1, 2, 3))
     settings = {"sched_preset": rng.choice(("faithful-4.0", "faithful-4.1", "faithful-4.2"))}
     rules = credit.rules_of(settings["sched_preset"])
@@ -126,6 +134,8 @@ def vm(number, spec):
 
 
 def compare(s, path):
+    """Returns sentences about the picks, the accounting passes, and the first amount of credit that
+    differs."""
     run = Run(sys.modules[__name__], s, path)
     pool = run.pools["Pool-0"]
     said = run.differences() + credit.account_differences(run, pool)

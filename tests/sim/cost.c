@@ -101,6 +101,7 @@ __attribute__((noinline)) void measured_handover(void) {
     run();
 }
 
+/* One accounting pass, and the tick that sorts the queue after it. */
 __attribute__((noinline)) void measured_pass(void) {
     sched_timer_fire(0, 1);
     sched_timer_fire(0, 0);
@@ -135,8 +136,9 @@ static void set(struct sched_pool *p, void *object, const char *name, i64 value)
     }
 }
 
-/* Makes a pool with `n` VMs of one vCPU each, under the policy with that number, and with a turbo
- * pool if `pair`. */
+/* Sets up what is measured: Pool-0 on pCPU 0 with `n` VMs of one vCPU each, under policies[policy].
+ * With `pair`, each VM also has a turbo vCPU in a turbo pool on pCPU 1. The vCPUs of Pool-0 are
+ * runnable. */
 static void make(u32 n, u32 policy, bool pair) {
     struct sched_pool *p, *t;
     struct cpumask all;
