@@ -71,7 +71,7 @@ static void flood(void) {
         if (n % 8) mmio_write32(regs + IGB_VF_MEMORY, n % 8 | n << 16);
         mmio_write32(regs + IGB_VF_MAILBOX, n % 3 ? IGB_VF_REQ : IGB_VF_REQ | IGB_VF_VFU);
         if (n % 16 == 0) relax();
-        if (n % 1000 == 999) printf("asked %u times\n", n + 1);
+        if (n == 99 || n % 1000 == 999) printf("asked %u times\n", n + 1);
     }
 }
 

@@ -36,6 +36,9 @@ TICK = 10_000_000  # ns of the unit of /proc/stat
 # The shell also asks the terminal where the cursor is; Takt shows that as text.
 PROMPT = r"[/~] # (\\x1b\[6n)?$"
 LEAVE = "\x1d"
+# Limits are in the host's time. A busy host, or Bochs, may be so much slower than a quiet one.
+SLOWEST = 10
+BROKEN = re.compile("Kernel panic.*|tux: crashed.*")
 
 
 class Person:
@@ -60,10 +63,14 @@ class Person:
         self.text += text.replace("\r", "")
 
     def expect(self, pattern, seconds=60):
-        """Waits until a regular expression matches what no earlier call has passed."""
-        end = time.monotonic() + seconds * (10 if self.bochs else 1)
+        """Waits until a regular expression matches what no earlier call has passed. If the VM
+        breaks, or the machine ends, the wait is over at once. Otherwise it takes at most SLOWEST
+        times as long as a quiet host would need."""
+        end = time.monotonic() + seconds * SLOWEST
         while not (match := re.compile(pattern).search(self.text, self.seen)):
-            assert time.monotonic() < end, f"no {pattern!r} in {seconds} s: {self.text[-2000:]}"
+            broken = BROKEN.search(self.text, self.seen)
+            assert not broken, f"no {pattern!r}, but {broken[0]!r}: {self.text[-2000:]}"
+            assert time.monotonic() < end, f"no {pattern!r}: {self.text[-2000:]}"
             self.machine.raise_if_dead()
             self.hear()
         self.seen = match.end()
