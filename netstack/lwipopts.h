@@ -53,9 +53,10 @@ unsigned short net_chksum(const void *data, int len);
 #define TCP_LISTEN_BACKLOG  1
 /* Data is referred to, and never copied into the end of an earlier segment. */
 #define TCP_OVERSIZE 0
-/* The send buffer of a socket is smaller, and so is the limit. */
-#define TCP_SND_BUF                    (1u << 20)
-#define TCP_SND_QUEUELEN               4096
+/* The largest send buffer; that of a socket is smaller (NET_SNDBUF_MAX). Each full segment is two
+ * pbufs of the queue. */
+#define TCP_SND_BUF                    (40u << 20)
+#define TCP_SND_QUEUELEN               57600
 #define TCP_SNDLOWAT                   16384
 #define TCP_SNDQUEUELOWAT              64
 #define TCP_LISTEN_BACKLOG             1

@@ -22,13 +22,14 @@
 #define REPLAYS 32
 
 /* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for segments
- * without data: SYN, FIN and acknowledgements. HEAP_SENT is for what is sent; tcp.c keeps to that
- * limit (NET_SENT_*). The third share is for what is received: lwIP keeps a struct tcp_seg in the
+ * without data: SYN, FIN and acknowledgements. The second share is for what is sent: net.sent pbufs
+ * of all connections together, and HEAP_EACH for what each of them may have on top. tcp.c keeps to
+ * these limits. The third share is for what is received: lwIP keeps a struct tcp_seg in the
  * heap for each segment beyond a gap, so there are NET_BUF_HEAP bytes for each buffer. Without
  * these limits a peer that never closes a gap, or acknowledges nothing, would fill the heap, and no
  * other peer could connect. */
 #define HEAP_CONNECTIONS (64u << 10)
-#define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
+#define HEAP_EACH        ((size_t)NET_SOCKETS * NET_SENT_EACH * NET_SENT_PBUF)
 
 struct net net;
 
@@ -199,11 +200,17 @@ const char *net_set_sndbuf(void *arg, u64 bytes) {
     return NULL;
 }
 
+unsigned net_sent_for(unsigned sndbuf) {
+    return MIN(2 * (MIN(sndbuf, NET_SNDBUF_MAX) / TCP_MSS + 1), (unsigned)TCP_SND_QUEUELEN);
+}
+
 /* Starts the stack: allocates its memory and adds its one interface. Returns 0 or an error. The
  * memory is taken here, in one piece each for lwIP's heap and for the buffers, because the bottom
  * half must not call the guest's malloc(), whose lock a thread may hold. */
 int net_init(const struct net_config *config, const struct net_host *host) {
-    size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * NET_BUF_HEAP;
+    u32 sent = MAX(config->sent, NET_SENT_ALL);
+    size_t heap = HEAP_CONNECTIONS + HEAP_EACH + (size_t)sent * NET_SENT_PBUF +
+                  (size_t)config->bufs * NET_BUF_HEAP;
     ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
                gateway = { lwip_htonl(config->gateway) };
     struct net_buf *nb;
@@ -216,6 +223,7 @@ int net_init(const struct net_config *config, const struct net_host *host) {
     net.config = *config;
     net.model = config->model;
     net.early_ack = config->early_ack;
+    net.sent = sent;
     net_set_rcvbuf(NULL, NET_RCVBUF_MAX);
     net_set_sndbuf(NULL, NET_SNDBUF_MAX);
     net.heap_memory = host->alloc(host->arg, heap);

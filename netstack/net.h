@@ -69,7 +69,13 @@ struct net_config {
     unsigned bufs;  /* buffers of NET_BUF_SIZE bytes for received frames; see net_bufs_for() */
     /* How many of `bufs` the driver keeps empty with the device; sockets get none of these. */
     unsigned posted;
+    /* The most pbufs of data that all connections together may have queued, from net_sent_for(); 0:
+     * NET_SENT_ALL. */
+    unsigned sent;
 };
+
+/* Returns how many pbufs one connection needs to have `sndbuf` bytes sent and not acknowledged. */
+unsigned net_sent_for(unsigned sndbuf);
 
 /* Starts the stack. Call it once. Both structures are copied. Returns 0, or
  *   -ENOMEM  there is too little memory

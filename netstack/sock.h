@@ -87,9 +87,10 @@ struct sock {
     bool held_back; /* lwIP was not given all of tx, because too much waits to be sent */
 };
 
-/* What all connections together may have queued in lwIP, in pbufs. A segment is two pbufs: its
- * headers and its data. Each connection may have NET_SENT_EACH pbufs even when the others have used
- * up NET_SENT_ALL. Otherwise peers that acknowledge nothing would stop the other connections. */
+/* What all connections together may have queued in lwIP, in pbufs, unless net_init() is asked for
+ * more. A segment is two pbufs: its headers and its data. Each connection may have NET_SENT_EACH
+ * pbufs even when the others have used up what all may have. Otherwise peers that acknowledge
+ * nothing would stop the other connections. */
 #define NET_SENT_ALL  640u
 #define NET_SENT_EACH 8u
 /* Bytes of the heap for each: struct tcp_seg and the pbuf of the data take 64 together, the pbuf of
@@ -113,6 +114,7 @@ struct net {
     struct net_buf *free;
     unsigned bufs, nr_free;
     void *buf_memory, *heap_memory;
+    u32 sent;     /* pbufs that all connections together may have queued; constant */
     u32 reserved; /* buffers that sockets have reserved; atomic */
     u64 pending;  /* one bit for each socket that a thread wants looked at; atomic */
     /* The bottom half was called and has not run yet; atomic. */

@@ -20,7 +20,7 @@
 #define NET_RCVBUF_MIN (64u << 10)
 #define NET_RCVBUF_MAX (40u << 20)
 #define NET_SNDBUF_MIN 4096u
-#define NET_SNDBUF_MAX (1u << 20)
+#define NET_SNDBUF_MAX (40u << 20)
 
 /* Errors that takt/errno.h does not have. The values are those of Linux. */
 #define NET_ECONNABORTED 103

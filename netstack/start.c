@@ -95,6 +95,7 @@ int net_start(unsigned bufs) {
                                  .gateway = net_cmdline_ip("gw", 0),
                                  .model = NET_OWNER,
                                  .early_ack = cmdline_u64("early_ack", 1),
+                                 .sent = net_sent_for((u32)cmdline_u64("sndbuf", 0)),
                                  .bufs = NET_BUFS_KEPT + bufs };
     int error;
 

@@ -7,6 +7,8 @@
  *   early_ack=0|1    acknowledge early, by Algorithm 1 (1)
  *   plain            no thread ever owns a socket: NET_PLAIN
  *   tune             the sizes of buffers are keys in the store (guest/tunable.h)
+ *   sndbuf=BYTES     the largest send buffer of a socket, for guests that let it be chosen; the
+ *                    stack has memory to have so much sent and not acknowledged (65536)
  *   ring=N           how many frames a virtio device may hold for the guest, 8 to 1,024 (256)
  *   io_busy=N        with a virtual function: when its driver cleans up its rings N times a second
  *                    or more, it tells the scheduler that the VM is I/O-intensive (500)

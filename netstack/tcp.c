@@ -460,7 +460,7 @@ static u32 tcp_send_room(const struct tcp_pcb *t) {
 
     for (const struct tcp_pcb *other = tcp_active_pcbs; other; other = other->next)
         all += other->snd_queuelen;
-    if (all < NET_SENT_ALL) shared = NET_SENT_ALL - all;
+    if (all < net.sent) shared = net.sent - all;
     if (t->snd_queuelen < NET_SENT_EACH) own = NET_SENT_EACH - t->snd_queuelen;
     return MAX(shared, own);
 }
