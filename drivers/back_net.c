@@ -16,10 +16,9 @@
      VIRTIO_NET_F_MRG_RXBUF)
 
 const struct option_kind back_net_options[] = {
-    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },
-    { "jitter", OPTION_NS },    { "loss", OPTION_SHARE },
-    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER },
-    { "mac", OPTION_MAC },      { NULL, 0 },
+    { "rate", OPTION_NUMBER }, { "delay", OPTION_NS },      { "jitter", OPTION_NS },
+    { "loss", OPTION_SHARE },  { "queue", OPTION_NUMBER },  { "seed", OPTION_NUMBER },
+    { "mac", OPTION_MAC },     { "reorder", OPTION_SHARE }, { NULL, 0 },
 };
 
 /* ---- to the driver ---- */
@@ -223,6 +222,7 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
                                .delay = option_ns(o, "delay", 0),
                                .jitter = option_ns(o, "jitter", 0),
                                .loss = option_share(o, "loss", 0),
+                               .reorder = option_share(o, "reorder", 0),
                                .queue =
                                    (u32)MIN(option_number(o, "queue", BACK_NET_QUEUE), 65536ull),
                                .seed = 2 * option_number(o, "seed", info->handle) };

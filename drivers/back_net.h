@@ -22,7 +22,7 @@ struct back_net {
 };
 
 /* The options that may follow the name of the back end: `rate=20M delay=5ms jitter=1ms loss=0.1%
- * queue=256 seed=1 mac=...`. Those that describe the link hold for both directions. */
+ * reorder=1% queue=256 seed=1 mac=...`. Those that describe the link hold for both directions. */
 extern const struct option_kind back_net_options[];
 
 /* Plugs the device into the bridge, and fills in *offer, which is what the front end will see.

@@ -104,16 +104,20 @@ static void frame_in(struct frame *f, struct frame_buf *buf) {
 
 /* ---- links ---- */
 
-/* Puts a buffer at the end of the link's list. The list is in the order in which the frames arrive,
- * so link_take() looks only at its first one. */
-static void link_add(struct link *l, struct frame_buf *buf, u64 due) {
+/* Puts a buffer into the link's list. The list is in the order in which the frames arrive, so
+ * link_take() looks only at its first one. Nearly always the new one is the last. Returns whether
+ * it overtakes others. */
+static bool link_add(struct link *l, struct frame_buf *buf, u64 due) {
+    struct frame_buf **at = &l->first;
+    bool overtakes = l->first && due < l->last->due;
+
+    if (l->first && !overtakes) at = &l->last->next;
+    while (*at && (*at)->due <= due) at = &(*at)->next;
     buf->due = due;
-    buf->next = NULL;
-    if (l->first)
-        l->last->next = buf;
-    else
-        l->first = buf;
-    l->last = buf;
+    buf->next = *at;
+    *at = buf;
+    if (!buf->next) l->last = buf;
+    return overtakes;
 }
 
 /* Takes the first frame off the link if it is due. Returns NULL if there is none. */
@@ -154,7 +158,7 @@ static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now
         netem_arrived(&l->netem);
         return;
     }
-    link_add(l, buf, due);
+    if (link_add(l, buf, due)) counts->reordered++;
 }
 
 /* ---- addresses ---- */

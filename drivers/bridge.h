@@ -50,6 +50,7 @@ struct port_counts {
     u64 bad;          /* malformed, too long, too short */
     u64 spoofed;      /* dropped: sent from the address of another port's device */
     u64 lost;         /* lost by the emulated link on purpose */
+    u64 reordered;    /* overtook another one on the emulated link */
     u64 queue_full;   /* dropped because the link's queue was full */
     u64 ring_full;    /* dropped because the device had no buffer */
     u64 no_memory;    /* dropped because the bridge had no memory */

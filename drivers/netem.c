@@ -21,8 +21,9 @@ static u32 random32(struct netem *n) { /* xorshift64* */
 }
 
 /* Gives a frame of `bytes` to the link at the time `now`. Returns when it arrives (ns), or
- * NETEM_FULL or NETEM_LOST. Both random numbers are drawn for each frame, so that the sequence of
- * delays is the same with loss and without. */
+ * NETEM_FULL or NETEM_LOST. The first two random numbers are drawn for each frame, so that the
+ * sequence of delays is the same with loss and without. A frame that is reordered does not hold up
+ * those behind it, so it leaves `last_due` as it is. */
 u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     u32 chance = random32(n), wobble = random32(n);
     u64 due;
@@ -35,6 +36,7 @@ u64 netem_send(struct netem *n, u64 now, u32 bytes) {
           (u64)((unsigned __int128)(2 * n->p.jitter) * wobble >> 32);
     n->last_due = MAX(due, n->last_due);
     n->held++;
+    if (n->p.reorder && random32(n) < n->p.reorder) return n->last_due + n->p.delay;
     return n->last_due;
 }
 

@@ -1,5 +1,6 @@
 /* One direction of an emulated link: a wire with a rate, and after it a delay with jitter, and
- * loss. It is like Linux's netem, but it keeps frames in order. The caller passes the time. */
+ * loss. It is like Linux's netem, but it keeps frames in order unless it is told to reorder them.
+ * The caller passes the time. */
 #ifndef DRIVERS_NETEM_H
 #define DRIVERS_NETEM_H
 
@@ -10,6 +11,9 @@ struct netem_params {
     /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
     u64 delay, jitter;
     u32 loss;  /* probability, in parts of 2^32 */
+    /* As `loss`: the part of the frames that takes `delay` once more, so that later frames overtake
+     * them. */
+    u32 reorder;
     u32 queue; /* the most frames that the link holds, those that wait and those on their way */
     u64 seed;
 };
@@ -31,7 +35,8 @@ static inline bool netem_active(const struct netem *n) {
     return n->p.rate || n->p.delay || n->p.jitter || n->p.loss;
 }
 /* Gives a frame of `bytes` to the link at the time `now`. Returns the time at which it arrives,
- * which is never before that of a frame that was sent earlier; or NETEM_FULL or NETEM_LOST. The
+ * which is never before that of a frame that was sent earlier, unless that one is reordered; or
+ * NETEM_FULL or NETEM_LOST. The
  * link holds a frame that will arrive until netem_arrived(). */
 u64 netem_send(struct netem *n, u64 now, u32 bytes);
 /* Notes that a frame has arrived, or was dropped, so that the link no longer holds it. */

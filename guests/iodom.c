@@ -114,6 +114,7 @@ static void add_port(struct line *l, const struct port_counts *c) {
     add_count(l, "queue_most", c->queue_most);
     add_count(l, "pushed_back", c->backpressure);
     add_count(l, "lost", c->lost);
+    add_count(l, "reordered", c->reordered);
     add_count(l, "bad", c->bad);
     add_count(l, "spoofed", c->spoofed);
     add_count(l, "no_memory", c->no_memory);

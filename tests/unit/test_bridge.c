@@ -143,6 +143,32 @@ static void loss_and_jitter(void **state) {
     }
 }
 
+/* The frames that are reordered take the delay once more; the others keep their order. */
+static void reordering(void **state) {
+    struct netem n;
+    struct netem_params p = { .rate = 10000000,
+                              .delay = 5 * NS_PER_MS,
+                              .reorder = option_share("reorder=10%", "reorder", 0),
+                              .queue = 100000,
+                              .seed = 7 };
+    u64 last = 0;
+    u32 later = 0;
+
+    netem_init(&n, &p);
+    for (u32 i = 1; i <= 10000; i++) { /* 125 bytes at 10 Mb/s are 100 us */
+        u64 due = netem_send(&n, 0, 125), plain = i * 100 * NS_PER_US + p.delay;
+
+        if (due == plain) {
+            assert_true(due > last);
+            last = due;
+        } else {
+            assert_int_equal(due, plain + p.delay);
+            later++;
+        }
+    }
+    assert_in_range(later, 900, 1100);
+}
+
 /* ---- the bridge ---- */
 
 #define PORTS 4
@@ -349,6 +375,25 @@ static void rate_up_pushes_back(void **state) {
     assert_int_equal(ports[0].port.counts.queue_full, 0);
 }
 
+/* Frames that are reordered arrive later than frames that were sent after them. */
+static void frames_overtake_others(void **state) {
+    struct netem_params none = { .queue = 16 },
+                        link = { .delay = NS_PER_MS, .reorder = 1u << 31, .queue = 64, .seed = 3 };
+    u32 turns = 0, last = 0;
+
+    set_up_with(&none, &link);
+    for (u32 i = 0; i < 40; i++) send_from(0, mac(1), mac(0), 100 + i, i * 100 * NS_PER_US);
+    for (u64 now = NS_PER_MS; now <= 10 * NS_PER_MS; now += 50 * NS_PER_US) {
+        bridge_run(&bridge, now);
+        turns += ports[1].last_len < last;
+        last = ports[1].last_len;
+    }
+    assert_int_equal(ports[1].got, 40);
+    assert_in_range(turns, 3, 30);
+    assert_in_range(ports[1].port.counts.reordered, 3, 39);
+    assert_true(bridge_run(&bridge, NS_PER_S) == ~0ull);
+}
+
 /* Tests both links of a way, and a port that is removed while frames are on them. */
 static void way_and_removal(void **state) {
     struct netem_params link = { .delay = 5 * NS_PER_MS, .queue = 64 };
@@ -433,6 +478,7 @@ int main(void) {
         cmocka_unit_test(rate_and_delay),
         cmocka_unit_test(queue_is_finite),
         cmocka_unit_test(loss_and_jitter),
+        cmocka_unit_test(reordering),
         cmocka_unit_test(learning),
         cmocka_unit_test(content),
         cmocka_unit_test(nobody_takes_anothers_address),
@@ -440,6 +486,7 @@ int main(void) {
         cmocka_unit_test(full_ring_drops),
         cmocka_unit_test(queue_down_drops),
         cmocka_unit_test(rate_up_pushes_back),
+        cmocka_unit_test(frames_overtake_others),
         cmocka_unit_test(way_and_removal),
         cmocka_unit_test(memory_is_finite),
         cmocka_unit_test(checksums),
