@@ -10,7 +10,7 @@ struct netem_params {
     u64 rate; /* bits a second; 0: without a limit */
     /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
     u64 delay, jitter;
-    u32 loss;  /* probability, in parts of 2^32 */
+    u32 loss; /* probability, in parts of 2^32 */
     /* As `loss`: the part of the frames that takes `delay` once more, so that later frames overtake
      * them. */
     u32 reorder;

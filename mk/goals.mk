@@ -57,7 +57,8 @@ test: ## runs unit, guest and system tests, on QEMU and Bochs; under ten minutes
 
 # Here a warning of the compiler is an error, also in what the tests build. It takes two hours, so a
 # part that fails does not keep the others from being seen.
-CHECKS := lint fuzz tsan unit size labs-check sim-faults test-long shake experiments-quick fresh
+CHECKS := lint fuzz tsan unit size labs-check sim-faults fidelity-quick test-long \
+	shake experiments-quick fresh
 check: export WERROR := -Werror
 check: ## runs also the long tests: soak, fuzz, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check lab linux experiments \
@@ -127,15 +128,20 @@ compare: ## compares the policies, simulated and on Bochs (PLATFORM= SEEDS= POLI
 # With MODEL=1 the guests are models, and of the hypervisor only the scheduler is there. Otherwise
 # the VM file may say how many pCPUs there are; CPUS= overrides it.
 SIM_CPUS = $(if $(filter file,$(origin CPUS)),,-p $(CPUS) )
-sim: ## runs a VM file in virtual time (SCENARIO= CPUS= TRACE=file; MODEL=1: the scheduler alone)
-	@tools/deps.sh build $(if $(MODEL),,net)
+# GDB=1 stops at the virtual time AT, in the VM (or the hypervisor) that IN names; GDB_ARGS=-batch
+# ends there.
+SIM_GDB = gdb -q $(GDB_ARGS) -x tests/whole/gdb.py --args
+SIM_STOP = --stop $(or $(AT),0ms) $(if $(IN),--stop-in $(IN) )
+sim: ## runs a VM file in virtual time (SCENARIO= CPUS= TRACE=file; MODEL=1, or GDB=1 AT=1.5s IN=vm)
+	@tools/deps.sh build $(if $(MODEL),,net $(if $(GDB),debug))
 ifdef MODEL
 	@$(MAKE) $(J) $(B)/sim
 	$(B)/sim -p $(CPUS) $(SCENARIO)
 else
 	@$(MAKE) with-lwip
 	@$(MAKE) $(J) sim-whole-build
-	$(B)/sim-whole $(SIM_CPUS)$(if $(TRACE),--trace $(TRACE) )$(SCENARIO)
+	$(if $(GDB),$(SIM_GDB) )$(B)/sim-whole \
+	    $(if $(GDB),$(SIM_STOP))$(SIM_CPUS)$(if $(TRACE),--trace $(TRACE) )$(SCENARIO)
 endif
 
 sim-faults: ## runs the whole machine with faults that seeds choose, checking (SEEDS=n FIRST=1)
@@ -144,11 +150,15 @@ sim-faults: ## runs the whole machine with faults that seeds choose, checking (S
 	@$(MAKE) $(J) sim-whole-build $(B)/sim-faults
 	@$(PYTHON) tools/simfaults.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
 
-fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS=n)
+fidelity: ## compares the simulation of the whole machine with Bochs, within bounds (SEEDS= QUICK=1)
 	@tools/deps.sh build net bochs
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all sim-whole-build
-	@$(PYTHON) tools/fidelity.py $(if $(SEEDS),--seeds $(SEEDS))
+	@$(PYTHON) tools/fidelity.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(QUICK),--quick)
+
+# Three of its eleven scenarios, because each takes minutes on Bochs.
+fidelity-quick:
+	@$(MAKE) fidelity QUICK=1
 
 PAPERS = $(PYTHON) tools/papers.py
 experiments: ## repeats all results of the papers that can be (QUICK=1: three seeds, and fewer)
@@ -237,7 +247,7 @@ kut: ## runs KVM's unit tests as guests (KUT=a clone of kvm-unit-tests PLATFORM=
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/kut.py --platform $(EMULATOR)
 
-.PHONY: fidelity sim sim-faults
+.PHONY: fidelity fidelity-quick sim sim-faults
 .PHONY: with-lwip run demo test-needs test-guest pytest test check test-long shake fresh fuzz lint \
 	mutants bench trace compare experiments experiments-quick experiment report book \
 	net-demo net-experiments collab-demo collab-arrivals store-bench store-demo \

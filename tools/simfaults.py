@@ -42,7 +42,8 @@ def link(rng):
     """Returns options of a link: a rate, a delay, a loss, and a queue that may be short."""
     options = [f"rate={rng.choice((5, 20, 100))}M"] if rng.random() < 0.7 else []
     if rng.random() < 0.6:
-        options.append(f"delay={rng.randrange(1, 20)}ms jitter=1ms")
+        options.append(f"delay={rng.randrange(1, 20)}ms jitter=1ms "
+                       f"reorder={rng.choice((0, 1, 10, 50))}%")
     if rng.random() < 0.7:
         options.append(f"loss={rng.choice((0.1, 1, 5, 20))}%")
     options.append(f"queue={rng.choice((1, 4, 64, 256))} seed={rng.randrange(1, 1000)}")
@@ -63,7 +64,11 @@ def vm_file(seed):
     preset = rng.choice(("hardened", "faithful-4.2", "vslicer", "aca", "sc"))
     on_crash = rng.choice(("restart", "destroy", "preserve"))
     lines = ["[hypervisor]", f"seed = {seed}", "top = no", f"sched_preset = {preset}"]
-    lines += vm("iodom", "iodom", memory="24M", on_crash=on_crash,
+    shared, cmdline = rng.random() < 0.5, ""
+    if shared:  # a device under several disks, and most times a manager who knows their VMs
+        cmdline = "report_s=1 ssd0=bw=8M,lat=100us,depth=8,queue=16"
+        cmdline += rng.choice((" collab collab_ms=20", " collab", ""))
+    lines += vm("iodom", "iodom", cmdline, memory="24M", on_crash=on_crash,
                 weight=rng.choice((128, 256, 1024)))
     lines += vm("answer", "netping", net=f"iodom {link(rng)}", on_crash=on_crash)
     lines += vm("ping", "netping", f"to=2 batches=1000 batch={rng.choice((1, 8, 32))} "
@@ -73,6 +78,10 @@ def vm_file(seed):
         lines += vm(f"disk-{n}", "blktest", f"requests={rng.choice((100, 1000))}",
                     disk=f"iodom size=4M bw={rng.choice((10, 100))}M lat=100us depth={depth}",
                     on_crash=on_crash)
+    for n in range(shared * rng.randrange(1, 3)):
+        word = rng.choice((" collab", ""))
+        lines += vm(f"writer-{n}", "bursts", f"kib=200 bursts=40 pause_ms=20 cache=128{word}",
+                    memory="8M", disk="iodom on=ssd0 size=1M", on_crash=on_crash)
     if rng.random() < 0.5:
         lines += vm("server", "iperf", "server", memory="8M", net=f"iodom {link(rng)}")
         lines += vm("stream", "iperf", "to=10.0.0.2 tcp seconds=1", memory="8M",

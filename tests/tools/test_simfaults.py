@@ -22,7 +22,27 @@ def test_seeds_pass_and_have_faults():
         assert why is None, said
         for n, what in re.findall(r"(?<=, )(\d+) ([a-zA-Z ]+)", said.rpartition("\nseed ")[2]):
             counts[what] = counts.get(what, 0) + int(n)
-    assert len(counts) == 8 and all(counts.values()), counts
+    assert len(counts) == 10 and all(counts.values()), counts
+
+
+@pytest.mark.long
+def test_frames_are_reordered():
+    """On links that reorder, frames overtake others, and the streams arrive as they were sent."""
+    prepared()
+    reordered = 0
+    for seed in range(1, 25):
+        why, said = simfaults.run(seed)
+        assert why is None, said
+        reordered += sum(int(n) for n in re.findall(r" reordered=(\d+)", said))
+    assert reordered > 10
+
+
+@pytest.mark.long
+def test_back_ends_and_managers_die_while_others_use_them():
+    prepared()
+    for seed in range(1, 41):
+        why, said = simfaults.run(seed)
+        assert why is None, said
 
 
 def test_a_seed_repeats_and_can_be_traced(tmp_path):

@@ -83,6 +83,56 @@ def test_one_goal_for_both_simulations():
     assert "build/sim -p 3 boot/net.cfg" in commands("SCENARIO=boot/net.cfg", "MODEL=1")
 
 
+# ---- a debugger ----
+
+def debugged(*args, commands=()):
+    """Returns what gdb says of the simulation of boot/net.cfg, without the machine's log."""
+    done = subprocess.run(
+        ["gdb", "-q", "-batch", "-x", "tests/whole/gdb.py",
+         *(word for command in commands for word in ("-ex", command)), "--args", SIM, "-g",
+         os.path.join(BUILD, "whole"), *args, "-w", "200ms", "-t", "600ms", NET],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return done.stdout
+
+
+def test_gdb_stops_in_a_guest_and_in_the_hypervisor():
+    """Each stop is at the first code of the VM, or of the hypervisor, from that time on, and gdb
+    knows its source line. Afterwards all is as it would have been."""
+    said = debugged("--stop", "500ms", "--stop-in", "ping",
+                    commands=("backtrace", "at 700ms hypervisor", "info symbol $pc", "continue"))
+    stops = re.findall(r"^sim: ([0-9.]+) s, in (\w+)\n#\d+ .* at (\S+):\d+\n(\d+)\t", said, re.M)
+    assert [stop[1] for stop in stops] == ["ping", "hypervisor"], said
+    for time, _, _, _ in stops:
+        assert float(time) % 0.1 < 0.02 or float(time) % 0.1 > 0.099
+    assert 0.5 <= float(stops[0][0]) < 0.52 and 0.7 <= float(stops[1][0]) < 0.72
+    assert re.match(r"guestlib/|guests/|drivers/|netstack/|tests/whole/guest/", stops[0][2]), said
+    assert re.match(r"hv/|common/|tests/whole/hv/", stops[1][2]), said
+    assert re.search(r"^#\d+ .* guest_start \(.*\) at guestlib/guest.c:\d+", said, re.M), said
+    assert re.search(r"^#\d+ .* whole_entry \(\)", said, re.M), said
+    plain = whole("-w", "200ms", "-t", "600ms", NET).stdout
+    assert plain in said.replace("\r", ""), said
+
+
+@pytest.mark.long
+def test_gdb_stops_at_the_time_that_was_asked_for():
+    """A program of guests that executes at the time is stopped there to the length of a basic
+    block, 50 ns."""
+    said = debugged("--stop", "300ms")
+    time, where = re.search(r"^sim: ([0-9.]+) s, in (\S+)$", said, re.M).groups()
+    other = re.search(r"^sim: ([0-9.]+) s, in", debugged("--stop", f"{float(time) * 1e9:.0f}ns",
+                                                           "--stop-in", where), re.M)
+    assert 0 <= float(other[1]) - float(time) <= 1e-6
+
+
+def test_the_goal_for_gdb():
+    done = subprocess.run(["make", "-n", "sim", "GDB=1", "AT=1.5s", "IN=iodom", "CPUS=3",
+                           "SCENARIO=boot/net.cfg"], cwd=ROOT, check=True, capture_output=True,
+                          text=True)
+    assert ("gdb -q  -x tests/whole/gdb.py --args build/sim-whole --stop 1.5s --stop-in iodom -p 3 "
+            "boot/net.cfg") in done.stdout
+    assert "deps.sh build net debug" in done.stdout
+
+
 def test_a_scheduler_of_labs():
     """The schedulers of labs/ are there, as in build/sim."""
     result, _ = measured("-t", "2s", "-c", "sched=stride", DEMO)
@@ -398,3 +448,36 @@ def test_memory_of_another_socket(tmp_path):
     assert len(speeds) == 8 and max(speeds) == pytest.approx(5000, rel=0.1)
     assert min(speeds) == pytest.approx(max(speeds) / 2, rel=0.05)
     assert speeds[-1] == pytest.approx(max(speeds), rel=0.05)
+
+
+LONG_WIRE = """[hypervisor]
+guest_console = log
+[model]
+clock = 3.2GHz
+cpus = 3
+copy = 5GB/s
+[vm iodom]
+image = iodom
+cmdline = frames=8192
+memory = 64M
+cpus = 2
+[vm server]
+image = iperf
+cmdline = ip=10.0.0.2/24 rcvbuf=8388608 ring=1024
+memory = 96M
+cpus = 1
+net = iodom
+[vm client]
+image = load
+cmdline = ip=10.0.0.3/24 to=10.0.0.2 start_ms=100 sndbuf=4194304 tcp_ms=1000
+memory = 64M
+cpus = 0
+net = iodom rate=1G delay=10ms queue=4096
+"""
+
+
+@pytest.mark.long
+def test_a_send_buffer_that_fills_a_long_wire(tmp_path):
+    """1 Gb/s for 20 ms there and back are 2.5 MB, so with less on the way the wire is not full."""
+    said = whole("-w", "200ms", "-t", "1400ms", vms(tmp_path, LONG_WIRE)).stdout
+    assert float(re.search(r"server: iperf: tcp .* ([0-9.]+) Mb/s, 0 wrong", said)[1]) > 500, said

@@ -187,6 +187,7 @@ static void pcpu(void) {
  * the input end the program earlier. */
 int whole_run(const struct whole_options *o) {
     options = o;
+    whole_guests = o->guests;
     whole_json = o->json || o->json_file;
     whole_serial = o->script;
     whole_log = stdout;

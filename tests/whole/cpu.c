@@ -22,6 +22,7 @@ struct whole_vcpu { /* struct virt_vcpu's priv */
     struct guest_seg seg[SEG_NR];
     u64 inject;     /* what the event costs that the guest is about to take, ps */
     u64 busy_until; /* the guest only computes until then, ns */
+    u64 after_stop; /* what a debugger's stop has cut off the guest's stay, ps */
     bool begun;     /* the strand is in the guest */
     u8 stack[LAUNCH_STACK] __attribute__((aligned(16)));
 };
@@ -38,10 +39,22 @@ u64 whole_base_of(const struct virt_vcpu *v) { return priv(v)->port.base; }
 
 /* ---- what the guest calls ---- */
 
+/* Stops for a debugger, and gives the guest the rest of its stay. Returns whether one was due. */
+static bool stopped(struct whole_vcpu *w, const struct whole_call *c) {
+    if (!w->after_stop || c->reason != WHOLE_TIME) return false;
+    debug_stop(container_of(whole_guest->vm, struct vm, virt)->name,
+               w->port.end - (u64)w->port.left);
+    w->port.left += (i64)w->after_stop;
+    w->port.end += w->after_stop;
+    w->after_stop = 0;
+    return true;
+}
+
 /* Runs on the guest's stack. Returns when the vCPU is entered again, perhaps on another pCPU. */
 static void called(struct whole_call *c) {
     struct whole_vcpu *w = priv(whole_guest);
 
+    if (stopped(w, c)) return;
     w->call = *c;
     whole_guest = NULL;
     strand_switch(&w->strand, engine_pcpu());
@@ -82,6 +95,7 @@ static u64 base_of_vm(const struct virt_vm *vm) {
     if (!r->vcpus++) {
         cache_forget((u32)(r - ranges));
         sockets_forget((u32)(r - ranges));
+        debug_place((u32)(r - ranges), vm);
     }
     return PORT_BASE + (u64)(r - ranges) * PORT_SPAN;
 }
@@ -193,6 +207,8 @@ static void enter(struct virt_vcpu *v, u64 limit) {
     struct whole_vcpu *w = priv(v);
     u64 left = (limit - whole_now) * PS_PER_NS;
 
+    w->after_stop = debug_after(v->vm, limit) * PS_PER_NS;
+    left -= w->after_stop;
     w->port.left += (i64)left;
     w->port.end = (whole_now * PS_PER_NS) + (u64)w->port.left;
     w->port.left -= (i64)w->inject;

@@ -90,7 +90,11 @@ void cpu_relax(void) { whole_owed += whole_costs.block; }
 
 /* The compiler puts a call of this function at the beginning of each basic block of hv/. */
 void __sanitizer_cov_trace_pc(void);
-void __sanitizer_cov_trace_pc(void) { whole_owed += whole_block; }
+void __sanitizer_cov_trace_pc(void) {
+    whole_owed += whole_block;
+    if (__builtin_expect(whole_now + whole_owed / PS_PER_NS >= whole_stop.at, 0) && whole_this_cpu)
+        debug_stop("hypervisor", whole_now * PS_PER_NS + whole_owed);
+}
 
 /* As for guests (guest/start.c): the linker puts these in the place of memcpy() and memset(). */
 void *__real_memcpy(void *to, const void *from, size_t n);

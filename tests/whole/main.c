@@ -9,7 +9,7 @@
 #define MAX_MIPS 100000u
 
 /* What getopt_long() returns for options without a letter: no character has these values. */
-enum { JSON_FILE = 256, SCRIPT, COST, TRACE, FAULTS };
+enum { JSON_FILE = 256, SCRIPT, COST, TRACE, FAULTS, STOP, STOP_IN };
 
 /* Reads the number of an option, from 1 to `max`. Returns whether it is a bad one. */
 static int number(char option, const char *text, u64 max, u64 *value) {
@@ -22,6 +22,7 @@ static int number(char option, const char *text, u64 max, u64 *value) {
 static int usage(void) {
     fprintf(stderr,
             "usage: sim-whole [-j] [--json FILE] [--script FILE] [--trace FILE] [--faults SEED]\n"
+            "    [--stop TIME [--stop-in VM|hypervisor]]\n"
             "    [-p CPUS] [-m MIB] [-f MHZ] [-w WARM-UP] [-t TIME] [-g GUESTS] [-c COMMAND-LINE]\n"
             "    [--cost guest|hv|element|exit|ahead=INSTRUCTIONS]... FILE\n");
     return 2;
@@ -38,6 +39,8 @@ int main(int argc, char **argv) {
                                            { "cost", required_argument, NULL, COST },
                                            { "trace", required_argument, NULL, TRACE },
                                            { "faults", required_argument, NULL, FAULTS },
+                                           { "stop", required_argument, NULL, STOP },
+                                           { "stop-in", required_argument, NULL, STOP_IN },
                                            { 0 } };
     int error = 0, bad = 0; /* bad: a sentence has said what is wrong */
 
@@ -50,6 +53,8 @@ int main(int argc, char **argv) {
             o.faults = true;
             error |= parse_u64(optarg, &o.seed, NULL);
             break;
+        case STOP: error |= parse_time(optarg, &whole_stop.at, NULL); break;
+        case STOP_IN: snprintf(whole_stop.in, sizeof(whole_stop.in), "%s", optarg); break;
         case JSON_FILE: o.json_file = optarg; break;
         case 'j': o.json = true; break;
         case 'p': bad |= number('p', optarg, TAKT_MAX_CPUS, &o.cpus); break;

@@ -146,6 +146,25 @@ void sockets_forget(u32 vm);
 /* Returns what an element of memcpy() costs the VM on this pCPU, in ps. */
 u64 sockets_element(u32 vm, u32 cpu);
 
+/* ---- debug.c: stops for a debugger at a virtual time (make sim GDB=1) ---- */
+
+/* The debugger is to have a stop at this virtual time (ns), in the first code of `in` that executes
+ * then: of the VM with this name, of the "hypervisor" or, if it is empty, of any of them. */
+struct whole_stop {
+    u64 at; /* ~0: none */
+    char in[32];
+};
+extern struct whole_stop whole_stop;
+extern const char *whole_guests; /* the directory of guests' images, for their symbols */
+
+/* A VM has this place from now on. */
+void debug_place(u32 place, const struct virt_vm *vm);
+/* Returns how much of the VM's stay in its guest until `limit` (ns) comes after the stop, in ns: 0
+ * if no stop falls into this stay. */
+u64 debug_after(const struct virt_vm *vm, u64 limit);
+/* Stops here: `in` executes. */
+void debug_stop(const char *in, u64 ps);
+
 /* ---- record.c: the file of --json ---- */
 
 /* Begins the file. Ends the program with a sentence if it cannot be written. */

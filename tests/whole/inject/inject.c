@@ -1,14 +1,16 @@
 /* Which faults are injected, and when: all follows from the seed and from the number of the event.
  * inject.h says what an event is, whole.h has the contracts of the functions that other files call.
  *
- * What is injected: VMs that are destroyed (and made again), crash or stand still for a while, back
- * ends and managers among them; allocations of the hypervisor that fail; kicks that arrive late;
- * interrupts and events that nobody has sent; commands for the shell that move vCPUs and change
- * parameters. How much the network loses and how full rings get is in the VM file
- * (tools/simfaults.py). */
+ * What is injected: VMs that are destroyed (and made again), crash or stand still for a while; back
+ * ends and managers of disk I/O that do so while they serve; allocations of the hypervisor that
+ * fail; kicks that arrive late; interrupts and events that nobody has sent; commands for the shell
+ * that move vCPUs and change parameters. How much the network loses and reorders, and how full
+ * rings get, is in the VM file (tools/simfaults.py). */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "check.h"
+#include "devices/device.h"
 #include "platform/console.h"
 #include "platform/smp.h"
 #include "store/tree.h"
@@ -29,7 +31,7 @@ const char *__asan_default_options(void) {
 }
 
 static u64 state; /* of the generator; 0: nothing is injected */
-static u64 seed, events, count[8];
+static u64 seed, events, count[10];
 static bool on;     /* faults come now */
 static bool ending; /* all VMs are to go */
 static u32 nr_vms_left = 1;
@@ -37,16 +39,33 @@ static struct model_count before; /* the first VM is made */
 
 /* How often each fault comes: once in so many events, 0: never. */
 static struct {
-    u64 destroy, crash, pause, interrupt, event, command, kick;
+    u64 destroy, crash, server, pause, interrupt, event, command, kick;
     u64 memory;        /* once in so many allocations, while they fail at all */
     u64 memory_phases; /* once in so many events, allocations begin or cease to fail */
 } every;
 static bool memory_fails;
-enum { DESTROYED, CRASHED, PAUSED, INTERRUPTS, EVENTS, COMMANDS, KICKS, ALLOCATIONS };
-static const char *const names[] = {
-    "VMs destroyed",        "crashed",           "paused", "interrupts", "events", "commands",
-    "kicks that came late", "allocations failed"
+enum {
+    DESTROYED,
+    CRASHED,
+    PAUSED,
+    INTERRUPTS,
+    EVENTS,
+    COMMANDS,
+    KICKS,
+    ALLOCATIONS,
+    BACK_ENDS,
+    MANAGERS
 };
+static const char *const names[] = { "VMs destroyed",
+                                     "crashed",
+                                     "paused",
+                                     "interrupts",
+                                     "events",
+                                     "commands",
+                                     "kicks that came late",
+                                     "allocations failed",
+                                     "back ends died",
+                                     "managers died" };
 
 /* xorshift64*, as tests/sim has it. */
 u64 inject_below(u64 n) {
@@ -124,11 +143,9 @@ static void bring_back(void) {
     }
 }
 
-/* Destroys a random VM, or lets it crash, as the hypervisor does when a VM fails. The VM is made
- * again later. */
-static void end_vm(bool crash) {
-    struct vm *vm = any_vm();
-
+/* Destroys the VM, or lets it crash, as the hypervisor does when a VM fails. The VM is made again
+ * later. Gives the reference to it back. */
+static void end_vm(struct vm *vm, bool crash) {
     if (!vm) return;
     tell(crash ? "crashed" : "destroyed", vm);
     if (crash) vm_crash(vm, "by a fault that is injected");
@@ -138,6 +155,28 @@ static void end_vm(bool crash) {
     }
     vm_put(vm);
     cpu_interrupt_self(); /* its vCPU may be the one that would be entered now */
+}
+
+/* Returns a VM that serves a device now, with a reference, or NULL. The more devices it serves, the
+ * more often it is chosen. */
+static struct vm *any_server(void) {
+    struct vm *served[PORT_VMS];
+    u32 n = 0;
+
+    list_for_each(d, &devices, struct device, link) {
+        if (d->back && n < PORT_VMS) served[n++] = d->back;
+    }
+    return n ? vm_find(served[inject_below(n)]->name) : NULL;
+}
+
+/* Ends a driver domain while it serves, and with it its manager of disk I/O, if it has one. */
+static void end_server(void) {
+    struct vm *vm = any_server();
+
+    if (!vm) return;
+    count[BACK_ENDS]++;
+    if (strstr(vm->config.cmdline, " collab")) count[MANAGERS]++;
+    end_vm(vm, inject_below(2));
 }
 
 static void pause_vm(void) {
@@ -191,8 +230,9 @@ static void type_command(void) {
 }
 
 static void inject(void) {
-    if (happens(every.destroy, DESTROYED)) end_vm(false);
-    if (happens(every.crash, CRASHED)) end_vm(true);
+    if (happens(every.destroy, DESTROYED)) end_vm(any_vm(), false);
+    if (happens(every.crash, CRASHED)) end_vm(any_vm(), true);
+    if (on && every.server && !inject_below(every.server)) end_server();
     if (happens(every.pause, PAUSED)) pause_vm();
     if (happens(every.interrupt, INTERRUPTS)) cpu_interrupt_self();
     if (happens(every.event, EVENTS)) raise_event();
@@ -271,6 +311,7 @@ void whole_inject_begin(u64 n) {
     for (u32 i = 0; i < 8; i++) inject_below(2);
     every.destroy = rate(1000);
     every.crash = rate(2000);
+    every.server = rate(500);
     every.pause = rate(500);
     every.interrupt = rate(20);
     every.event = rate(50);
