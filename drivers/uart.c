@@ -85,8 +85,8 @@ static u32 set_rate(const struct uart *u, u32 baud) {
 }
 
 /* Looks for a 16550 at the place that `where` names, and sets it up. Returns false if there is
- * none. Nothing is stored in *u until the scratch register has given back what was written to it.
- * If there is no UART at that place, nothing would. */
+ * none. *u stays all zeros until the scratch register has given back what was written to it. That
+ * shows that there is a UART: at an empty place no register keeps what is written. */
 bool uart_open(struct uart *u, const struct uart *where, u32 baud) {
     struct uart at = { .port = where->port, .regs = where->regs, .stride = where->stride };
 

@@ -415,8 +415,8 @@ static void dif_tell(const struct device *dev) {
 
 static u64 us_of(u64 ns) { return (ns + NS_PER_US / 2) / NS_PER_US; }
 
-/* Writes what the monitor found in a period as a line of text to the node `path`, if that was not
- * done yet. */
+/* Writes what the monitor found in its last period to the node `path`, as a line of text. Does
+ * nothing if that was done before. */
 static void tell(struct news *n, const char *path) {
     struct monitor_period p;
     char line[LINE_MAX];

@@ -89,8 +89,8 @@ static void schedule(void) {
     thread_switched();
 }
 
-/* Makes a blocked thread ready. If it belongs to another vCPU, that vCPU is interrupted so that it
- * looks. */
+/* Makes a blocked thread ready to run. If it belongs to another vCPU, that vCPU is interrupted, and
+ * its scheduler then chooses again. */
 static void thread_wake(struct thread *t) {
     struct vcpu *v = vcpu_get(t->vcpu);
     u64 f = spin_lock_irqsave(&v->lock);

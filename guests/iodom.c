@@ -328,7 +328,9 @@ static i64 state_of(struct served *s, struct takt_front *f) {
     return hypercall3(TAKT_HC_BACK_STATE, s->info.handle, (u64)f, s->resets);
 }
 
-/* Follows what the front end has done: the driver is ready, or has stopped, or its VM is gone. */
+/* Does for the device in *slot what its front end asks for: begins to serve it when the driver is
+ * ready, stops when the driver has stopped or given up, and forgets the device, which empties
+ * *slot, when it no longer exists. */
 static void look_at(struct served **slot) {
     static struct takt_front f;
     struct served *s = *slot;
