@@ -34,6 +34,13 @@ def text(path):
         return f.read()
 
 
+def test_each_page_is_in_the_list_of_chapters():
+    listed = re.findall(r"^[a-z-]+$", text(os.path.join(ROOT, "docs", "book", "index.md")), re.M)
+    pages = [os.path.basename(page)[:-3] for page in PAGES + glob.glob(os.path.join(ROOT, "docs",
+                                                                                    "*.md"))]
+    assert sorted(listed) == sorted(set(pages) - {"index"})
+
+
 def test_an_excerpt_is_a_function_with_the_comment_above_it():
     line, found = book.function_text(CODE, "add")
     assert line == 4 and found.startswith("/* Adds two") and found.endswith("return a + b;\n}")
