@@ -148,7 +148,7 @@ fi
 if [ -n "$memory_disk" ]; then
     rm "$tree/boot/takt-efi.elf"
     for elf in "$tree"/boot/*; do
-        [ ! -f "$elf" ] || strip --strip-all "$elf" 2>/dev/null || true
+        [ ! -f "$elf" ] || strip --strip-all --remove-section=.symbols "$elf" 2>/dev/null || true
     done
     grub=/usr/lib/grub/i386-pc
     tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
