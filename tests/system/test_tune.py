@@ -82,8 +82,8 @@ def test_queue_of_the_bridge(boot):
     assert boot.results["gone"] == []
 
 
-# Four VMs share the core and have slices of 30 ms, so from the end of one slice of the reader to the
-# end of its next one a round of 120 ms goes by. A buffer for what the link brings in a round is
+# Four VMs share the core and have slices of 30 ms. From the end of one slice of the reader to the
+# end of its next one, a round of 120 ms goes by. A buffer for what the link brings in a round is
 # enough. One for 112 ms lost 14 of 1,655 datagrams: some waits are longer than three slices.
 WAIT_S = 4 * 0.03
 BUFFERS = {"small": 65536, "known wait": round(netexp.LINE["udp"] / 8 * WAIT_S), "large": 819200}
