@@ -1,4 +1,5 @@
 """tools/labs.py and the grader of labs/frame, without building a lab (`make labs-check` does)."""
+import glob
 import importlib.util
 import json
 import os
@@ -6,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.parse
 
 import labs
 import pytest
@@ -157,6 +159,26 @@ def test_each_lab_is_complete(number):
     assert len(lab.wrong()) >= 5
     with open(os.path.join(ROOT, "docs", "labs.md"), encoding="utf-8") as f:
         assert f"| {number} | {lab.title} | {lab.hours} |" in f.read()
+
+
+@pytest.mark.parametrize("page", ["labs.md", "policies.md"])
+def test_links_to_the_playground_are_scenarios(page):
+    """Their words are those of playground/scenario.js, and what they name is there."""
+    with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as f:
+        links = re.findall(r"playground/index\.html#([^)\s]+)\)", f.read())
+    script = labs.read("playground", "scenario.js")
+    members = re.search(r"EMPTY_SCENARIO = \{(.*?)\};", script, re.S)[1]
+    known = {"example", *re.findall(r"(\w+):", members)}
+    sources = [path for folder in ("hv/sched", "labs") for path in
+               glob.glob(os.path.join(ROOT, folder, "*.c"))]
+    policies = "".join(labs.read(path) for path in sources)
+    assert len(links) >= 4
+    for link in links:
+        words = dict(urllib.parse.parse_qsl(link))
+        assert set(words) <= known, link
+        assert os.path.exists(os.path.join(ROOT, words["example"])), link
+        for word in words.get("other", "").split():
+            assert f'"{word.removeprefix("sched=")}"' in policies, link
 
 
 # ---- a class ----
