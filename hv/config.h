@@ -126,9 +126,11 @@ struct config_model {
     /* A pCPU's cache, and what of it each VM uses, in bytes; how fast that is filled again, in
      * bytes a second. */
     u64 cache, warm, refill;
-    u64 remote; /* how much slower the memory of another socket is, in thousandths */
-    u32 posted; /* 1: interrupts reach a guest that runs without an exit */
-    u32 socket; /* pCPUs that each socket has */
+    char nic[CONFIG_NAME]; /* "", or the VM that plays a card with virtual functions */
+    u64 itr;               /* ns: the shortest time between two interrupts of such a function */
+    u64 remote;            /* how much slower the memory of another socket is, in thousandths */
+    u32 posted;            /* 1: interrupts reach a guest that runs without an exit */
+    u32 socket;            /* pCPUs that each socket has */
     u32 cpus;
 };
 

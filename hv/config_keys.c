@@ -148,6 +148,8 @@ static const struct config_key keys[] = {
     KEY(MODEL, config_model, "refill", RATE, refill),
     KEY(MODEL, config_model, "delivery", DELIVERY, posted),
     KEY(MODEL, config_model, "inject", DURATION, inject),
+    KEY(MODEL, config_model, "nic", NAME, nic),
+    KEY(MODEL, config_model, "itr", DURATION, itr),
     KEY(MODEL, config_model, "socket", COUNT, socket),
     KEY(MODEL, config_model, "remote", FACTOR, remote),
 };

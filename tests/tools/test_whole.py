@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from statistics import median
 
@@ -81,6 +82,42 @@ def test_one_goal_for_both_simulations():
     assert "build/sim-whole -p 3 boot/net.cfg" in commands("SCENARIO=boot/net.cfg")
     assert "--trace t.bin boot/demo.cfg" in commands("TRACE=t.bin")
     assert "build/sim -p 3 boot/net.cfg" in commands("SCENARIO=boot/net.cfg", "MODEL=1")
+
+
+FRESH = """/* Tells how long it has slept. */
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+
+int main(void) {
+    u64 begin = time_ns();
+
+    sleep_ns(20 * NS_PER_MS);
+    printf("fresh: slept %lu ms\\n", (time_ns() - begin) / NS_PER_MS);
+    return 0;
+}
+"""
+
+
+@pytest.mark.long
+def test_a_new_guest_needs_nothing_to_be_in_the_simulation(tmp_path):
+    """`make sim` builds and runs a guest that is one file more in guests/. The tree here is this
+    one by links, so nothing else in it is changed; what is built already is copied."""
+    tree = tmp_path / "tree"
+    (tree / "guests").mkdir(parents=True)
+    for name in set(os.listdir(ROOT)) - {"build", "guests"}:
+        (tree / name).symlink_to(os.path.join(ROOT, name))
+    for name in os.listdir(os.path.join(ROOT, "guests")):
+        (tree / "guests" / name).symlink_to(os.path.join(ROOT, "guests", name))
+    shutil.copytree(BUILD, tree / "build", symlinks=True, ignore=shutil.ignore_patterns(
+        "run", "results", "faults", "fuzz", "tsan", "unit", "pytest", "*.iso", "sim-faults"))
+    (tree / "guests" / "fresh.c").write_text(FRESH)
+    path = vms(tmp_path, "[vm n]\nimage = fresh\nmemory = 4M\n")
+    done = subprocess.run(["make", "-s", "sim", f"SCENARIO={path}"], cwd=tree, check=False,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "n: fresh: slept 20 ms" in done.stdout
+    assert "n: ends with code 0" in done.stdout
 
 
 # ---- a debugger ----
@@ -481,3 +518,59 @@ def test_a_send_buffer_that_fills_a_long_wire(tmp_path):
     """1 Gb/s for 20 ms there and back are 2.5 MB, so with less on the way the wire is not full."""
     said = whole("-w", "200ms", "-t", "1400ms", vms(tmp_path, LONG_WIRE)).stdout
     assert float(re.search(r"server: iperf: tcp .* ([0-9.]+) Mb/s, 0 wrong", said)[1]) > 500, said
+
+
+CARD = """[hypervisor]
+guest_console = log
+[model]
+clock = 1GHz
+cpus = 3
+exit = 20us
+MODEL
+[pool card]
+sched = null
+cpus = 2
+[vm card]
+image = iodom
+cmdline = report_s=1
+memory = 16M
+pool = card
+[vm server]
+image = iperf
+cmdline = ip=10.0.0.2/24
+memory = 16M
+cpus = 1
+net = card
+[vm client]
+image = load
+cmdline = ip=10.0.0.3/24 to=10.0.0.2 start_ms=100 udp_ms=1500 udp_rate=50000000
+memory = 16M
+cpus = 0
+net = card rate=100M delay=50us
+"""
+
+
+def with_card(tmp_path, model):
+    """Returns {VM: its figures} while 4,250 datagrams a second go from the client to the server."""
+    result, said = measured("-w", "300ms", "-t", "1s", vms(tmp_path, CARD.replace("MODEL", model)))
+    assert "crashed" not in said
+    return {v["vm"]: v for v in result["vcpus"]}
+
+
+def test_a_network_card_with_virtual_functions(tmp_path):
+    """The card takes no CPU time, and its doorbell costs the client no exit of 20 us. A function
+    interrupts as often as it likes, or once in a millisecond with `itr`."""
+    plain, card = with_card(tmp_path, ""), with_card(tmp_path, "nic = card")
+    slow = with_card(tmp_path, "nic = card\nitr = 1ms")
+    assert plain["card"]["cpu_pct"] > 5 > 1 > card["card"]["cpu_pct"]
+    assert card["client"]["cpu_pct"] < plain["client"]["cpu_pct"] - 5
+    assert card["server"]["wake_us"]["count"] > 3500
+    assert 900 < slow["server"]["wake_us"]["count"] < 1100
+
+
+def test_a_network_card_that_is_no_vm(tmp_path):
+    for model in ("nic = nobody", "itr = 50us"):
+        done = subprocess.run([SIM, vms(tmp_path, CARD.replace("MODEL", model))], cwd=ROOT,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "[model] nic: expected the name of the VM" in done.stderr

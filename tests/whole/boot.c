@@ -90,6 +90,15 @@ static void load_script(void) {
 /* Reads the VM file and the command line with the hypervisor's own parser, finds out what the
  * machine is like, and loads all images and the script. Ends the program with sentences if
  * something is wrong. */
+static void check_nic(void) {
+    const struct config_model *m = &cfg.model;
+
+    if (!m->nic[0] && !m->itr) return;
+    for (u32 i = 0; i < cfg.nr_vms; i++)
+        if (strcmp(cfg.vm[i].head.name, m->nic) == 0) return;
+    fail("[model]", "nic", "expected the name of the VM that plays the network card");
+}
+
 static void read_config(void) {
     size_t size;
     char *text = read_file("VM file", options->file, &size);
@@ -98,6 +107,7 @@ static void read_config(void) {
     config_parse(&cfg, options->file, text, size, param_name_at, hear, NULL);
     if (options->cmdline) config_cmdline(&cfg, options->cmdline, param_name_at, hear, NULL);
     end_if_complained();
+    check_nic();
     machine = model_machine(options, &cfg.model);
     config_check_machine(&cfg, machine.cpus, machine.memory, hear, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++) load_image(config_vm_image(&cfg.vm[i]));

@@ -110,7 +110,7 @@ static int vcpu_init_op(struct virt_vcpu *v) {
 
     memset(w, 0, sizeof(*w));
     w->port.base = base_of_vm(v->vm);
-    w->port.per_block = (i64)whole_costs.guest;
+    w->port.per_block = (i64)nic_block(v->vm);
     w->port.tsc_offset = v->tsc_offset;
     w->port.call = called;
     v->priv = w;
@@ -133,6 +133,7 @@ static void load_op(struct virt_vcpu *v) {
     if (!tags[cpu].nr) tlb_tags_init(&tags[cpu], ASIDS);
     tlb_load(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu);
     priv(v)->port.per_element = (i64)sockets_element(place_of(v), cpu);
+    if (nic_load(v, cpu)) priv(v)->port.per_element = 0;
     if (v != last[cpu]) whole_owed += whole_costs.switch_;
     last[cpu] = v;
 }
@@ -312,10 +313,15 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
         }
         enter(v, MIN(deadline, engine_horizon()));
         decode(v, e);
+        if (w->call.reason == WHOLE_HYPERCALL && nic_holds_interrupt(v)) {
+            v->regs.gpr[REG_RAX] = 0;
+            v->regs.rip += e->insn_len;
+            continue;
+        }
         if (w->call.reason != WHOLE_TIME && w->call.reason != WHOLE_COMPUTE) break;
     }
     whole_owed = whole_costs.exit;
-    if (!delivery_is_free(v, e)) return;
+    if (!delivery_is_free(v, e) && !nic_is_free(v, e)) return;
     whole_owed = 0;
     whole_block = 0;
 }

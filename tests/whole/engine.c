@@ -151,6 +151,7 @@ void engine_pay(void) {
     u64 ps = c->rest + whole_owed;
 
     whole_trace_step();
+    nic_step();
     if (whole_inject_step) {
         whole_inject_step();
         ps = c->rest + whole_owed;
@@ -180,6 +181,11 @@ void engine_run_until(u64 ns) {
         t->fn(t, whole_now);
     }
     timerq_remove(&queue, &end);
+}
+
+void engine_timer(struct timer *t, u64 ns) {
+    if (t->queued) timerq_remove(&queue, t);
+    timerq_insert(&queue, t, ns);
 }
 
 /* ---- pCPUs, as hv/ asks for them ---- */

@@ -81,6 +81,7 @@ struct whole_machine model_machine(const struct whole_options *o, const struct c
     };
     cache_start(m);
     delivery_start(m);
+    nic_start(m);
     sockets_start(m);
     return is;
 }

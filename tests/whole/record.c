@@ -37,7 +37,13 @@ static void put_model(const struct config_model *m) {
     for (u32 i = 0; config_key_at(i); i++) {
         const struct config_key *k = config_key_at(i);
 
-        if (k->section != MODEL || !config_load_number(k, m)) continue;
+        if (k->section != MODEL) continue;
+        if (k->kind == NAME) {
+            if (m->nic[0]) fprintf(file, "%s\"%s\": \"%s\"", comma, k->name, m->nic);
+            if (m->nic[0]) comma = ", ";
+            continue;
+        }
+        if (!config_load_number(k, m)) continue;
         fprintf(file, "%s\"%s\": %lu", comma, k->name, config_load_number(k, m));
         comma = ", ";
     }

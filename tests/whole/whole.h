@@ -52,6 +52,8 @@ void engine_start(u32 cpus, void (*entry)(void));
 /* Lets virtual time pass until `ns`, or until engine_stop() was called. */
 void engine_run_until(u64 ns);
 void engine_stop(void);
+/* Calls the timer's function at `ns`, outside any pCPU. It may be set already. */
+void engine_timer(struct timer *t, u64 ns);
 /* Returns the coroutine of the pCPU that executes. */
 struct strand *engine_pcpu(void);
 /* Lets time pass until `ns`. If `interruptible`, a kick ends the wait. */
@@ -121,7 +123,7 @@ int model_cost(const char *text);
  * [model] says, else as Bochs is. */
 struct whole_machine model_machine(const struct whole_options *o, const struct config_model *m);
 
-/* ---- cache.c, delivery.c, sockets.c: models, which are off unless [model] has their keys ----
+/* ---- cache.c, delivery.c, nic.c, sockets.c: models, off unless [model] has their keys ----
  *
  * `vm` is a VM's place among PORT_VMS. */
 
@@ -140,6 +142,19 @@ void delivery_start(const struct config_model *m);
 /* Returns whether the CPU of the modelled machine does by itself what the hypervisor is about to do
  * after this exit, so that it costs nothing. */
 bool delivery_is_free(const struct virt_vcpu *v, const struct vm_exit *e);
+
+void nic_start(const struct config_model *m);
+/* What a basic block of the VM's guest costs, in ps. */
+u64 nic_block(const struct virt_vm *vm);
+/* The vCPU is loaded on this pCPU. Returns whether it plays the card, whose copies cost nothing. */
+bool nic_load(const struct virt_vcpu *v, u32 cpu);
+/* Is this exit none on a machine, because the card does the work, or is told to by a doorbell? */
+bool nic_is_free(const struct virt_vcpu *v, const struct vm_exit *e);
+/* The vCPU makes a hypercall. Returns true if it is the card's, for an interrupt that is to come
+ * later by the card's own limit. The hypercall has succeeded then. */
+bool nic_holds_interrupt(const struct virt_vcpu *v);
+/* Raises interrupts whose time has come. To be called while no pCPU executes a handler. */
+void nic_step(void);
 
 void sockets_start(const struct config_model *m);
 void sockets_forget(u32 vm);
