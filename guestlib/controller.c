@@ -17,7 +17,7 @@ static bool told;           /* that it is broken */
 bool controller_present(void) { return pci.id; }
 
 /* Reads what the command line says of the controller, such as nvme=bw=200M,queue=32. */
-static void controller_read_words(void) {
+static void controller_read_cmdline(void) {
     static const struct option_kind known[] = {
         { "bw", OPTION_NUMBER },
         { "queue", OPTION_NUMBER },
@@ -40,7 +40,7 @@ const struct disk_load *controller_load(void) { return &store.load; }
 static u64 dma_addr(const void *p) { return (u64)p + dma_offset; }
 
 /* Sets up the NVMe controller that was given to this VM, and says on the console what came of it. A
- * second one is not used, because this file keeps one only. */
+ * second one is not used, because there are variables for one only. */
 void controller_add(const struct takt_pci *p, u32 i) {
     const struct device_env env = { dma_addr, time_ns, guest_env.relax };
     int error;
@@ -57,7 +57,7 @@ void controller_add(const struct takt_pci *p, u32 i) {
                error == -ENOMEM ? "no memory for it" : store.nvme.why);
         return;
     }
-    controller_read_words();
+    controller_read_cmdline();
     pci = *p;
     index = i;
     printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(p), store.nvme.blocks / 2);

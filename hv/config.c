@@ -494,8 +494,9 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 /* ---- entry points ---- */
 
 /* Reads the VM file `text` of `len` bytes into *c. Returns 0, or -EINVAL after at least one error
- * was reported. After MAX_ERRORS errors the rest of the file is not read: most of them follow from
- * the first ones. */
+ * was reported. After MAX_ERRORS errors the rest of the file is not read, because further errors
+ * are mostly consequences of the first ones. The policies' parameters are keys, too; `param_at`
+ * names them one by one. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len,
                  config_param_at param_at, config_report report_fn, void *ctx) {
     struct reader r = {

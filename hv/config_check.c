@@ -6,7 +6,7 @@
 #include "lib/printf.h"
 #include "common/string.h"
 
-/* Reports a sentence about a place of the file. Returns -EINVAL if the problem is fatal, else 0.
+/* Reports a problem at a place in the VM file. Returns -EINVAL if the problem is fatal, else 0.
  * All such sentences begin with a place, "file:line:column: ", as those of compilers do. Editors
  * can then jump there. */
 int config_complain(const struct config *c, struct config_place at, bool fatal,

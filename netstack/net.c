@@ -314,10 +314,11 @@ void sock_clear(struct sock *s) {
     backlog_init(&s->backlog, 0);
 }
 
-/* Frees the slot of a socket that neither side uses any more, and gives back all its buffers. If
- * the socket was made for a listener that still listens, it becomes spare: it keeps its memory and
- * waits for the next connection. The slot's generation grows, so that net_buf_put() sees that
- * buffers which are still under way belong to nobody. */
+/* Frees the slot of a socket that neither the guest's program nor lwIP uses any more, and gives
+ * back all its buffers. If the socket was made for a listener that still listens, it becomes spare:
+ * it keeps its memory and waits for the next connection. Some buffers may still be under way in the
+ * stack. They counted to the socket's account (`held`), which is empty now. The slot's generation
+ * grows, so that net_buf_put() sees that these buffers belong to no socket any more. */
 void sock_free(struct sock *s) {
     struct net_buf *nb;
 
@@ -325,7 +326,7 @@ void sock_free(struct sock *s) {
         pbuf_free(&nb->pc.pbuf);
         backlog_done(&s->backlog);
     }
-    s->rx.head = s->rx.tail;
+    s->rx.head = s->rx.tail; /* all that was received counts as read */
     sock_reclaim(s);
     s->generation++;
     s->held = 0;

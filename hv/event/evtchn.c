@@ -295,9 +295,10 @@ int evtchn_vector(struct evtchn_vm *d, u32 port, u32 vcpu, u32 vector) {
     return 0;
 }
 
-/* Joins a port of `d` with `remote_port` of `r`, which the hypervisor has made. Returns the port of
- * `d`, or a negative errno. A back end may offer the same device again. It then gets the port that
- * it has already, instead of a second one. */
+/* Joins a port of `d`, the VM of a back end, with the port `remote_port` of `r`, the VM that has
+ * the device. The hypervisor has made that port, so its number is valid. Returns the port of `d`,
+ * or a negative errno. A back end may offer the same device again. It then gets the port that it
+ * has already, instead of a second one. */
 int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     int port;
 
@@ -306,7 +307,7 @@ int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     if (r->port[remote_port].peer == d)
         port = r->port[remote_port].peer_port;
     else
-        port = port_join(d, r, remote_port, true);
+        port = port_join(d, r, remote_port, true); /* the hypervisor has made that port */
     unlock_ends(d, r);
     spin_unlock(&evtchn_lock);
     return port;

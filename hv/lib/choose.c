@@ -39,7 +39,8 @@ static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chose
     return best;
 }
 
-/* Returns as many CPUs of `from` as the choice `c` asks for, or all of them if there are fewer. */
+/* Returns as many CPUs of `from` as the choice `c` asks for, or all of them if there are fewer.
+ * They are chosen at random, or spread over the caches, so that few of them share one. */
 struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed,
                            u32 (*cache_of)(u32 cpu)) {
     struct cpumask left = *from, chosen = { 0 };

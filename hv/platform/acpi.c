@@ -63,12 +63,15 @@ static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
 }
 
 /* Puts the boot CPU first in the list of CPUs. If the boot CPU is in the list already, it changes
- * places with the first one. */
+ * places with the first one; if not, the first one moves to the end. */
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     u32 i = 0;
 
     while (i < a->nr_cpus && a->apic_id[i] != apic_id) i++;
-    if (i == ACPI_MAX_CPUS) { /* the last CPU of the list is left out instead */
+    if (i == ACPI_MAX_CPUS) {
+        /* The list is full. The boot CPU was one of those that were left out, and now the last CPU
+         * of the list is one instead, so their number stays. If none was left out, the firmware
+         * did not list the boot CPU at all. */
         a->cpus_left_out = MAX(a->cpus_left_out, 1u);
         i--;
     } else if (i == a->nr_cpus) {

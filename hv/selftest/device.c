@@ -73,7 +73,8 @@ static bool let_tick(void) {
 
 /* Checks whether an interrupt of a device, the real-time clock, comes through. It tells apart three
  * cases: interrupts come; the clock asks for one and none comes, so something on the way is broken;
- * the clock does not ask, so there is nothing to check. */
+ * the clock does not ask or cannot be connected, so there is nothing to check. `no_iommu` says why
+ * there is no IOMMU; it is NULL if there is one. */
 void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char *no_iommu) {
     u32 flags, pin = acpi_line(acpi, RTC_IRQ, &flags);
     int vector = irq_alloc(on_tick, NULL);

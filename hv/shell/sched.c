@@ -352,7 +352,9 @@ static int create_words(struct shell_call *c, const char *word[NR_KEYS]) {
     return shell_new_name(word[NAME]);
 }
 
-/* Sets c->cpus from a list, or chooses them from the free ones for "random:N" and "cache:N". */
+/* Sets c->cpus, the CPUs of a new pool. `text` is a list of CPUs, or says how many to choose of
+ * those in no pool: "random:N" at random, "cache:N" spread over the caches. NULL: it says nothing,
+ * and c->cpus stays as it is. */
 static int create_cpus(struct shell_call *c, const char *text) {
     struct cpumask free = { 0 };
     struct cpu_choice choice;

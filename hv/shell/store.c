@@ -151,10 +151,11 @@ static const struct {
 };
 
 /* Opens the operator's connection, unless it is open. Returns false if that is not possible now. */
-static bool is_open(struct store_client *c) { return c->link.next || store_open(c, 0, true) == 0; }
+static bool opened(struct store_client *c) { return c->link.next || store_open(c, 0, true) == 0; }
 
-/* Finds the verb and calls it with the lock of the store held. While the operator's connection
- * cannot be opened, because the store is busy, the command tries again. */
+/* Finds the function for the first word, such as `ls`, and calls it with the lock of the store
+ * held. It works on the operator's connection. If the store is too busy to open that, the shell
+ * runs the command again a little later. */
 static int cmd_store(struct shell_call *c) {
     u32 i = 0;
     int r;
@@ -164,7 +165,7 @@ static int cmd_store(struct shell_call *c) {
     if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most)
         return shell_usage();
     storelink_enter();
-    if (is_open(&operator))
+    if (opened(&operator))
         r = verbs[i].fn(c);
     else
         r = shell_later();
@@ -228,7 +229,7 @@ static bool host_step(struct work *w) {
 
     w->not_before = now + PORT_PERIOD;
     storelink_enter();
-    if (is_open(&host.client)) {
+    if (opened(&host.client)) {
         host_receive(now);
         if (host.at == host.len) {
             host.len = store_drain(&host.client, host.out, sizeof(host.out));

@@ -41,9 +41,10 @@ static const u8 flags[XS_TYPES] = {
     [XS_DIRECTORY_PART] = TWO,
 };
 
-/* Carries out XS_DIRECTORY_PART, by which a client reads a long list of children in pieces. Replies
- * with the generation (a number that changes when the list does), the names from an offset on, and
- * an empty name if these are the last ones. */
+/* Carries out XS_DIRECTORY_PART, by which a client reads a long list of children in pieces. The
+ * list is the names one after the other, and the client gives an offset into it, in bytes. Replies
+ * with the generation (a number that changes when the list does), the names from there on, and an
+ * empty name if these are the last ones; store_list() sets `from` to 0 then. */
 static int directory_part(struct call *k) {
     u64 offset, generation;
     u32 from, head = 32; /* room for a generation */

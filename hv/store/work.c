@@ -141,8 +141,11 @@ static void commit_one(void) {
     if (s->news) node_touched(n, &old);
 }
 
-/* Frees one shadow (its own copy of a node) of a transaction that has ended. Children come before
- * their parents, and the transaction itself comes last. */
+/* Frees a part of a transaction that has ended, so that each step is short. The parts are the
+ * transaction's shadows, which are its own copies of nodes, and last the transaction itself. A
+ * shadow is freed after those of its children, so the last one in the list comes first. Its client
+ * gets back the size of two nodes: the copy, and the real node, which was put in the table for it
+ * (node_shadow()). */
 static void free_one(void) {
     struct transaction *tx = list_first(&store.ended, struct transaction, link);
     struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);
@@ -154,14 +157,14 @@ static void free_one(void) {
         heap_free(tx);
         return;
     }
-    if (s->parent) node_unhash(s);
+    if (s->parent) node_unhash(s); /* the shadow of the root has no parent, and is in no table */
     list_del(&s->in_tx);
     list_del(&s->shadows);
     list_del(&s->sibling);
-    if (s->counted) tx->client->nodes--;
+    if (s->counted) tx->client->nodes--; /* it was made in this transaction */
     node_set_value(s, NULL, 0);
     client_charge(tx->client, -(i64)(2 * node_size(s)));
-    node_vanish(s->base);
+    node_vanish(s->base); /* frees the real node, if it does not exist and only `s` needed it */
     heap_free(s);
 }
 

@@ -40,8 +40,9 @@ struct kvm_steal {
     u8 preempted, pad[47];
 };
 
-/* Returns what a guest reads in a leaf of CPUID that belongs to this clock. One has KVM's
- * signature, and one its features; by these a guest finds the clock. */
+/* Returns what a guest reads in a leaf of CPUID that belongs to this clock. The first leaf holds
+ * KVM's signature, the second one the features of KVM that are offered. By these a guest finds the
+ * clock. */
 struct cpuid kvmclock_cpuid(u32 leaf) {
     struct cpuid r = { 0 };
 

@@ -52,8 +52,9 @@ static u64 next_number(struct cursor *c, unsigned bytes) {
     return v;
 }
 
-/* Takes the prefixes off and returns the first byte of the opcode. LOCK and REP are no prefixes
- * here: for the caller they are unknown opcodes. */
+/* Takes the prefixes off and returns the first byte of the opcode. Segment prefixes say nothing
+ * that is needed, because the exit tells the address. LOCK and REP are not taken off, so the caller
+ * sees an opcode that it does not know. */
 static inline u8 skip_prefixes(struct cursor *c) {
     for (;;) {
         u8 b = next_byte(c);

@@ -70,7 +70,7 @@ static void svm_probe(struct virt_caps *caps) {
     features = svm.edx;
     caps->locked_off = !allow_svm();
     caps->second_level = features & FEAT_NP;
-    caps->unrestricted = true;
+    caps->unrestricted = true; /* AMD-V runs guests in real mode on every CPU */
     caps->asid = svm.ebx > 1;
     virt_counts_pauses = features & FEAT_PAUSE;
     if (caps->locked_off)

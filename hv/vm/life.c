@@ -153,8 +153,9 @@ static void vm_made(struct vm *vm) {
 }
 
 /* Takes the VM off the list, now that all its parts are undone, reports its end, and makes the VM
- * anew if that was asked for. The list's reference is given back, so the VM is freed as soon as
- * nobody else has one. */
+ * anew if that was asked for. If the job has an error, the VM ends because it could not be made.
+ * Somebody waits for a VM that was created by a command (`done`), and nobody for one that was made
+ * anew. The list's reference is given back, so the VM is freed as soon as nobody else has one. */
 static void vm_destroyed(struct vm *vm) {
     struct vm_job *j = &vm->job;
 
@@ -163,7 +164,7 @@ static void vm_destroyed(struct vm *vm) {
     spin_unlock(&vm_lock);
     if (!j->error)
         log_info("%s: destroyed", vm->name);
-    else if (!j->done) /* otherwise `done` reports it */
+    else if (!j->done)
         log_err("%s: not made anew: %s", vm->name, j->why);
     if (j->again && vm_create(&vm->config, NULL, NULL)) log_err("%s: not made anew", vm->name);
     if (j->done) j->done(j->ctx, vm, j->error, j->why);
