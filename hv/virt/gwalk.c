@@ -60,14 +60,7 @@ static struct walk walk_of(struct virt_vcpu *v) {
         .efer = virt->get_reg(v, VREG_EFER),
     };
 
-    if (w.efer & EFER_LMA)
-        w.levels = 4;
-    else if (!(w.cr0 & CR0_PG))
-        w.levels = 0;
-    else if (w.cr4 & CR4_PAE)
-        w.levels = 3;
-    else
-        w.levels = 2;
+    w.levels = paging_levels(w.cr0, w.cr4, w.efer);
     return w;
 }
 
@@ -231,49 +224,103 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
 /* The CPU has just fetched the instructions that are looked at here. So the guest may execute them,
  * and rights are not checked once more. */
 
-void insn_forget(struct virt_vcpu *v) {
-    for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
+void code_forget(struct virt_vcpu *v) {
+    for (unsigned i = 0; i < CODE_PAGES; i++) v->code[i].tables = CODE_NO_TABLES;
 }
 
-/* Returns a pointer to the bytes of the instruction at `rip`, or NULL if it is not in memory in one
- * piece. Walking the guest's tables at each exit would be slow, so the way to the instruction is
- * remembered: if the entries on it still hold the same values, insn_cached() finds the bytes
- * without a walk. */
-const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
-    struct walk w = { .mem = v->vm->mem, .cr3 = cr3, .levels = INSN_LEVELS };
-    struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
-    u64 room;
+/* Notes in *c by which entries the walk came to the page. An entry of 32 bits is compared together
+ * with its neighbour. Returns false if it has changed since the walk. */
+static bool code_note_entries(struct code_page *c, const struct walk *w) {
+    static const u64
+        none; /* stands for the entries of a guest without paging, which never change */
 
-    c->cr3 = ~0ull;
-    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - INSN_MAX || !walk_descend(&w, rip)) return NULL;
-    c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
-    if (!c->bytes) return NULL;
-    for (unsigned i = 0; i < INSN_LEVELS; i++) {
-        /* The walk to a large page has fewer levels. Its last entry stands for the missing ones. */
-        unsigned at = MIN(i, w.depth - 1);
+    for (unsigned i = 0; i < CODE_LEVELS; i++) {
+        /* Walks of fewer levels, and those to a large page, have fewer entries. The last one stands
+         * for the missing ones. */
+        unsigned n = MIN(i, w->depth - 1);
+        uintptr_t at;
+        u64 seen;
 
-        c->entry[i] = w.at[at];
-        c->value[i] = w.value[at];
+        if (!w->depth) {
+            c->entry[i] = &none;
+            c->value[i] = 0;
+            continue;
+        }
+        at = (uintptr_t)w->at[n];
+        c->entry[i] = (const u64 *)(at & ~(uintptr_t)7);
+        c->value[i] = __atomic_load_n(c->entry[i], __ATOMIC_RELAXED);
+        seen = c->value[i];
+        if (w->levels == 2) seen = (u32)(seen >> 8 * (at & 7));
+        if (seen != w->value[n]) return false;
     }
-    c->rip = rip;
-    c->cr3 = cr3;
-    return c->bytes;
+    return true;
+}
+
+/* Takes the slot for a page that is new. What was in it moves to the other slot of the pair, so two
+ * pages with the same slot can both stay. */
+static struct code_page *code_slot_of_new(struct virt_vcpu *v, u64 page) {
+    unsigned slot = code_slot(page);
+
+    v->code[slot ^ 1] = v->code[slot];
+    v->code[slot].tables = CODE_NO_TABLES;
+    return &v->code[slot];
+}
+
+const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va) {
+    u64 page = va >> PAGE_SHIFT, room;
+    struct code_page *c = &v->code[code_slot(page) ^ 1];
+    struct walk w = { .mem = v->vm->mem,
+                      .cr3 = tables & ~(CODE_PSE | 15ull << CODE_LESS),
+                      .levels = CODE_LEVELS - (unsigned)(tables >> CODE_LESS),
+                      .gpa = va };
+
+    if (code_holds(c, tables, page)) return c->bytes + (va & (PAGE_SIZE - 1));
+    if (tables & CODE_PSE) w.cr4 = CR4_PSE;
+    if (w.levels && !walk_descend(&w, va)) return NULL;
+    c = code_slot_of_new(v, page);
+    c->bytes = guestmem_at(v->vm->mem, w.gpa & ~(PAGE_SIZE - 1), &room);
+    if (!c->bytes) return NULL;
+    c->page = page;
+    if (code_note_entries(c, &w)) c->tables = tables;
+    return c->bytes + (va & (PAGE_SIZE - 1));
+}
+
+unsigned code_copy(struct virt_vcpu *v, u64 tables, u64 va, bool wraps, u8 *buf, unsigned max) {
+    unsigned n = 0;
+
+    for (unsigned take; n < max; n += take) {
+        u64 at = va + n;
+        const u8 *p;
+
+        if (wraps) at = (u32)at;
+        p = code_at(v, tables, at);
+        if (!p) break;
+        take = (unsigned)MIN(max - n, PAGE_SIZE - (at & (PAGE_SIZE - 1)));
+        memcpy(buf + n, p, take);
+    }
+    return n;
 }
 
 /* Copies the bytes of the guest's instruction to `buf`. Returns how many could be read. It copies
  * page by page, because the pages of an instruction need not follow each other in RAM. Code outside
- * 64-bit mode is relative to the base of CS. */
+ * 64-bit mode is relative to the base of CS. What code_copy() does not find is looked for by walks
+ * that also go through tables outside the VM's RAM. */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
     struct walk w = walk_of(v);
     struct guest_seg cs;
-    unsigned n = 0;
+    u64 start = v->regs.rip;
+    unsigned n;
+    bool wraps;
 
     virt->get_seg(v, SEG_CS, &cs);
+    wraps = code_mode(w.efer, cs.attr) != 64;
+    if (wraps) start = (u32)(cs.base + start);
+    n = code_copy(v, tables_key(w.cr0, w.cr3, w.cr4, w.efer), start, wraps, buf, max);
     for (unsigned take; n < max; n += take) {
-        u64 va = v->regs.rip + n, room;
+        u64 va = start + n, room;
         const u8 *p;
 
-        if (code_mode(w.efer, cs.attr) != 64) va = (u32)(cs.base + va);
+        if (wraps) va = (u32)va;
         w.gpa = va;
         if (w.levels && !walk_descend(&w, va)) break;
         p = guestmem_at(w.mem, w.gpa, &room);

@@ -27,6 +27,7 @@
 #define CPUID_SVM      0x8000000au
 #define EXTENDED_SVM   BIT(2)
 #define FEAT_NP        BIT(0)
+#define FEAT_NEXT_RIP  BIT(3)
 #define FEAT_PAUSE     BIT(10)
 #define FEAT_THRESHOLD BIT(12)
 
@@ -45,6 +46,7 @@
 #define MSR_IN_RANGE(n)  ((n)&0x1fffu)
 
 static u32 features;
+bool svm_has_next_rip;
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
 
 /* ---- the CPU ---- */
@@ -73,6 +75,7 @@ static void svm_probe(struct virt_caps *caps) {
     caps->unrestricted = true; /* AMD-V runs guests in real mode on every CPU */
     caps->asid = svm.ebx > 1;
     virt_counts_pauses = features & FEAT_PAUSE;
+    svm_has_next_rip = features & FEAT_NEXT_RIP;
     if (caps->locked_off)
         caps->reason =
             "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";

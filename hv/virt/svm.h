@@ -22,6 +22,9 @@ struct svm_vcpu {
     bool cr0_free;
 };
 
+/* After an exit for an instruction, this CPU says where the next one is (APM2 15.7.1). */
+extern bool svm_has_next_rip;
+
 static inline struct vmcb *svm_vmcb(const struct virt_vcpu *v) {
     return ((struct svm_vcpu *)v->priv)->vmcb;
 }

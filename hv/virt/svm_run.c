@@ -177,31 +177,39 @@ static inline bool is_64bit(const struct vmcb *b) {
     return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG;
 }
 
-/* Reads the instruction at the guest's RIP and returns its length; 0 if it is not `insn`. `regs` is
- * as in insn_length(). */
-static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
-                            struct insn_regs *regs) {
+/* Returns the length of the guest's instruction, which has to be `insn`, or 0 if it is not. *regs:
+ * see insn_length(). */
+static unsigned length_in_memory(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
+                                 struct insn_regs *regs) {
+    u64 tables = tables_key(b->cr0, b->cr3, b->cr4, b->efer), va = b->rip;
+    bool wraps = mode_of(b) != 64;
     u8 bytes[15];
+    unsigned n;
 
-    return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, regs);
+    if (wraps) va = (u32)(b->cs.base + va);
+    n = code_copy(v, tables, va, wraps, bytes, sizeof(bytes));
+    if (n < sizeof(bytes)) n = guest_fetch(v, bytes, sizeof(bytes));
+    return insn_length(bytes, n, mode_of(b), insn, regs);
 }
 
-/* Does what set_length() does, when the instruction is not in the cache or has prefixes. */
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
                                                         struct vm_exit *e, u32 insn) {
-    if (is_64bit(b)) insn_find(v, b->cr3, b->rip); /* so that it is in the cache next time */
-    e->insn_len = (u8)length_walk(v, b, insn, NULL);
+    e->insn_len = (u8)length_in_memory(v, b, insn, NULL);
 }
 
 /* Sets the length of the instruction that exited, which must be `insn`; 0 if another one is there
- * by now. This does not need the next RIP, which not all CPUs give. `len` is its length without
- * prefixes. The common case, 64-bit mode without prefixes, is short, as it is on the way of most
- * exits. */
+ * by now. `len` is its length without prefixes. Some CPUs tell where the next instruction is (APM2
+ * 15.7.1). On the others the bytes in memory tell how many prefixes there are. The common case,
+ * 64-bit mode without prefixes, is short, as it is on the way of most exits. */
 static inline __attribute__((always_inline)) void
 set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 insn, u32 len) {
     const u8 *p = NULL;
 
-    if (is_64bit(b)) p = insn_cached(v, b->cr3, b->rip);
+    if (svm_has_next_rip) {
+        e->insn_len = (u8)(b->next_rip - b->rip);
+        return;
+    }
+    if (is_64bit(b) && room_in_page(b->rip, sizeof(insn))) p = code_at(v, b->cr3, b->rip);
     e->insn_len = (u8)len;
     if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
         set_length_slowly(v, b, e, insn);
@@ -230,7 +238,7 @@ static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
-    e->insn_len = (u8)length_walk(v, b, insn, &regs);
+    e->insn_len = (u8)length_in_memory(v, b, insn, &regs);
     if (!write) e->cr.cr = regs.reg;
     e->cr.gpr = regs.rm;
     e->cr.value = v->regs.gpr[e->cr.gpr];

@@ -78,33 +78,68 @@ void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 #define FREE_MSRS 10
 extern const u32 free_msrs[FREE_MSRS];
 
-/* gwalk.c. insn_find() returns a pointer to the instruction at `rip`, of which at least 15 bytes
- * can be read, and remembers it in v->insn. Only for a guest in 64-bit mode with 4 levels of
- * tables. Rights are not checked, as the CPU has just fetched the instruction. Returns NULL if it
- * is not there any more, or may cross into the next page. insn_forget() empties v->insn. */
-const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
-void insn_forget(struct virt_vcpu *v);
+/* Where a vCPU's page tables are and how they are read, in one word: CR3; from bit 60 on, how many
+ * levels fewer than 4 there are; and CODE_PSE, which tells 4 MiB pages. So it is CR3 alone in long
+ * mode. */
+#define CODE_NO_TABLES ~0ull
+#define CODE_PSE       BIT(59)
+#define CODE_LESS      60
 
-/* Returns the same, but only if insn_find() remembers it; otherwise NULL. Guest RAM never moves, so
- * as long as the entries that led to a page hold what they held then, a walk would end at the same
- * page again. */
-static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip) {
-    const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
-    u64 diff = 0;
-
-    if (c->rip != rip || c->cr3 != cr3) return NULL;
-#pragma GCC unroll 4
-    for (unsigned i = 0; i < INSN_LEVELS; i++)
-        diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
-    if (diff) return NULL;
-    return c->bytes;
+static inline unsigned paging_levels(u64 cr0, u64 cr4, u64 efer) {
+    if (efer & EFER_LMA) return 4;
+    if (!(cr0 & CR0_PG)) return 0;
+    if (cr4 & CR4_PAE) return 3;
+    return 2;
 }
 
-static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
-    const u8 *p = insn_cached(v, cr3, rip);
+static inline u64 tables_key(u64 cr0, u64 cr3, u64 cr4, u64 efer) {
+    unsigned levels = paging_levels(cr0, cr4, efer);
+    u64 key = cr3 | (u64)(CODE_LEVELS - levels) << CODE_LESS;
 
-    if (__builtin_expect(p != NULL, 1)) return p;
-    return insn_find(v, cr3, rip);
+    if (levels == 2 && cr4 & CR4_PSE) key |= CODE_PSE;
+    return key;
+}
+
+/* gwalk.c remembers in v->code where the pages are in which instructions exited, because a walk
+ * through the guest's tables at each exit would be slow. Rights are not checked, as the CPU has
+ * just fetched the instruction.
+ * code_find() returns a pointer to the byte of code at guest-virtual address `va`, and remembers
+ * its page. All bytes up to the end of the page can be read there. NULL: it is not in the VM's RAM.
+ * code_copy() copies up to `max` bytes from there on, over the end of the page too, and returns how
+ * many could be read. Outside 64-bit mode addresses wrap at 4 GiB (`wraps`).
+ * code_forget() forgets all pages. */
+const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va);
+unsigned code_copy(struct virt_vcpu *v, u64 tables, u64 va, bool wraps, u8 *buf, unsigned max);
+void code_forget(struct virt_vcpu *v);
+
+/* Would a walk that found this page end there again? Guest RAM never moves, so that is so as long
+ * as the entries hold what they held then. */
+static inline bool code_holds(const struct code_page *c, u64 tables, u64 page) {
+    u64 diff = 0;
+
+    if (c->page != page || c->tables != tables) return false;
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < CODE_LEVELS; i++)
+        diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
+    return !diff;
+}
+
+/* Returns the number of the slot that should hold a page. Kernels have their code in one piece, and
+ * its first pages are in different slots. */
+static inline unsigned code_slot(u64 page) { return (page ^ page >> 4) & (CODE_PAGES - 1); }
+
+/* Does what code_find() does. It is fast if the page is where it is looked for first. */
+static inline const u8 *code_at(struct virt_vcpu *v, u64 tables, u64 va) {
+    u64 page = va >> PAGE_SHIFT;
+    const struct code_page *c = &v->code[code_slot(page)];
+
+    if (__builtin_expect(!code_holds(c, tables, page), 0)) return code_find(v, tables, va);
+    return c->bytes + (va & (PAGE_SIZE - 1));
+}
+
+/* Are there `len` bytes from this address to the end of its page? */
+static inline bool room_in_page(u64 va, unsigned len) {
+    return (va & (PAGE_SIZE - 1)) <= PAGE_SIZE - len;
 }
 
 /* Returns the default operand size of a code segment, whose attributes are as in struct
@@ -116,14 +151,14 @@ static inline u8 code_mode(u64 efer, u16 cs_attr) {
 }
 
 /* For EXIT_NPF: fills in the bytes of the instruction, which may have to be emulated. Outside
- * 64-bit mode nr_bytes is 0, and guest_fetch() reads them later. */
+ * 64-bit mode and near the end of a page nr_bytes is 0, and guest_fetch() reads them later. */
 static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
     const u8 *p;
 
     e->npf.mode = mode;
     e->npf.nr_bytes = 0;
-    if (mode != 64) return;
-    p = insn_bytes(v, cr3, v->regs.rip);
+    if (mode != 64 || !room_in_page(v->regs.rip, sizeof(e->npf.bytes))) return;
+    p = code_at(v, cr3, v->regs.rip);
     if (!p) return;
     e->npf.nr_bytes = sizeof(e->npf.bytes);
     __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));

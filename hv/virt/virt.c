@@ -145,7 +145,7 @@ u8 *vcpu_pages(struct virt_vcpu *v) {
     v->xsave = pages + PAGE_SIZE;
     *(u16 *)((u8 *)v->xsave + FXSAVE_FCW) = FCW_INITIAL;
     *(u32 *)((u8 *)v->xsave + FXSAVE_MXCSR) = MXCSR_RESET;
-    insn_forget(v);
+    code_forget(v);
     return pages;
 }
 

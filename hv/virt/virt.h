@@ -191,16 +191,18 @@ struct virt_vm {
     struct npt npt; /* in the format virt->npt_format */
 };
 
-/* gwalk.c's cache of instructions that exited: the bytes at `rip` under tables `cr3`, and the
- * entries of the 4 levels of the guest's tables by which they were found. */
-#define INSN_CACHE  8
-#define INSN_LEVELS 4
-struct insn_at {
-    u64 rip, cr3; /* cr3: ~0 if the entry is empty. Not so rip, which a guest can give any value. */
-    const u64 *entry[INSN_LEVELS];
-    u64 value[INSN_LEVELS];
-    const u8 *bytes;
-    u64 pad[5]; /* to a power of two */
+/* A page of the guest's code that gwalk.c remembers, and the entries of the guest's tables by which
+ * it was found. Each slot holds the pages of which some address bits are equal, and a page whose
+ * slot is taken may stand in the next slot of the pair instead. */
+#define CODE_PAGES  16
+#define CODE_LEVELS 4
+struct code_page {
+    u64 page;   /* guest-virtual address / PAGE_SIZE */
+    u64 tables; /* as tables_key() says; CODE_NO_TABLES if this slot is empty */
+    const u64 *entry[CODE_LEVELS];
+    u64 value[CODE_LEVELS];
+    const u8 *bytes; /* the whole page, in the VM's RAM */
+    u64 pad[5];      /* to a power of two */
 };
 
 /* What this room keeps for each vCPU. */
@@ -224,7 +226,7 @@ struct virt_vcpu {
         };
     };
     struct tlb_user tlb; /* its ASID or VPID, and the generation that its translations have */
-    struct insn_at insn[INSN_CACHE];
+    struct code_page code[CODE_PAGES];
     /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
     u64 reg[VREG_NR];
     void *xsave; /* a page */

@@ -25,7 +25,8 @@ struct vmcb {
     u64 n_cr3;
     u64 lbr_ctl;
     u64 clean;
-    u8 reserved_0c8[0x400 - 0xc8];
+    u64 next_rip; /* of the instruction behind the one that exited, on CPUs that tell it */
+    u8 reserved_0d0[0x400 - 0xd0];
     /* 0x400: the state save area */
     struct guest_seg es, cs, ss, ds, fs, gs, gdtr, ldtr, idtr, tr;
     u8 reserved_4a0[0x4cb - 0x4a0];

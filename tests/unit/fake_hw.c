@@ -37,6 +37,8 @@ static bool intel(void) { return kind == HW_INTEL || kind == HW_KVM_INTEL; }
 
 /* ---- CPUID, MSRs ---- */
 
+u32 hw_svm_features;
+
 static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
     case 0: /* "GenuineIntel" or "AuthenticAMD", of which the first four letters are looked at */
@@ -51,7 +53,8 @@ static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     case 0x80000008u: return (struct cpuid){ .eax = 48 << 8 | HW_PHYSBITS };
     case 0x8000000au: /* nested paging; pause filter, its threshold */
         return (struct cpuid){ .ebx = 16,
-                               .edx = (u32)(kind == HW_AMD ? BIT(0) | BIT(10) | BIT(12) : BIT(0)) };
+                               .edx = (u32)(kind == HW_AMD ? BIT(0) | BIT(10) | BIT(12) : BIT(0)) |
+                                      hw_svm_features };
     default: return (struct cpuid){ 0 };
     }
 }

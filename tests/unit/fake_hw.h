@@ -51,6 +51,9 @@ struct hw_vmcs {
     bool written[HW_FIELDS];
 };
 
+/* Further bits of CPUID 8000_000A EDX that the AMD CPUs have; 0 at first. */
+extern u32 hw_svm_features;
+
 /* All CPUs become such ones, as firmware leaves them. */
 void hw_power_on(enum hw_kind kind);
 void hw_enable(void); /* hv/virt is set up on them */

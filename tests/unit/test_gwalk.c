@@ -65,7 +65,7 @@ static int setup(void **state) {
     memset(regs, 0, sizeof(regs));
     memset(&v.regs, 0, sizeof(v.regs));
     v.pending.type = EVENT_NONE;
-    insn_forget(&v);
+    code_forget(&v);
     cs = (struct guest_seg){ 8, 0xc9b, 0xffffffff, 0 };
     cpl = 0;
     return 0;
@@ -172,7 +172,7 @@ static void test_tables_in_mapped_pages(void **state) {
     put64(0x300000, 0xf4);
     assert_int_equal(guest_fetch(&v, (u8[1]){ 0 }, 1), 1); /* instructions are found, too */
     /* The result of this walk must not be cached, because what is mapped there may change. */
-    assert_null(insn_bytes(&v, 0x1000, VA));
+    assert_null(code_find(&v, 0x1000, VA));
     assert_int_equal(npt_unmap(&vm.npt, TAKT_SHARED_GPA, PAGE_SIZE), 0);
     frame_free(page, 0);
 }
@@ -314,6 +314,11 @@ static void test_fetch(void **state) {
     assert_memory_equal(buf, code, 4);
 }
 
+/* Is the page of `va` remembered in the slot where it is looked for first? */
+static bool remembered(u64 tables, u64 va) {
+    return code_holds(&v.code[code_slot(va >> PAGE_SHIFT)], tables, va >> PAGE_SHIFT);
+}
+
 /* What was found once is only used as long as a walk would find it again. */
 static void test_found_code_is_checked(void **state) {
     const u8 a = 0xaa, b = 0xbb;
@@ -323,30 +328,86 @@ static void test_found_code_is_checked(void **state) {
     map4(P | U);
     assert_int_equal(guestmem_write(&mem, 0x300010, &a, 1), 0);
     assert_int_equal(guestmem_write(&mem, 0x500010, &b, 1), 0);
-    assert_null(insn_cached(&v, 0x1000, VA + 0x10));
-    first = insn_bytes(&v, 0x1000, VA + 0x10);
+    assert_false(remembered(0x1000, VA));
+    first = code_at(&v, 0x1000, VA + 0x10);
     assert_int_equal(*first, a);
-    assert_ptr_equal(insn_cached(&v, 0x1000, VA + 0x10), first);
-    assert_null(insn_cached(&v, 0x9000, VA + 0x10)); /* another CR3 */
-    assert_null(insn_cached(&v, 0x1000, VA + 0x18)); /* another instruction, same slot */
+    assert_true(remembered(0x1000, VA));
+    assert_ptr_equal(code_at(&v, 0x1000, VA + 0xfff), first + 0xfef); /* the whole page */
+    assert_false(remembered(0x9000, VA));                             /* another CR3 */
     for (unsigned level = 0; level < 4; level++) {
         gpa_t at = (gpa_t[]){ 0x1000, 0x2008, 0x3008, 0x4008 }[level];
         u64 old = entry64(at);
 
         put64(at, 0);
-        assert_null(insn_cached(&v, 0x1000, VA + 0x10));
-        assert_null(insn_bytes(&v, 0x1000, VA + 0x10));
+        assert_false(remembered(0x1000, VA));
+        assert_null(code_at(&v, 0x1000, VA + 0x10));
         put64(at, old);
-        assert_int_equal(*insn_bytes(&v, 0x1000, VA + 0x10), a);
+        assert_int_equal(*code_at(&v, 0x1000, VA + 0x10), a);
     }
     put64(0x4008, 0x500000 | P);
-    assert_int_equal(*insn_bytes(&v, 0x1000, VA + 0x10), b);
+    assert_int_equal(*code_at(&v, 0x1000, VA + 0x10), b);
     put64(0x3008, 0x600000 | P | PS); /* a 2 MiB page over it */
     assert_int_equal(guestmem_write(&mem, 0x601010, &a, 1), 0);
-    assert_int_equal(*insn_bytes(&v, 0x1000, VA + 0x10), a);
-    assert_non_null(insn_cached(&v, 0x1000, VA + 0x10));
-    assert_non_null(insn_bytes(&v, 0x1000, VA + PAGE_SIZE - 15)); /* never further than the page */
-    assert_null(insn_bytes(&v, 0x1000, VA + PAGE_SIZE - 14));
+    assert_int_equal(*code_at(&v, 0x1000, VA + 0x10), a);
+    assert_true(remembered(0x1000, VA));
+}
+
+/* Pages are also remembered for guests that are not in long mode, and an entry of 32 bits that
+ * changes is noticed. A neighbour of it that changes does no harm. */
+static void test_found_code_of_each_format(void **state) {
+    const u8 a = 0xaa, b = 0xbb;
+    u64 key;
+
+    assert_int_equal(guestmem_write(&mem, 0x300010, &a, 1), 0);
+    assert_int_equal(guestmem_write(&mem, 0x500010, &b, 1), 0);
+    key = tables_key(CR0_PE, 0x1000, 0, 0);
+    assert_int_equal(*code_at(&v, key, 0x300010), a);
+    assert_true(remembered(key, 0x300010));
+
+    /* 0x40201000 by 32-bit entries, of which the last one is an odd and then an even one */
+    key = tables_key(CR0_PE | CR0_PG, 0x1000, CR4_PSE, 0);
+    put32(0x1000 + 0x100 * 4, 0x2000 | P);
+    put32(0x2000 + 0x201 * 4, 0x300000 | P);
+    put32(0x2000 + 0x202 * 4, 0x500000 | P);
+    assert_int_equal(*code_at(&v, key, VA + 0x10), a);
+    assert_int_equal(*code_at(&v, key, VA + 0x1010), b);
+    assert_true(remembered(key, VA));
+    assert_true(remembered(key, VA + 0x1000));
+    put32(0x2000 + 0x200 * 4, 0x700000 | P); /* the neighbour of the first one */
+    assert_int_equal(*code_at(&v, key, VA + 0x10), a);
+    put32(0x2000 + 0x201 * 4, 0x500000 | P);
+    assert_int_equal(*code_at(&v, key, VA + 0x10), b);
+    put32(0x1000 + 0x100 * 4, 0x400000 | P | PS); /* a 4 MiB page, if CR4.PSE is set */
+    assert_int_equal(guestmem_write(&mem, 0x601010, &a, 1), 0);
+    assert_int_equal(*code_at(&v, key, VA + 0x10), a);
+    assert_null(code_at(&v, tables_key(CR0_PE | CR0_PG, 0x1000, 0, 0), VA + 0x10));
+}
+
+/* Two pages that belong into one slot are both kept, and a third one takes the place of the one
+ * that has waited longest. */
+static void test_two_pages_of_one_slot_are_kept(void **state) {
+    u64 other = VA + 15 * PAGE_SIZE, third = VA + 34 * PAGE_SIZE;
+    const u8 *first, *second;
+    unsigned slot = code_slot(VA >> PAGE_SHIFT);
+
+    assert_int_equal(code_slot(other >> PAGE_SHIFT), slot);
+    assert_int_equal(code_slot(third >> PAGE_SHIFT), slot);
+    set_mode(LEVELS4);
+    map4(P | U);
+    put64(0x4000 + 16 * 8, 0x500000 | P);
+    put64(0x4000 + 35 * 8, 0x600000 | P);
+    first = code_at(&v, 0x1000, VA);
+    second = code_at(&v, 0x1000, other);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_ptr_equal(code_at(&v, 0x1000, VA), first);
+        assert_ptr_equal(code_at(&v, 0x1000, other), second);
+        assert_int_equal(v.code[slot].page, other >> PAGE_SHIFT); /* nothing has moved */
+        assert_int_equal(v.code[slot ^ 1].page, VA >> PAGE_SHIFT);
+    }
+    code_at(&v, 0x1000, third);
+    assert_int_equal(v.code[slot].page, third >> PAGE_SHIFT);
+    assert_int_equal(v.code[slot ^ 1].page, other >> PAGE_SHIFT);
+    assert_ptr_equal(code_at(&v, 0x1000, VA), first);
 }
 
 /* A guest that has jumped to an address that is not canonical exits there when the stack for its
@@ -354,11 +415,11 @@ static void test_found_code_is_checked(void **state) {
 static void test_no_rip_is_special(void **state) {
     struct virt_vcpu fresh = { .vm = &vm };
 
-    insn_forget(&fresh);
+    code_forget(&fresh);
     for (unsigned i = 0; i < 64; i++) {
-        assert_null(insn_bytes(&fresh, 0, BIT(i)));
-        assert_null(insn_bytes(&fresh, 0, BIT(i)));
-        assert_null(insn_bytes(&fresh, 0, ~0ull - BIT(i)));
+        assert_null(code_at(&fresh, 0, BIT(i)));
+        assert_null(code_at(&fresh, 0, BIT(i)));
+        assert_null(code_at(&fresh, 0, ~0ull - BIT(i)));
     }
 }
 
@@ -506,6 +567,8 @@ int main(void) {
         T(test_accessed_and_dirty),
         T(test_fetch),
         T(test_found_code_is_checked),
+        T(test_found_code_of_each_format),
+        T(test_two_pages_of_one_slot_are_kept),
         T(test_no_rip_is_special),
         T(test_skip),
         T(test_double_faults),

@@ -252,6 +252,50 @@ static void test_svm_icebp(void **state) {
     stop();
 }
 
+static u64 next_rip;
+
+static void exit_of_cpuid(struct guest_regs *regs) {
+    hw_vmcb()->exit_code = SVM_EXIT_CPUID;
+    hw_vmcb()->next_rip = next_rip;
+}
+
+/* Where the guest goes on after an instruction that exited: a CPU with next RIP tells it, and what
+ * is in memory by now does not count. On other CPUs the bytes in memory tell how long it is, also
+ * with prefixes, at the end of a page and in code that is not 64-bit. */
+static void test_svm_length_of_instructions(void **state) {
+    static const struct {
+        u64 rip;
+        const char *bytes;
+        u32 len, skipped;
+    } t[] = {
+        { CODE, "\x0f\xa2\x90", 3, 2 },
+        { CODE, "\x66\x0f\xa2", 3, 3 },
+        { CODE + PAGE_SIZE - 2, "\x0f\xa2", 2, 2 },
+        { CODE + PAGE_SIZE - 1, "\x0f\xa2", 2, 2 },         /* over the end of the page */
+        { CODE + PAGE_SIZE - 2, "\xf3\x66\x0f\xa2", 4, 4 }, /* so are its prefixes */
+        { CODE, "\x90\x90\x90", 3, 0 },                     /* another vCPU has overwritten it */
+    };
+
+    start(HW_AMD);
+    enter(NULL);
+    next_rip = CODE + 7;
+    for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+        assert_int_equal(guestmem_write(&vm->mem, t[i].rip, t[i].bytes, t[i].len), 0);
+        v->virt.regs.rip = t[i].rip;
+        enter(exit_of_cpuid);
+        assert_int_equal(v->virt.regs.rip, t[i].rip + t[i].skipped);
+    }
+    stop();
+    hw_svm_features = (u32)BIT(3);
+    start(HW_AMD);
+    enter(NULL);
+    put_insn("\x90\x90\x90");
+    enter(exit_of_cpuid);
+    assert_int_equal(v->virt.regs.rip, CODE + 7);
+    stop();
+    hw_svm_features = 0;
+}
+
 /* ---- AMD-V: interrupts on a QEMU with -icount ---- */
 
 #define GIVEN_MOST 8
@@ -722,6 +766,7 @@ int main(void) {
         cmocka_unit_test(test_vmx_fault_has_rf),
         cmocka_unit_test(test_vmx_icebp),
         cmocka_unit_test(test_svm_icebp),
+        cmocka_unit_test(test_svm_length_of_instructions),
         cmocka_unit_test(test_vmx_flush_of_one_vm),
         cmocka_unit_test(test_x87_is_loaded_if_used),
         cmocka_unit_test(test_vmx_rules_of_kvm),
