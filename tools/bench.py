@@ -57,6 +57,14 @@ OPS = {
     "collab_claims": ("  is a change of a key a flood", None, None, None, None, 40),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
+# The same operations, and some more, in many layouts of the guest's code (guests/layouts.c): the
+# most that one may take in the worst of them. QEMU gives no next-RIP, so an exit has to find the
+# instruction in the guest's memory.
+WORST = {"cpuid": 620, "hypercall_null": 660, "rdmsr": 640, "pio_unclaimed": 330,
+         "lapic_read": 1050, "lapic_write": 1220, "self_ipi": 2150, "x2apic_read": 670,
+         "x2apic_self_ipi": 1780}
+# How the layouts differ, in the words of that guest.
+LAYOUTS = ("shift", "end", "pair", "code32")
 # The most instructions of each frame or request; tools/iobench.py counts them.
 IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000,
       ("read", "1"): 12000,
@@ -162,6 +170,12 @@ cmdline = period_us=1000000
 memory = 2M
 start = no
 
+[vm layouts]
+image = layouts
+memory = 4M
+cpus = 0
+start = no
+
 [vm first]
 image = spin
 memory = 2M
@@ -198,6 +212,33 @@ def boot(name, script, until, n=10000, first="no", config=CONFIG):
 
 def figures(text):
     return {m[1]: int(m[2]) for m in re.finditer(r"BENCH (\w+) (\d+)", text)}
+
+
+def layouts(text):
+    """Returns {operation: {kind of layout: instructions in the worst layout}}, as the guest printed
+    them."""
+    found = {}
+    for op, kind, worst in re.findall(r"LAYOUT (\w+) (\w+) (\d+) \d+", text):
+        found.setdefault(op, {})[kind] = int(worst)
+    return found
+
+
+def print_worst(found):
+    """Prints what operations cost in the worst of many layouts. Returns {operation: its worst}, and
+    the names of operations that are over budget or have no figure."""
+    print(f"{'worst layout of the guest':32}" + "".join(f" {kind:>7}" for kind in LAYOUTS) +
+          f" {'at most':>8} {'worst':>7}")
+    worst, bad = {}, []
+    for op, most in WORST.items():
+        kinds = found.get(op, {})
+        worst[op] = max(kinds.values(), default=None)
+        mark = ""
+        if worst[op] is None or worst[op] > most:
+            bad.append(f"{op} in the worst layout")
+            mark = "   NO FIGURE" if worst[op] is None else "   OVER BUDGET"
+        cells = "".join(f" {kinds.get(kind, '-'):>7}" for kind in LAYOUTS)
+        print(f"{op:32}{cells} {most:8} {worst[op] if kinds else '-':>7}{mark}")
+    return worst, bad
 
 
 def print_ops(off, on):
@@ -316,7 +357,8 @@ def main():
         "create decisions\n+0ms wait decisions 10s\n+0ms create back\n+0ms create trips\n",
         r"BENCH trip_flush \d+",
     )
-    boots = {"off": ("@20ms create bench\n", end, args.n),
+    boots = {"layouts": ("@20ms create layouts\n", "LAYOUT end"),
+             "off": ("@20ms create bench\n", end, args.n),
              "pair-off": (f"@20ms {pair}", both, args.n),
              "store-off": (f"@20ms {store[0]}", store[1]),
              "collab-off": (f"@20ms {collab[0]}", collab[1]),
@@ -333,6 +375,9 @@ def main():
         for state in ("off", "on")
     )
     over = print_ops(off, on)
+    print()
+    worst, bad = print_worst(layouts(texts["layouts"]))
+    over += bad
     print()
 
     text = boot("first", "@10ms poweroff\n", r"first: id .* runs", first="yes")
@@ -368,7 +413,7 @@ def main():
         over.append("decisions")
 
     result = {"platform": "icount", "ops": {k: off.get(k) for k in OPS},
-              "ops_traced": {k: on.get(k) for k in OPS},
+              "ops_traced": {k: on.get(k) for k in OPS}, "worst": worst,
               "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start,
               "decisions": decisions,
               "io": stages, "poll": polled, "msi": msi, "net_device_bytes": net_memory}

@@ -256,25 +256,28 @@ static bool code_note_entries(struct code_page *c, const struct walk *w) {
     return true;
 }
 
-/* Takes the slot for a page that is new. What was in it moves to the other slot of the pair, so two
- * pages with the same slot can both stay. */
+/* Empties the slot for a page that is new. What was in it moves to another slot, each time to the
+ * next one, so that several pages with the same slot can stay. */
 static struct code_page *code_slot_of_new(struct virt_vcpu *v, u64 page) {
-    unsigned slot = code_slot(page);
+    unsigned own = code_slot(page);
+    struct code_page *c = &v->code[own];
 
-    v->code[slot ^ 1] = v->code[slot];
-    v->code[slot].tables = CODE_NO_TABLES;
-    return &v->code[slot];
+    if (v->code_next == own) v->code_next = (own + 1) % CODE_PAGES;
+    v->code[v->code_next] = *c;
+    v->code_next = (v->code_next + 1) % CODE_PAGES;
+    c->tables = CODE_NO_TABLES;
+    return c;
 }
 
-const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va) {
+/* Walks to the page of `va` and remembers it. Returns the byte there, or NULL as code_find(). */
+static __attribute__((noinline)) const u8 *code_walk(struct virt_vcpu *v, u64 tables, u64 va) {
     u64 page = va >> PAGE_SHIFT, room;
-    struct code_page *c = &v->code[code_slot(page) ^ 1];
+    struct code_page *c;
     struct walk w = { .mem = v->vm->mem,
                       .cr3 = tables & ~(CODE_PSE | 15ull << CODE_LESS),
                       .levels = CODE_LEVELS - (unsigned)(tables >> CODE_LESS),
                       .gpa = va };
 
-    if (code_holds(c, tables, page)) return c->bytes + (va & (PAGE_SIZE - 1));
     if (tables & CODE_PSE) w.cr4 = CR4_PSE;
     if (w.levels && !walk_descend(&w, va)) return NULL;
     c = code_slot_of_new(v, page);
@@ -283,6 +286,25 @@ const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va) {
     c->page = page;
     if (code_note_entries(c, &w)) c->tables = tables;
     return c->bytes + (va & (PAGE_SIZE - 1));
+}
+
+/* Looks for the page in all slots. If it is remembered in another slot than its own, it changes
+ * places with the page there, because more instructions are likely to exit in it. If it is in none,
+ * code_walk() looks for it. */
+const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va) {
+    u64 page = va >> PAGE_SHIFT;
+    struct code_page *own = &v->code[code_slot(page)];
+
+    for (struct code_page *c = v->code; c < v->code + CODE_PAGES; c++) {
+        struct code_page found;
+
+        if (c->page != page || !code_holds(c, tables, page)) continue;
+        found = *c;
+        *c = *own;
+        *own = found;
+        return own->bytes + (va & (PAGE_SIZE - 1));
+    }
+    return code_walk(v, tables, va);
 }
 
 unsigned code_copy(struct virt_vcpu *v, u64 tables, u64 va, bool wraps, u8 *buf, unsigned max) {

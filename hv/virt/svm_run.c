@@ -192,9 +192,16 @@ static unsigned length_in_memory(struct virt_vcpu *v, const struct vmcb *b, u32 
     return insn_length(bytes, n, mode_of(b), insn, regs);
 }
 
+/* Does what set_length() does, also for 32-bit code, at the end of a page, and with prefixes. */
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
                                                         struct vm_exit *e, u32 insn) {
-    e->insn_len = (u8)length_in_memory(v, b, insn, NULL);
+    u64 va = b->rip;
+    u32 found = 0;
+    bool wraps = mode_of(b) != 64;
+
+    if (wraps) va = (u32)(b->cs.base + va);
+    code_copy(v, tables_key(b->cr0, b->cr3, b->cr4, b->efer), va, wraps, (u8 *)&found, e->insn_len);
+    if (found != insn) e->insn_len = (u8)length_in_memory(v, b, insn, NULL);
 }
 
 /* Sets the length of the instruction that exited, which must be `insn`; 0 if another one is there
@@ -209,7 +216,7 @@ set_length(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e, u32 ins
         e->insn_len = (u8)(b->next_rip - b->rip);
         return;
     }
-    if (is_64bit(b) && room_in_page(b->rip, sizeof(insn))) p = code_at(v, b->cr3, b->rip);
+    if (is_64bit(b) && room_in_page(b->rip, sizeof(insn))) p = code_cached(v, b->cr3, b->rip);
     e->insn_len = (u8)len;
     if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
         set_length_slowly(v, b, e, insn);

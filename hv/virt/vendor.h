@@ -124,17 +124,24 @@ static inline bool code_holds(const struct code_page *c, u64 tables, u64 page) {
     return !diff;
 }
 
-/* Returns the number of the slot that should hold a page. Kernels have their code in one piece, and
- * its first pages are in different slots. */
-static inline unsigned code_slot(u64 page) { return (page ^ page >> 4) & (CODE_PAGES - 1); }
+/* Returns the number of the slot in which a page is looked for first. */
+static inline unsigned code_slot(u64 page) { return page & (CODE_PAGES - 1); }
 
-/* Does what code_find() does. It is fast if the page is where it is looked for first. */
-static inline const u8 *code_at(struct virt_vcpu *v, u64 tables, u64 va) {
+/* Returns what code_find() would, but only if the page is in that slot; otherwise NULL. */
+static inline const u8 *code_cached(const struct virt_vcpu *v, u64 tables, u64 va) {
     u64 page = va >> PAGE_SHIFT;
     const struct code_page *c = &v->code[code_slot(page)];
 
-    if (__builtin_expect(!code_holds(c, tables, page), 0)) return code_find(v, tables, va);
+    if (__builtin_expect(!code_holds(c, tables, page), 0)) return NULL;
     return c->bytes + (va & (PAGE_SIZE - 1));
+}
+
+/* Does what code_find() does, and is faster if the page is in that slot. */
+static inline const u8 *code_at(struct virt_vcpu *v, u64 tables, u64 va) {
+    const u8 *p = code_cached(v, tables, va);
+
+    if (__builtin_expect(p != NULL, 1)) return p;
+    return code_find(v, tables, va);
 }
 
 /* Are there `len` bytes from this address to the end of its page? */

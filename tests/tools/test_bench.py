@@ -36,6 +36,19 @@ def test_a_limit_that_is_printed_is_the_one_that_is_checked(capsys):
         assert exceeded == f"memory: {most + 1} bytes (at most {most})   OVER BUDGET"
 
 
+def test_the_worst_layout_is_judged(capsys):
+    lines = "".join(f"LAYOUT {op} {kind} {most if kind == 'pair' else 10} 5\n"
+                    for op, most in bench.WORST.items() for kind in bench.LAYOUTS)
+    assert bench.print_worst(bench.layouts(lines)) == (bench.WORST, [])
+    more = lines.replace(f"LAYOUT cpuid pair {bench.WORST['cpuid']}",
+                         f"LAYOUT cpuid pair {bench.WORST['cpuid'] + 1}")
+    assert bench.print_worst(bench.layouts(more))[1] == ["cpuid in the worst layout"]
+    none = re.sub(r"LAYOUT rdmsr .*\n", "", lines)
+    worst, bad = bench.print_worst(bench.layouts(none))
+    assert worst["rdmsr"] is None and bad == ["rdmsr in the worst layout"]
+    assert "NO FIGURE" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not here")
 def test_what_is_measured_is_built_first():
     if os.path.exists(sched_cost.PROGRAM):

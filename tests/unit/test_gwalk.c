@@ -319,6 +319,12 @@ static bool remembered(u64 tables, u64 va) {
     return code_holds(&v.code[code_slot(va >> PAGE_SHIFT)], tables, va >> PAGE_SHIFT);
 }
 
+static bool remembered_anywhere(u64 tables, u64 va) {
+    for (unsigned i = 0; i < CODE_PAGES; i++)
+        if (code_holds(&v.code[i], tables, va >> PAGE_SHIFT)) return true;
+    return false;
+}
+
 /* What was found once is only used as long as a walk would find it again. */
 static void test_found_code_is_checked(void **state) {
     const u8 a = 0xaa, b = 0xbb;
@@ -383,31 +389,26 @@ static void test_found_code_of_each_format(void **state) {
     assert_null(code_at(&v, tables_key(CR0_PE | CR0_PG, 0x1000, 0, 0), VA + 0x10));
 }
 
-/* Two pages that belong into one slot are both kept, and a third one takes the place of the one
- * that has waited longest. */
-static void test_two_pages_of_one_slot_are_kept(void **state) {
-    u64 other = VA + 15 * PAGE_SIZE, third = VA + 34 * PAGE_SIZE;
-    const u8 *first, *second;
-    unsigned slot = code_slot(VA >> PAGE_SHIFT);
+/* Pages that belong into one slot are all kept, as many as there are slots, and are found without a
+ * walk. */
+static void test_pages_of_one_slot_are_kept(void **state) {
+    const u8 *found[CODE_PAGES];
 
-    assert_int_equal(code_slot(other >> PAGE_SHIFT), slot);
-    assert_int_equal(code_slot(third >> PAGE_SHIFT), slot);
     set_mode(LEVELS4);
     map4(P | U);
-    put64(0x4000 + 16 * 8, 0x500000 | P);
-    put64(0x4000 + 35 * 8, 0x600000 | P);
-    first = code_at(&v, 0x1000, VA);
-    second = code_at(&v, 0x1000, other);
-    for (unsigned i = 0; i < 4; i++) {
-        assert_ptr_equal(code_at(&v, 0x1000, VA), first);
-        assert_ptr_equal(code_at(&v, 0x1000, other), second);
-        assert_int_equal(v.code[slot].page, other >> PAGE_SHIFT); /* nothing has moved */
-        assert_int_equal(v.code[slot ^ 1].page, VA >> PAGE_SHIFT);
+    for (u64 i = 0; i < CODE_PAGES; i++) {
+        put64(0x4000 + (1 + i * CODE_PAGES) * 8, (0x300000 + i * PAGE_SIZE) | P);
+        found[i] = code_at(&v, 0x1000, VA + i * CODE_PAGES * PAGE_SIZE);
+        assert_non_null(found[i]);
     }
-    code_at(&v, 0x1000, third);
-    assert_int_equal(v.code[slot].page, third >> PAGE_SHIFT);
-    assert_int_equal(v.code[slot ^ 1].page, other >> PAGE_SHIFT);
-    assert_ptr_equal(code_at(&v, 0x1000, VA), first);
+    for (unsigned round = 0; round < 2; round++)
+        for (u64 i = 0; i < CODE_PAGES; i++) {
+            u64 va = VA + i * CODE_PAGES * PAGE_SIZE;
+
+            assert_true(remembered_anywhere(0x1000, va));
+            assert_ptr_equal(code_at(&v, 0x1000, va), found[i]);
+            assert_true(remembered(0x1000, va)); /* it has come into its own slot */
+        }
 }
 
 /* A guest that has jumped to an address that is not canonical exits there when the stack for its
@@ -568,7 +569,7 @@ int main(void) {
         T(test_fetch),
         T(test_found_code_is_checked),
         T(test_found_code_of_each_format),
-        T(test_two_pages_of_one_slot_are_kept),
+        T(test_pages_of_one_slot_are_kept),
         T(test_no_rip_is_special),
         T(test_skip),
         T(test_double_faults),
