@@ -496,7 +496,8 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 /* Reads the VM file `text` of `len` bytes into *c. Returns 0, or -EINVAL after at least one error
  * was reported. After MAX_ERRORS errors the rest of the file is not read, because further errors
  * are mostly consequences of the first ones. The policies' parameters are keys, too; `param_at`
- * names them one by one. */
+ * names them one by one. If all lines were good and only config_check() fails, c->lines_are_good
+ * says so. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len,
                  config_param_at param_at, config_report report_fn, void *ctx) {
     struct reader r = {

@@ -6,7 +6,8 @@
 #include "lib/printf.h"
 #include "common/string.h"
 
-/* Reports a problem at a place in the VM file. Returns -EINVAL if the problem is fatal, else 0.
+/* Reports a problem at a place in the VM file or, if the line is 0, in the boot loader's command
+ * line. Returns -EINVAL if the problem is fatal, else 0.
  * All such sentences begin with a place, "file:line:column: ", as those of compilers do. Editors
  * can then jump there. */
 int config_complain(const struct config *c, struct config_place at, bool fatal,

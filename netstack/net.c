@@ -322,6 +322,7 @@ void sock_clear(struct sock *s) {
 void sock_free(struct sock *s) {
     struct net_buf *nb;
 
+    /* Segments that came while a thread owned the socket, and that TCP has not seen yet. */
     while ((nb = backlog_take(&s->backlog))) {
         pbuf_free(&nb->pc.pbuf);
         backlog_done(&s->backlog);

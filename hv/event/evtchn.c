@@ -307,7 +307,7 @@ int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
     if (r->port[remote_port].peer == d)
         port = r->port[remote_port].peer_port;
     else
-        port = port_join(d, r, remote_port, true); /* the hypervisor has made that port */
+        port = port_join(d, r, remote_port, true); /* only a port that the hypervisor made */
     unlock_ends(d, r);
     spin_unlock(&evtchn_lock);
     return port;

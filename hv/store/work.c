@@ -144,8 +144,8 @@ static void commit_one(void) {
 /* Frees a part of a transaction that has ended, so that each step is short. The parts are the
  * transaction's shadows, which are its own copies of nodes, and last the transaction itself. A
  * shadow is freed after those of its children, so the last one in the list comes first. Its client
- * gets back the size of two nodes: the copy, and the real node, which was put in the table for it
- * (node_shadow()). */
+ * gets back what node_shadow() has charged: the size of the copy, and of a node in the table that
+ * stands for the real one, even if no real one exists. */
 static void free_one(void) {
     struct transaction *tx = list_first(&store.ended, struct transaction, link);
     struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);
@@ -164,7 +164,7 @@ static void free_one(void) {
     if (s->counted) tx->client->nodes--; /* it was made in this transaction */
     node_set_value(s, NULL, 0);
     client_charge(tx->client, -(i64)(2 * node_size(s)));
-    node_vanish(s->base); /* frees the real node, if it does not exist and only `s` needed it */
+    node_vanish(s->base); /* if it only stood for a node that does not exist */
     heap_free(s);
 }
 

@@ -269,7 +269,9 @@ static struct code_page *code_slot_of_new(struct virt_vcpu *v, u64 page) {
     return c;
 }
 
-/* Walks to the page of `va` and remembers it. Returns the byte there, or NULL as code_find(). */
+/* Walks to the page of `va` and remembers it. Returns the byte there, or NULL if it is not in the
+ * VM's RAM. `tables` is taken apart again: see tables_key(). If an entry of the guest's tables
+ * changes meanwhile, the slot stays empty. */
 static __attribute__((noinline)) const u8 *code_walk(struct virt_vcpu *v, u64 tables, u64 va) {
     u64 page = va >> PAGE_SHIFT, room;
     struct code_page *c;

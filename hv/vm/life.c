@@ -153,9 +153,9 @@ static void vm_made(struct vm *vm) {
 }
 
 /* Takes the VM off the list, now that all its parts are undone, reports its end, and makes the VM
- * anew if that was asked for. If the job has an error, the VM ends because it could not be made.
- * Somebody waits for a VM that was created by a command (`done`), and nobody for one that was made
- * anew. The list's reference is given back, so the VM is freed as soon as nobody else has one. */
+ * anew if that was asked for. The one that has the VM created or destroyed by a command waits for
+ * `done`. Nobody waits for a VM that is made anew, so an error of the job means then that this has
+ * failed. The list's reference is given back, so the VM is freed as soon as nobody else has one. */
 static void vm_destroyed(struct vm *vm) {
     struct vm_job *j = &vm->job;
 
