@@ -113,6 +113,7 @@ int main(void) {
     test_begin();
     if (vcpu_start_all() < 2) test_error("there is one vCPU");
     if (net_guest_start(&guest, &config)) test_error("no memory for the stack");
+    net_join();
     introduce();
     CHECK(sock_open(SOCK_UDP, &options, &s) == 0 && sock_bind(s, PORT) == 0, "no socket");
     t = thread_start(1, "echo", echo, s);

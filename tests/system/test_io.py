@@ -214,8 +214,8 @@ def test_queue_of_a_link_drops(boot, platform):
 
 def test_disk(boot):
     """What was written is read back, by the same VM and by the one that comes after it. There are
-    never more requests at a time than the disk takes, and less than one interrupt for each
-    request."""
+    never more requests at a time than the disk takes. One interrupt tells the end of several
+    requests. How many depends on when the host runs which vCPU."""
     said = boot.said(
         r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) "
         r"notifications"
@@ -228,7 +228,8 @@ def test_disk(boot):
         boot.log,
     )
     assert [d[:2] for d in done] == [("101", "101"), ("101", "")]
-    assert all(int(irqs) < 60 for _, _, irqs in done), done
+    requests = (202, 101)
+    assert all(int(d[2]) < 0.6 * n for d, n in zip(done, requests)), done
 
 
 def test_hostile_front_end(boot, platform):
