@@ -45,6 +45,9 @@ enum operation { READ_VALUE, READ_COUNTDOWN, WRITE_VALUE, WRITE_COUNTDOWN };
 #define WDAT_ENTRIES 68u
 #define WDAT_ENTRY   24u
 #define WDAT_ENABLED BIT(0)
+/* A watchdog whose shortest time is longer than 49 days is of no use, and in nanoseconds its time
+ * might not fit into 64 bits. */
+#define LEAST_MOST_MS UINT32_MAX
 
 struct entry {
     u8 action, operation;
@@ -188,6 +191,7 @@ static bool read_table(const u8 *t, u32 len) {
     dog.most = (u32)table_get(t + WDAT_MOST, 4);
     dog.least = (u32)table_get(t + WDAT_LEAST, 4);
     if (!dog.period_ms || !dog.most || dog.least > dog.most) return false;
+    if ((u64)dog.least * dog.period_ms > LEAST_MOST_MS) return false;
     for (u32 at = WDAT_ENTRIES; nr && len - at >= WDAT_ENTRY; at += WDAT_ENTRY, nr--) {
         const u8 *p = t + at;
 

@@ -231,7 +231,7 @@ static void test_wdat_with_entries_that_are_not_used(void **state) {
 
 /* None of these tables is used. The TCO timer is used instead, because the machine has it. */
 static void test_wdat_that_lies(void **state) {
-    for (u32 i = 0; i < 12; i++) {
+    for (u32 i = 0; i < 13; i++) {
         wdat();
         switch (i) {
         case 0: acpi.wdat_len -= 1; break;      /* cut within an entry */
@@ -249,6 +249,11 @@ static void test_wdat_that_lies(void **state) {
         case 9: u32_at(68 + 24 * 2 + 12, 1); break;       /* a register that cannot be mapped */
         case 10: u32_at(68 + 8, 0x10000); break;          /* no port */
         case 11: table[68 + 24 * 2 + 1] = 4; break;       /* an operation that is not defined */
+        case 12:                                          /* it would wait for 18 million years */
+            u32_at(48, 1u << 29);
+            u32_at(52, ~0u);
+            u32_at(56, 1u << 30);
+            break;
         }
         watchdog_init(&acpi, 10);
         if (!fake_log_said("TCO")) fail_msg("case %u", i);
