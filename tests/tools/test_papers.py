@@ -158,6 +158,7 @@ def test_what_events_wait_is_a_value():
 
 def test_quick_leaves_out_what_takes_long(monkeypatch, capsys):
     """But not if somebody names it."""
+    pytest.importorskip("jsonschema")
     planned = []
     monkeypatch.setattr(papers, "plan", lambda e, quick: planned.append(e["id"]) or [])
     monkeypatch.setattr(papers, "snakemake", lambda *_: True)
