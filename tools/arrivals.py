@@ -74,11 +74,13 @@ vcpus = {vcpus}
 pool = io
 cmdline = {device} {driver}
 """
-# {quantity: unit}. What is written counts as that of all file servers together: a store gets as
-# many requests a second with each set-up. Latencies are of writes, and CPU time is that of all VMs
-# that completed.
-QUANTITIES = {"arrived": "VMs", "completed": "VMs", "write_kib_per_s": "KiB/s",
-              "mean_us": "us", "p999_us": "us", "cpu_s": "s"}
+# {quantity: unit}. write_ms_per_mib is the time that all file servers together took, divided by
+# what they wrote. It is no rate, because some runs have only jobs that fit into the page cache, and
+# their rate is thirty times that of the others. Stores do not count: they get as many requests a
+# second with each set-up. Latencies are of writes. cpu_s is the CPU time of all VMs that completed,
+# busy_pct is how busy the VMs' pCPUs were.
+QUANTITIES = {"arrived": "VMs", "completed": "VMs", "write_ms_per_mib": "ms",
+              "mean_us": "us", "p999_us": "us", "cpu_s": "s", "busy_pct": "%"}
 SAYS = re.compile(r"\[ *(?P<s>[\d.]+)\] (?P<vm>vm-\d+): (?P<rest>.*)")
 
 
@@ -169,7 +171,7 @@ def read(said, arrived):
     vms = of_vms(said)
     done = [vm for vm in vms.values() if "ended" in vm and "took_us" in vm]
     writers = [vm for vm in done if vm.get("writes")]
-    found = {"arrived": arrived, "completed": len(done), "write_kib_per_s": 0.0, "mean_us": 0.0,
+    found = {"arrived": arrived, "completed": len(done), "write_ms_per_mib": 0.0, "mean_us": 0.0,
              "p999_us": 0, "cpu_s": 0.0, "vms": vms}
     if writers:
         total = sum(vm["writes"] for vm in writers)
@@ -177,8 +179,8 @@ def read(said, arrived):
         found["p999_us"] = max(vm["write_p999_us"] for vm in writers)
     files = [vm for vm in writers if "files" in vm]
     if files:
-        found["write_kib_per_s"] = (sum(vm["write_kib"] for vm in files) * 1e6
-                                    / sum(vm["took_us"] for vm in files))
+        found["write_ms_per_mib"] = (sum(vm["took_us"] for vm in files) * 1.024
+                                     / sum(vm["write_kib"] for vm in files))
     found["cpu_s"] = sum(vm.get("cpu_us", 0) for vm in done) / 1e6
     return found
 
@@ -201,6 +203,14 @@ def judge(name, run):
     return wrong
 
 
+def busy_pct(pcpus):
+    """Returns for how many per cent of the run the pCPUs were busy, all but those of the driver
+    domain and the I/O cores. `pcpus` are those of build/sim-whole."""
+    mine = [cpu for i, cpu in enumerate(pcpus) if not 1 <= i <= 1 + IO_CORES]
+    busy = sum(cpu["busy_s"] for cpu in mine)
+    return 100 * busy / (busy + sum(cpu["idle_s"] for cpu in mine))
+
+
 # ---- the command ----
 
 def run(setup, rate, seconds, seed):
@@ -210,16 +220,18 @@ def run(setup, rate, seconds, seed):
     directory = os.path.join(machine.BUILD, "run", "collab-arrivals", f"{setup}-{rate}-{seed}")
     os.makedirs(directory, exist_ok=True)
     vms, commands, arrived = files(rate, seconds, seed, driver, guest, 1 + IO_CORES)
-    paths = [os.path.join(directory, name) for name in ("arrivals.cfg", "arrivals.script")]
+    paths = [os.path.join(directory, "arrivals." + end) for end in ("cfg", "script", "json")]
     for path, text in zip(paths, (vms, commands)):
         with open(path, "w", encoding="ascii") as f:
             f.write(text)
     done = subprocess.run([collabdemo.WHOLE, *words(), "-w", "1ms", "-t", f"{seconds}s",
-                           "--script", paths[1], paths[0]],
+                           "--script", paths[1], "--json", paths[2], paths[0]],
                           cwd=machine.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise sentence.Problem(f"{experiment.inside(paths[0])}: {done.stderr.strip()[-300:]}")
-    found = read(done.stdout, arrived)
+    with open(paths[2], encoding="utf-8") as f:
+        pcpus = json.load(f)["pcpus"]
+    found = read(done.stdout, arrived) | {"busy_pct": busy_pct(pcpus)}
     return {"setup": setup, "rate": rate, "seed": seed,
             "vm_file": experiment.digest(paths[0])} | found
 

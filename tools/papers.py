@@ -367,6 +367,16 @@ def event_waits(trace, said):
     return found
 
 
+def busy(chosen, pcpus):
+    """Returns for how many per cent of the run the chosen pCPUs were busy on average. `pcpus` are
+    all of them, as build/sim-whole tells them."""
+    for cpu in chosen:
+        if cpu >= len(pcpus):
+            raise Refused(f"there are {len(pcpus)} pCPUs, so there is no pCPU {cpu}")
+    worked = sum(pcpus[cpu]["busy_s"] for cpu in chosen)
+    return 100 * worked / (worked + sum(pcpus[cpu]["idle_s"] for cpu in chosen))
+
+
 def measure_whole(task, directory):
     """Returns the Settled and the runs of a set-up with real guests. Their traffic begins at a time
     that the VM file says, so there is no warm-up to find."""
@@ -389,6 +399,8 @@ def value_of(rule, found):
         return heard(rule, found)
     if "waits" in rule:
         return scaled(rule, found["waits"][rule["waits"]])
+    if "busy" in rule:
+        return scaled(rule, busy(rule["busy"], found["pcpus"]))
     return measured(rule, found["vcpus"])
 
 

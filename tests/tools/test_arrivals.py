@@ -55,9 +55,16 @@ SAID = "".join(f"[ {n}.5] vm-{n}: id {n + 2}, 2 vCPUs, 16 MiB, runs\n"
 def test_what_a_run_says():
     found = arrivals.read(SAID, 4)
     assert (found["arrived"], found["completed"]) == (4, 2)
-    assert found["write_kib_per_s"] == 150 and found["mean_us"] == 10 and found["p999_us"] == 1
+    assert found["write_ms_per_mib"] == 2000 * 1024 / 300
+    assert (found["mean_us"], found["p999_us"]) == (10, 1)
     assert found["cpu_s"] == 0.001
     assert not arrivals.judge("x", found)
+
+
+def test_how_busy_the_pcpus_of_the_vms_are():
+    """I/O cores spin, so their time would say nothing."""
+    spins, works, idles = ({"busy_s": n, "idle_s": 4 - n} for n in (4, 1, 0))
+    assert arrivals.busy_pct([works, spins, spins, idles, works, idles]) == pytest.approx(100 / 6)
 
 
 @pytest.mark.parametrize("old, new, what", [
@@ -75,3 +82,4 @@ def test_a_run():
     """Twenty seconds: some VMs come, and some are through."""
     found = arrivals.run("flush", 20, 20, 1)
     assert found["completed"] and not arrivals.judge("x", found)
+    assert 5 < found["busy_pct"] < 100

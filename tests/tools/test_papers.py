@@ -156,6 +156,16 @@ def test_what_events_wait_is_a_value():
     assert papers.value_of(rule, {"waits": {"to": 1.5, "from": 9}}) == 3
 
 
+def test_how_busy_pcpus_are_is_a_value():
+    """Those that do not belong to the measure do not count."""
+    found = {"pcpus": [{"busy_s": 0, "idle_s": 8}, {"busy_s": 8, "idle_s": 0},
+                       {"busy_s": 2, "idle_s": 6}]}
+    assert papers.value_of({"busy": [1, 2]}, found) == 62.5
+    assert papers.value_of({"busy": [2, 2], "scale": 0.01}, found) == 0.25
+    with pytest.raises(papers.Refused, match="there are 3 pCPUs, so there is no pCPU 3"):
+        papers.value_of({"busy": [1, 3]}, found)
+
+
 def test_quick_leaves_out_what_takes_long(monkeypatch, capsys):
     """But not if somebody names it."""
     pytest.importorskip("jsonschema")

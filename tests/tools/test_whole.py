@@ -225,6 +225,32 @@ def test_the_results_in_a_file(tmp_path):
     assert any(line["vm"] is None and "iodom: id 1" in line["text"] for line in found["said"])
 
 
+PART = """
+[vm hog]
+image = spin
+memory = 4M
+cpus = 1
+[vm part]
+image = busy
+cmdline = percent=25
+memory = 4M
+cpus = 2
+"""
+
+
+def test_how_busy_pcpus_are_also_with_a_script(tmp_path):
+    """pCPU 1 computes from when its VM is there, pCPU 2 a quarter of the time. pCPU 3 is halted
+    from the boot to the end, so no halt of it ever ends."""
+    path, script = tmp_path / "busy.json", tmp_path / "script"
+    script.write_text("@2s list\n+0ms poweroff\n")
+    whole("-p", "4", "--script", str(script), "--json", str(path), vms(tmp_path, PART))
+    found = json.loads(path.read_text())["pcpus"]
+    assert all(cpu["busy_s"] + cpu["idle_s"] == pytest.approx(2.0, rel=0.01) for cpu in found)
+    parts = [cpu["busy_s"] / (cpu["busy_s"] + cpu["idle_s"]) for cpu in found]
+    assert parts[1] > 0.97 and parts[2] == pytest.approx(0.25, abs=0.03), parts
+    assert parts[0] < 0.02 and parts[3] < 0.001, parts
+
+
 def test_results_that_cannot_be_written(tmp_path):
     done = subprocess.run([SIM, "--json", str(tmp_path / "none" / "x.json"), DEMO], cwd=ROOT,
                           capture_output=True, text=True, check=False)

@@ -22,6 +22,8 @@ struct pcpu {
     bool interrupted;    /* it was kicked and has not noticed */
     bool interruptible;  /* it waits, and a kick ends that */
     u64 hw_timer;        /* when the timer of its APIC fires, ns; ~0: not at all */
+    u64 halted_at;       /* since when it is halted, ns; ~0: it is not */
+    u64 idle;            /* how long it was halted before, ns */
     u64 rest;            /* less than a ns that it has still to pay, ps */
     void (*entry)(void); /* what it begins with */
 };
@@ -225,12 +227,24 @@ void cpu_halt(void) {
     struct pcpu *c = me();
 
     engine_pay();
+    c->halted_at = whole_now;
     if (!c->interrupted) engine_wait(c->hw_timer, true);
+    c->idle += whole_now - c->halted_at;
+    c->halted_at = ~0ull;
     if (c->hw_timer <= whole_now) {
         c->hw_timer = ~0ull;
         on_timer(VEC_TIMER);
     }
     c->interrupted = false;
+}
+
+/* The hypervisor's own count of idle time lacks a halt that has not ended. A pCPU that never gets
+ * anything to do has only that one. */
+u64 engine_idle(u32 cpu) {
+    const struct pcpu *c = container_of(percpu_of[cpu], struct pcpu, p);
+
+    if (c->halted_at == ~0ull) return c->idle;
+    return c->idle + whole_now - c->halted_at;
 }
 
 bool smp_all_alive(void) { return true; }
@@ -266,7 +280,7 @@ void engine_start(u32 cpus, void (*entry)(void)) {
         c->p.self = percpu_of[i] = &c->p;
         c->p.id = c->p.apic_id = i;
         c->p.online = true;
-        c->hw_timer = ~0ull;
+        c->hw_timer = c->halted_at = ~0ull;
         timer_init(&c->wake, go_on);
         strand_init(&c->strand, stack + STACK_BYTES, begin, entry, NULL);
         timerq_insert(&queue, &c->wake, whole_now);

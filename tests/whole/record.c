@@ -99,14 +99,29 @@ bool record_answer(char c) {
     return answer;
 }
 
-/* Writes the shell's answer and the end of the file of --json, and closes it. Ends the program with
- * a sentence if that fails. Does nothing without --json, or when it was called before. */
+/* Writes for how long each pCPU was busy and idle, from the boot until now. */
+static void put_pcpus(void) {
+    fprintf(file, " \"pcpus\": [");
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
+        u64 idle = engine_idle(cpu);
+
+        fprintf(file, "%s\n  {\"busy_s\": %.9f, \"idle_s\": %.9f}", cpu ? "," : "",
+                (double)(whole_now - idle) / 1e9, (double)idle / 1e9);
+    }
+    fprintf(file, "],\n");
+}
+
+/* Writes the times of the pCPUs, the shell's answer and the end of the file of --json, and closes
+ * it. Ends the program with a sentence if that fails. Does nothing without --json, or when it was
+ * called before. */
 void record_end(void) {
     bool bad;
 
     if (!file) return;
     fclose(answer);
-    fprintf(file, "],\n \"top\": %s}\n", answer_size ? answer_text : "null\n");
+    fprintf(file, "],\n");
+    put_pcpus();
+    fprintf(file, " \"top\": %s}\n", answer_size ? answer_text : "null\n");
     bad = ferror(file);
     if (fclose(file) || bad) {
         fprintf(stderr, "sim-whole: the file of --json could not be written as a whole\n");

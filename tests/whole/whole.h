@@ -62,6 +62,8 @@ void engine_wait(u64 ns, bool interruptible);
 void engine_pay(void);
 /* Returns whether this pCPU was kicked since the last call. */
 bool engine_interrupted(void);
+/* Returns how long the pCPU has been halted up to now, ns. */
+u64 engine_idle(u32 cpu);
 /* Returns up to what time this pCPU's guest may compute now, ns: until something else is due, or
  * for whole_costs.ahead_ns. */
 u64 engine_horizon(void);
