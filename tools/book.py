@@ -23,11 +23,40 @@ DOCS = os.path.join(machine.ROOT, "docs")
 BOOK = os.path.join(machine.BUILD, "book")
 
 
-def function_text(text, name):
-    """Returns the first line and the text of the C function `name` with the comment above it, or
-    None if there is no such function."""
+def comment_above(lines, first):
+    """Returns the number of the line where the comment begins that ends just above line
+    `first`."""
+    if not lines[first - 1].endswith("*/"):
+        return first
+    first -= 1
+    while not lines[first].startswith("/*"):
+        first -= 1
+    return first
+
+
+def routine_text(lines, name):
+    """Returns first line and text of the assembler routine `name`, up to the next empty line."""
+    if f"{name}:" not in lines:
+        return None
+    first = last = lines.index(f"{name}:")
+    while re.match(r";|global ", lines[first - 1]):
+        first -= 1
+    while lines[last]:
+        last += 1
+    return first + 1, "\n".join(lines[first:last])
+
+
+def code_text(file, text, name):
+    """Returns the first line and the text of what `name` names in a file, with the comment above
+    it: a C function, a `struct NAME`, a table `NAME[]`, or in an assembler source a routine. None
+    if the file has no such thing."""
     lines = text.split("\n")
-    head = re.compile(rf"^[a-z][^;={{]*\b{name}\(")
+    if file.endswith(".asm"):
+        return routine_text(lines, name)
+    if name.startswith("struct ") or name.endswith("[]"):
+        head = re.compile(rf"^[a-z}}](.*[\s*])?{re.escape(name)}( =)? \{{$|^{re.escape(name)} \{{$")
+    else:
+        head = re.compile(rf"^(?=[a-z])[^;={{]*\b{name}\(")
     for i, line in enumerate(lines):
         end = i
         while head.match(line) and end < len(lines) and not lines[end].endswith(("{", ";")):
@@ -35,11 +64,14 @@ def function_text(text, name):
         if not head.match(line) or end == len(lines) or not lines[end].endswith("{"):
             continue
         first = i
-        if lines[i - 1].endswith("*/"):
-            first = i - 1
-            while not lines[first].startswith("/*"):
+        if line.startswith(f"{name}("):  # the type is on the line before
+            first -= 1
+        if line.startswith("}"):  # a table whose type is described on the spot
+            while not lines[first].endswith("struct {"):
                 first -= 1
-        return first + 1, "\n".join(lines[first:lines.index("}", end) + 1])
+        first = comment_above(lines, first)
+        last = next(n for n in range(end + 1, len(lines)) if re.match(r"\};?$", lines[n]))
+        return first + 1, "\n".join(lines[first:last + 1])
     return None
 
 

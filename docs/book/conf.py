@@ -8,7 +8,7 @@ from sphinx.util.docutils import SphinxDirective
 
 ROOT = os.environ["TAKT_ROOT"]
 sys.path.insert(0, os.path.join(ROOT, "tools"))
-from book import function_text  # noqa: E402  (the path has to be known first)
+from book import code_text  # noqa: E402  (the path has to be known first)
 
 project = "Takt"
 author = "the authors of Takt"
@@ -32,9 +32,11 @@ highlight_language = "none"
 
 
 class Excerpt(SphinxDirective):
-    """```{excerpt} FILE NAME```: the text of a C function, as it stands in the tree. The book is
-    not made if the function is not there any more."""
+    """```{excerpt} FILE NAME```: the text of a function, a structure, a table or an assembler
+    routine, as it stands in the tree (code_text() in tools/book.py). The book is not made if it is
+    not there any more."""
     required_arguments = 2
+    final_argument_whitespace = True  # `struct NAME` is one argument
 
     def run(self):
         file, name = self.arguments
@@ -42,12 +44,13 @@ class Excerpt(SphinxDirective):
         self.env.note_dependency(path)
         try:
             with open(path, encoding="utf-8") as f:
-                found = function_text(f.read(), name)
+                found = code_text(file, f.read(), name)
         except OSError:
             raise self.error(f"there is no file {file}") from None
         if not found:
-            raise self.error(f"{file} has no function {name}()")
-        block = nodes.literal_block(found[1], found[1], language="c")
+            raise self.error(f"{file} has no {name}")
+        language = "nasm" if file.endswith(".asm") else "c"
+        block = nodes.literal_block(found[1], found[1], language=language)
         where = nodes.paragraph("", f"{file}, line {found[0]}", classes=["excerpt"])
         return [where, block]
 
