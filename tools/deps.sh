@@ -208,7 +208,18 @@ install_qemu() {
 		fi
 		as_root apt-get -q update
 	fi
-	install -t "$code-backports" qemu-system-x86
+	# From the backports comes what is QEMU's own. With `-t` apt would prefer their libraries, too,
+	# and packages of the release that need another version of these could not be installed later.
+	from=$code-backports
+	install "qemu-system-x86/$from" "qemu-system-common/$from" "qemu-system-data/$from" \
+		"seabios/$from" || install -t "$from" qemu-system-x86
+}
+
+# Installs packages of the release. Where libraries of the backports are installed that have to have
+# the same version, the packages have to come from there, too.
+install_missing() {
+	code=$(os_field VERSION_CODENAME)
+	install "$@" || { has_backports "$code" && install -t "$code-backports" "$@"; }
 }
 
 if [ "${1:-}" = --source ] && [ $# = 2 ]; then
@@ -261,5 +272,5 @@ if ! command -v apt-get >/dev/null 2>&1; then
 fi
 as_root apt-get -q update
 # shellcheck disable=SC2086
-[ -z "$missing" ] || install $missing
+[ -z "$missing" ] || install_missing $missing
 [ -z "$qemu_missing" ] || install_qemu

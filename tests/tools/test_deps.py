@@ -1,5 +1,6 @@
-"""tools/deps.sh: where the source of the backports comes from."""
+"""tools/deps.sh: where the source of the backports comes from, and what apt is asked for."""
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -92,3 +93,61 @@ def test_source_packages(tmp_path):
 
 def test_source_packages_one_line(tmp_path):
     assert backports(tmp_path, "--deb-src", sources_dot_list=LIST) == (0, WANT_SOURCE_LINE)
+
+
+# ---- what apt is asked for, with an apt that only notes it ----
+
+APT_GET = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in *"{fails}"*) exit 100 ;; esac
+"""
+APT_CACHE = "#!/bin/sh\necho '  Candidate: 1:7.2+dfsg-7'\n"
+ID = "#!/bin/sh\necho 0\n"
+TOOLS = ("awk", "bash", "cat", "env", "grep", "sed", "sh", "tee")
+
+
+def installs(tmp_path, group, fails="nothing"):
+    """Returns (exit status, the lines `install` of apt-get) on a Debian 12 that has none of the
+    packages of the group. apt-get fails if its arguments contain `fails`."""
+    log, path = tmp_path / "log", tmp_path / "bin"
+    path.mkdir()
+    for name in TOOLS:
+        (path / name).symlink_to(shutil.which(name))
+    for name, text in (("apt-get", APT_GET.format(log=log, fails=fails)),
+                       ("apt-cache", APT_CACHE), ("id", ID)):
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    (tmp_path / "os-release").write_text('ID=debian\nVERSION_CODENAME=bookworm\n')
+    (tmp_path / "sources.list.d").mkdir(exist_ok=True)
+    (tmp_path / "sources.list").write_text(LIST)
+    env = dict(os.environ, PATH=str(path), TAKT_APT_DIR=str(tmp_path),
+               TAKT_OS_RELEASE=str(tmp_path / "os-release"))
+    done = subprocess.run([ROOT + "/tools/deps.sh", group], env=env, stdout=subprocess.DEVNULL)
+    lines = log.read_text().splitlines()
+    return done.returncode, [line.split("--no-install-recommends ")[1] for line in lines
+                             if " install " in line]
+
+
+QEMU = [f"{name}/bookworm-backports" for name in ("qemu-system-x86", "qemu-system-common",
+                                                  "qemu-system-data", "seabios")]
+
+
+def test_no_library_of_the_release_is_replaced_for_qemu(tmp_path):
+    """A library from the backports would keep gdb from being installed after `make demo`."""
+    assert installs(tmp_path, "qemu") == (0, [" ".join(QEMU)])
+
+
+def test_qemu_comes_with_its_libraries_if_it_has_to(tmp_path):
+    assert installs(tmp_path, "qemu", fails="seabios") == (0, [
+        " ".join(QEMU), "-t bookworm-backports qemu-system-x86"])
+
+
+def test_what_cannot_be_installed_is_an_error(tmp_path):
+    assert installs(tmp_path, "debug", fails="--no-install-recommends gdb") == (1, ["gdb"])
+
+
+def test_packages_come_from_the_backports_that_apt_has(tmp_path):
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / "b.list").write_text(WANT_LIST.split("\n", 1)[1])
+    assert installs(tmp_path, "debug", fails="--no-install-recommends gdb") == (0, [
+        "gdb", "-t bookworm-backports gdb"])
