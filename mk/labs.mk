@@ -9,6 +9,9 @@ lab: ## writes a student's tree of a lab: N=5 OUT=../lab5
 	@tools/deps.sh build
 	@$(PYTHON) tools/labs.py tree $(N) '$(OUT)'
 
+# What students write is built as they build it. A starter has functions that nothing calls yet, so
+# a warning must not be an error there, not even in `make check`.
+labs-check: export WERROR :=
 labs-check: ## checks the labs and their graders: solutions, starters, wrong solutions (N=5)
 	@tools/deps.sh build bochs
 	@$(PYTHON) tools/labs.py check $(N)
