@@ -16,9 +16,11 @@
      VIRTIO_NET_F_MRG_RXBUF)
 
 const struct option_kind back_net_options[] = {
-    { "rate", OPTION_NUMBER }, { "delay", OPTION_NS },      { "jitter", OPTION_NS },
-    { "loss", OPTION_SHARE },  { "queue", OPTION_NUMBER },  { "seed", OPTION_NUMBER },
-    { "mac", OPTION_MAC },     { "reorder", OPTION_SHARE }, { NULL, 0 },
+    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },
+    { "jitter", OPTION_NS },    { "loss", OPTION_SHARE },
+    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER },
+    { "mac", OPTION_MAC },      { "reorder", OPTION_SHARE },
+    { "pause", OPTION_NS },     { NULL, 0 },
 };
 
 /* ---- to the driver ---- */
@@ -113,6 +115,14 @@ static int back_net_deliver(struct bridge_port *p, const struct frame *f) {
         done += len;
     }
     return 0;
+}
+
+/* Returns whether the front end has a buffer; the bridge asks before it ends a pause. A device that
+ * is not up counts as having one: its frames are dropped, and nobody waits for it. */
+static bool back_net_has_room(struct bridge_port *p) {
+    struct back_net *n = container_of(p, struct back_net, port);
+
+    return !n->dev.live || vring_back_waiting(&n->rx);
 }
 
 /* ---- from the driver ---- */
@@ -231,6 +241,8 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
     *n = (struct back_net){ .bridge = b, .dev = { .handle = info->handle, .calls = calls } };
     n->port.name = info->name;
     n->port.deliver = back_net_deliver;
+    n->port.has_room = back_net_has_room;
+    n->port.pause = option_ns(o, "pause", 0);
     if (!option_mac(o, "mac", n->port.mac)) {
         /* Bit 1 of the first byte says that the address is not a manufacturer's (IEEE 802, 8.4). */
         u8 mac[6] = { 0x02, 'T', 'k', (u8)(info->vm >> 8), (u8)info->vm, (u8)info->number };

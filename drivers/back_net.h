@@ -1,7 +1,7 @@
 /* The back end of a virtio network device: the side that serves the rings of a device whose driver
  * (the front end) is in another VM. The device is a port of the bridge. Frames that the front end
- * sends are read from its own buffers; frames for it are copied into its buffers, and dropped if
- * there are none, as a real card would. */
+ * sends are read from its own buffers; frames for it are copied into its buffers. If there are
+ * none, they are dropped, as a real card would, or wait, as with a card that has flow control. */
 #ifndef DRIVERS_BACK_NET_H
 #define DRIVERS_BACK_NET_H
 
@@ -22,7 +22,8 @@ struct back_net {
 };
 
 /* The options that may follow the name of the back end: `rate=20M delay=5ms jitter=1ms loss=0.1%
- * reorder=1% queue=256 seed=1 mac=...`. Those that describe the link hold for both directions. */
+ * reorder=1% queue=256 seed=1 pause=20us mac=...`. Those that describe the link hold for both
+ * directions. */
 extern const struct option_kind back_net_options[];
 
 /* Plugs the device into the bridge, and fills in *offer, which is what the front end will see.

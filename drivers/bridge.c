@@ -293,10 +293,10 @@ static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
     if (own) buf_free(b, own);
 }
 
-/* Sends a frame to the device of port `p`: over the link down if the link emulates something, and
- * directly otherwise. */
+/* Sends a frame to the device of port `p`: over the link down if the link emulates something or if
+ * frames wait there while the device has no room, and directly otherwise. */
 static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
-    if (!netem_active(&p->down.netem)) {
+    if (!netem_active(&p->down.netem) && !p->pause) {
         arrive(b, p, f);
         return;
     }
@@ -346,8 +346,12 @@ u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
     u64 until = 0;
 
     if (n->wire_free > now + AHEAD) until = n->wire_free - AHEAD / 2;
-    if (netem_active(n) && n->held >= n->p.queue)
-        until = MAX(until, MAX(p->up.first->due, now + 1));
+    if (netem_active(n) && n->held >= n->p.queue) {
+        u64 due = p->up.first->due;
+
+        if (due <= now) due = now + MAX(p->up.pause, 1ull); /* it waits for another port */
+        until = MAX(until, due);
+    }
     if (until) p->counts.backpressure++;
     return until;
 }
@@ -365,11 +369,24 @@ void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 
         forward(b, p, f, now);
 }
 
-/* Takes the frames that are due off the link up, and sends them on to where they belong. */
+/* Returns how long (ns) the first frame of the link up has to wait because the port where it goes
+ * has told its senders to pause; 0: it need not wait. A frame that goes to all ports never waits,
+ * because one device without room would then keep it from all others. */
+static u64 paused_for(struct bridge *b, const struct link *up, u64 now) {
+    const struct bridge_port *to;
+
+    if (!up->first) return 0;
+    to = mac_find(b, up->first->data, now);
+    if (!to || !to->pause || to->down.netem.held < to->down.netem.p.queue) return 0;
+    return to->pause;
+}
+
+/* Takes the frames that are due off the link up, and sends them on to where they belong. A frame
+ * that has to wait keeps those behind it waiting, too, as in a switch. */
 static void link_up_run(struct bridge *b, struct bridge_port *p, u64 now) {
     struct frame_buf *buf;
 
-    while ((buf = link_take(&p->up, now))) {
+    while (!(p->up.pause = paused_for(b, &p->up, now)) && (buf = link_take(&p->up, now))) {
         struct frame f;
 
         frame_in(&f, buf);
@@ -378,17 +395,33 @@ static void link_up_run(struct bridge *b, struct bridge_port *p, u64 now) {
     }
 }
 
-/* Takes the frames that are due off the link down, and gives them to the device. */
+/* Takes the frames that are due off the link down, and gives them to the device. With flow control
+ * they wait while the device has no room. */
 static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
     struct frame_buf *buf;
 
-    while ((buf = link_take(&p->down, now))) {
+    p->down.pause = 0;
+    for (;;) {
         struct frame f;
+
+        if (p->pause && !p->has_room(p)) {
+            p->down.pause = p->pause;
+            return;
+        }
+        buf = link_take(&p->down, now);
+        if (!buf) return;
 
         frame_in(&f, buf);
         arrive(b, p, &f);
         buf_free(b, buf);
     }
+}
+
+/* Returns when to look at the link again: when its first frame is due, or when its pause ends; ~0
+ * if it holds no frame. */
+static u64 link_next(const struct link *l, u64 now) {
+    if (!l->first) return ~0ull;
+    return MAX(l->first->due, now + l->pause);
 }
 
 /* Passes on the frames that are due at `now` on the emulated links. Returns when the next frame is
@@ -404,8 +437,7 @@ u64 bridge_run(struct bridge *b, u64 now) {
 
         if (!p) continue;
         link_down_run(b, p, now);
-        if (p->down.first) next = MIN(next, p->down.first->due);
-        if (p->up.first) next = MIN(next, p->up.first->due);
+        next = MIN(next, MIN(link_next(&p->down, now), link_next(&p->up, now)));
     }
     return next;
 }

@@ -2,7 +2,7 @@
  * is at the end of an emulated link.
  *
  *     device --[up: its rate holds the device back, then delay, loss]--> bridge
- *     bridge --[down: a queue that drops]--> device
+ *     bridge --[down: a queue that drops, or holds back the senders]--> device
  *
  * A frame is copied once, from the sender's memory to the receiver's, unless a link has to hold it
  * for a while. One caller at a time may use a bridge. The caller passes the time, in ns. */
@@ -61,6 +61,7 @@ struct port_counts {
 struct link {
     struct netem netem;
     struct frame_buf *first, *last;
+    u64 pause; /* how long (ns) its first frame waits, although it is due; 0: it does not wait */
 };
 
 struct bridge_port {
@@ -69,6 +70,12 @@ struct bridge_port {
     /* The address of the device, which no other port may use; all zeros: it has none. */
     u8 mac[6];
     bool takes_partial; /* the device takes frames whose checksum is not filled in */
+    /* Flow control (IEEE 802.3x): while the device has no room, frames for it wait on its link, and
+     * the bridge looks again after so long (ns). When that link holds as many as its queue takes,
+     * frames wait on the links of their senders, and these have to wait at last. 0: frames without
+     * room are dropped. */
+    u64 pause;
+    bool (*has_room)(struct bridge_port *p); /* for one frame more; needed with `pause` */
     /* Copies the frame into the device. Returns 0, or
      *   -ENOSPC  the device has no room
      *   -EINVAL  the device is not in order */
@@ -113,8 +120,8 @@ u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now);
 /* Takes a frame that the device sends. The frame's memory has to stay valid only during the call.
  */
 void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now);
-/* Passes on the frames that are due at `now`. Returns the time at which the next one is due; ~0
- * means that there is none. */
+/* Passes on the frames that are due at `now`. Returns the time at which it has to be called again,
+ * because the next one is due or the pause of a port ends; ~0 means that there is none. */
 u64 bridge_run(struct bridge *b, u64 now);
 
 /* Copies all f->len bytes of a frame. */

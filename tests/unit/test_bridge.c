@@ -375,6 +375,72 @@ static void rate_up_pushes_back(void **state) {
     assert_int_equal(ports[0].port.counts.queue_full, 0);
 }
 
+static bool has_room(struct bridge_port *p) {
+    return container_of(p, struct test_port, port)->room > 0;
+}
+
+/* Flow control: port 1 has room for 3 frames. 16 more wait on its link, and 16 on the link of
+ * their sender, which then has to wait, and asks again after the pause. Nothing is lost, and the
+ * order is kept. */
+static void a_port_without_room_pauses_its_senders(void **state) {
+    struct netem_params none = { .queue = 16 }, up = { .delay = NS_PER_US, .queue = 16 };
+    u64 now = 0, until = 0, pauses = 0;
+    u32 sent = 0;
+
+    set_up_with(&none, &none);
+    bridge_remove(&bridge, &ports[0].port);
+    assert_int_equal(bridge_add(&bridge, &ports[0].port, &up, &none), 0);
+    ports[1].port.pause = 20 * NS_PER_US;
+    ports[1].port.has_room = has_room;
+    ports[1].room = 3;
+    while (sent < 100) {
+        until = bridge_wait(&bridge, &ports[0].port, now);
+        if (!until) {
+            send_from(0, mac(1), mac(0), 100 + sent++, now);
+            continue;
+        }
+        assert_true(until > now);
+        now = until;
+        until = bridge_run(&bridge, now);
+        assert_true(until >= now + 20 * NS_PER_US || ports[1].room);
+        if (++pauses == 5) { /* by now all places are taken */
+            assert_int_equal(sent, 3 + 16 + 16);
+            assert_int_equal(until, now + 20 * NS_PER_US);
+        }
+        if (pauses >= 5) ports[1].room = 1;
+    }
+    ports[1].room = 100;
+    for (u32 i = 1; i <= 3; i++) bridge_run(&bridge, now + i * 20 * NS_PER_US);
+    got(0, 100, 0, 0);
+    assert_int_equal(ports[1].last_len, 199);
+    assert_int_equal(ports[1].port.counts.ring_full + ports[1].port.counts.queue_full, 0);
+    assert_true(bridge_run(&bridge, now + NS_PER_MS) == ~0ull);
+}
+
+/* A frame to all does not wait for a port without room, and neither do frames of other senders to
+ * other ports. */
+static void a_pause_holds_up_no_others(void **state) {
+    struct netem_params none = { .queue = 2 }, up = { .delay = NS_PER_US, .queue = 16 };
+
+    set_up_with(&none, &none);
+    bridge_remove(&bridge, &ports[0].port);
+    assert_int_equal(bridge_add(&bridge, &ports[0].port, &up, &none), 0);
+    ports[1].port.pause = 20 * NS_PER_US;
+    ports[1].port.has_room = has_room;
+    ports[1].room = 0;
+    send_from(0, all, mac(0), 100, 0);
+    for (u32 i = 0; i < 3; i++) send_from(0, mac(1), mac(0), 100, 0);
+    send_from(0, mac(2), mac(0), 100, 0); /* behind one that waits */
+    bridge_run(&bridge, NS_PER_US);
+    got(0, 0, 1, 1);
+    send_from(3, mac(2), mac(3), 100, NS_PER_US);
+    got(0, 0, 2, 1);
+    ports[1].room = 10;
+    bridge_run(&bridge, 2 * NS_PER_US);
+    bridge_run(&bridge, 40 * NS_PER_US);
+    got(0, 4, 3, 1);
+}
+
 /* Frames that are reordered arrive later than frames that were sent after them. */
 static void frames_overtake_others(void **state) {
     struct netem_params none = { .queue = 16 },
@@ -486,6 +552,8 @@ int main(void) {
         cmocka_unit_test(full_ring_drops),
         cmocka_unit_test(queue_down_drops),
         cmocka_unit_test(rate_up_pushes_back),
+        cmocka_unit_test(a_port_without_room_pauses_its_senders),
+        cmocka_unit_test(a_pause_holds_up_no_others),
         cmocka_unit_test(frames_overtake_others),
         cmocka_unit_test(way_and_removal),
         cmocka_unit_test(memory_is_finite),
