@@ -82,7 +82,7 @@ def excerpt(name):
 
 # Chapters in which one looks things up. They need no exercises.
 REFERENCE = {"shell", "lab", "trace", "experiments", "playground", "labs", "policy-measurements",
-             "io-measurements", "exercises", "answers", "glossary"}
+             "io-measurements", "pictures", "exercises", "answers", "glossary"}
 
 
 def exercises(page):
@@ -268,6 +268,35 @@ def test_each_command_of_the_other_chapters_is_run_somewhere():
             assert re.search(row[2], text(os.path.join(ROOT, row[1]))), f"{command}: {row}"
     unused = [row[0] for row in BY if row not in [by(command) for _, command in found]]
     assert not unused
+
+
+def picture(name):
+    """Returns the cells of a picture of docs/book/pictures.md, each as a list of its parts."""
+    page = text(os.path.join(ROOT, "docs", "book", "pictures.md"))
+    label = re.search(rf'^digraph {name} .*?label="(.*?)"\];$', page, re.M | re.S)[1]
+    return [cell.split("|") for cell in re.findall(r"\{(.*?)\}", label)]
+
+
+def test_the_picture_of_the_floors_is_the_table_of_rooms():
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", text(os.path.join(ROOT, "docs", "architecture.md")),
+                      re.M)
+    table = sorted((int(floor), room.rstrip("/")) for floor, rooms in rows
+                   for room in re.findall(r"`(.*?)`", rooms))
+    shown = []
+    for cell in picture("floors")[0]:
+        floor, _, rooms = cell.partition("  ")
+        shown += [(int(floor), room) for room in rooms.split(", ")]
+    assert sorted(shown) == table
+
+
+@pytest.mark.parametrize("name, files", [
+    ("addresses", ["boot/layout.h"]), ("guest", ["include/takt/abi.h", "include/takt/device.h"])])
+def test_addresses_in_pictures_are_those_of_the_sources(name, files):
+    sources = "".join(text(os.path.join(ROOT, path)) for path in files)
+    known = {int(number, 16) for number in re.findall(r"\b0x[0-9a-f]+", sources)}
+    cells = [cell[0] for cell in picture(name) if cell[0].startswith("0x")]
+    assert len(cells) >= 4 and {int(cell, 16) for cell in cells} <= known
+    assert cells == sorted(cells, key=lambda cell: -int(cell, 16))
 
 
 def test_goals_that_are_named_are_there():
