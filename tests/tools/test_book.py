@@ -82,7 +82,8 @@ def excerpt(name):
 
 # Chapters in which one looks things up. They need no exercises.
 REFERENCE = {"shell", "lab", "trace", "experiments", "playground", "labs", "policy-measurements",
-             "io-measurements", "pictures", "exercises", "answers", "glossary"}
+             "io-measurements", "collab-measurements", "pictures", "exercises", "answers",
+             "glossary"}
 
 
 def exercises(page):
