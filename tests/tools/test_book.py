@@ -275,6 +275,7 @@ def picture(name):
     """Returns the cells of a picture of docs/book/pictures.md, each as a list of its parts."""
     page = text(os.path.join(ROOT, "docs", "book", "pictures.md"))
     label = re.search(rf'^digraph {name} .*?label="(.*?)"\];$', page, re.M | re.S)[1]
+    label = label.replace("\\\n", "")
     return [cell.split("|") for cell in re.findall(r"\{(.*?)\}", label)]
 
 
