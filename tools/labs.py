@@ -44,15 +44,14 @@ KINDS = {
         "without": [],
         "include": ["include", "hv", ".", "tests/unit", "guestlib/include", "labs/frame"],
     },
-    # All that the hypervisor's image and a guest are made of. Takt's own Makefile builds them.
-    "image": {
-        "copy": ["Makefile", "mk/*.mk", "boot/boot.asm", "boot/*.inc", "boot/layout.h",
-                 "boot/takt.ld", "hv/**/*.*", "common/*", "drivers/**/*.*", "include/**/*.*",
-                 "guestlib/**/*.*", "tools/cfgdump.c", "tools/stamp.sh", "tools/mksyms.sh",
-                 "tools/version.sh", "tools/mkiso.sh", "tools/machine.py", "tools/sentence.py",
-                 "tools/progress.py", "tools/lastwords.py"],
-    },
+    "image": {"sources": [], "without": []},
 }
+# All that the hypervisor's image and a guest are made of. Takt's own Makefile builds them.
+IMAGE = ["Makefile", "mk/*.mk", "boot/boot.asm", "boot/*.inc", "boot/layout.h", "boot/takt.ld",
+         "hv/**/*.*", "common/*", "drivers/**/*.*", "include/**/*.*", "guestlib/**/*.*",
+         "tools/cfgdump.c", "tools/stamp.sh", "tools/mksyms.sh", "tools/version.sh",
+         "tools/mkiso.sh", "tools/machine.py", "tools/sentence.py", "tools/progress.py",
+         "tools/lastwords.py"]
 CHECK_TIMEOUT = "5"  # seconds of CPU time for a program that is graded, when labs are checked
 SAME_LINES = 3  # so many lines of a solution's hole in a row must not be in a student's tree
 # Statements that are so common that they tell nothing of a solution.
@@ -117,6 +116,8 @@ class Lab:
         self.run, self.cpus = told.get("run"), told.get("cpus", 1)
         self.more_sources = told.get("sources", [])
         self.guests = told.get("guests", [])
+        self.policy = told.get("policy", "")  # LABS= of an image that is built beside a simulation
+        self.boots = self.kind == "image" or bool(self.policy)
         self.given = told.get("given", {})  # files that a student writes from a given text
 
     def solution(self, name):
@@ -170,15 +171,15 @@ class Lab:
     def sources(self):
         """Returns the files of Takt that a student's tree has: sources, and what they include."""
         kind = KINDS[self.kind]
-        if "copy" in kind:
-            here = {os.path.relpath(path, ROOT) for pattern in kind["copy"]
-                    for path in glob.glob(os.path.join(ROOT, pattern), recursive=True)
-                    if os.path.isfile(path)}
-            return sorted(here - set(self.files.values()) - set(self.more.values()))
-        here = [os.path.relpath(path, ROOT) for pattern in kind["sources"] + self.more_sources
-                for path in glob.glob(os.path.join(ROOT, pattern))]
-        own = set(self.files.values())
-        sources = sorted(path for path in here if path not in kind["without"] and path not in own)
+        own = set(self.files.values()) | set(self.more.values())
+        copied = set()
+        if self.boots:
+            copied = {os.path.relpath(path, ROOT) for pattern in IMAGE
+                      for path in glob.glob(os.path.join(ROOT, pattern), recursive=True)
+                      if os.path.isfile(path)} - own
+        if self.kind == "image":
+            return sorted(copied)
+        sources = self.compiled()
         include = [word for folder in kind["include"] for word in ("-I", folder)]
         rules = subprocess.run(
             [os.environ.get("CC", "gcc"), "-MM", "-MG", "-D_GNU_SOURCE", *include, *sources,
@@ -188,7 +189,15 @@ class Lab:
         headers = {os.path.normpath(word) for word in rules.replace("\\\n", " ").split()
                    if word.endswith((".h", ".inc"))}
         headers = {path for path in headers if os.path.exists(os.path.join(ROOT, path))}
-        return sorted(set(sources) | headers - set(self.more.values()))
+        return sorted(copied | set(sources) | headers - set(self.more.values()))
+
+    def compiled(self):
+        """Returns the C files of Takt that are compiled into the simulation, or into the programs
+        that test a student's files."""
+        kind, own = KINDS[self.kind], set(self.files.values())
+        here = {os.path.relpath(path, ROOT) for pattern in kind["sources"] + self.more_sources
+                for path in glob.glob(os.path.join(ROOT, pattern))}
+        return sorted(here - own - set(kind["without"]))
 
     def page(self):
         """Returns the assignment, with the table of its steps, and with those parts of docs/ that
@@ -289,6 +298,11 @@ CPUS     := {cpus}
 """
 GUESTS = """\
 GUESTS   := {guests}
+LABS     := {policy}
+"""
+SOURCES = """\
+# What the simulation is made of, beside your files.
+SOURCES  := {sources}
 """
 
 
@@ -323,9 +337,17 @@ def tree(number, out):
                                files=" ".join(lab.files))
     if lab.run:
         makefile += SCENARIO.format(run=lab.run, cpus=lab.cpus)
-    if lab.guests:
-        makefile += GUESTS.format(guests=" ".join(lab.guests))
-    write(os.path.join(out, "Makefile"), f"{makefile}\ninclude {lab.kind}.mk\n")
+    if lab.boots:
+        makefile += GUESTS.format(guests=" ".join(lab.guests), policy=lab.policy)
+        write(os.path.join(out, "boot.mk"), read("labs/frame/boot.mk"))
+    if lab.kind == "sim":
+        sources = [f"takt/{path}" for path in lab.compiled()]
+        sources += [path for path in lab.more if path.startswith("takt/labs/")]
+        makefile += SOURCES.format(sources=" \\\n\t".join(sources))
+    makefile += f"\ninclude {lab.kind}.mk\n"
+    if lab.policy:
+        makefile += "include boot.mk\n"
+    write(os.path.join(out, "Makefile"), makefile)
     for name in lab.files:
         write(os.path.join(out, name), lab.starter(name))
     there = {os.path.join("docs", page) for page in pages}

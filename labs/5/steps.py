@@ -1,5 +1,9 @@
 """The steps of lab 5. `make grade` runs them."""
+import re
+
 from grader import Lab
+
+SECONDS = 6  # of virtual time, at most, in the hypervisor's image
 
 lab = Lab(5, "a scheduling policy: stride")
 
@@ -21,7 +25,7 @@ def naps(t):
               100)
 
 
-@lab.step(15, "three VMs of one weight have a third each",
+@lab.step(10, "three VMs of one weight have a third each",
           hint="charge(): the pass of a VM has to grow while it runs; pick() takes the lowest "
                "pass, and gives a slice of 10 ms")
 def equal(t):
@@ -50,7 +54,7 @@ def late(t):
            1)
 
 
-@lab.step(15, "a VM gets no more by having more vCPUs",
+@lab.step(10, "a VM gets no more by having more vCPUs",
           hint="the pass belongs to the VM, and charge() makes it grow whichever of its vCPUs ran")
 def vcpus(t):
     result = t.sim("vcpus.cfg")
@@ -74,6 +78,43 @@ def several(t):
         t.near(f"CPU time of VM {vm} of four that begin at once, in %", result.cpu(vm), 75, 1,
                hint="the hook saved: two pCPUs decide at one instant, and a vCPU whose state is "
                     "still on one of them waits for the other")
+
+
+class Lists:
+    """What vcpu-list has said of the CPU time of VMs in the hypervisor's image."""
+
+    def __init__(self, t, text):
+        self.t, self.text = t, text
+
+    def times(self, vm):
+        """Returns the CPU time of a VM in each list that has it."""
+        found = re.findall(rf"^{vm} +\d+ +0 .* (\d+\.\d+) +Pool-0", self.text, re.M)
+        self.t.at_least(f"lines of VM {vm} in the log", len(found), 2 if vm == "late" else 4)
+        return [float(seconds) for seconds in found]
+
+    def share(self, vm, others, begin, end, expected):
+        """Checks what VM `vm` got between two of the last lists, in % of what it and the others
+        got together."""
+        ran = {name: self.times(name)[end] - self.times(name)[begin] for name in (vm, *others)}
+        total = sum(ran.values())
+        self.t.at_least(f"CPU time of VMs {', '.join(sorted(ran))} together, in s",
+                        round(total, 3), 1.45)
+        self.t.near(f"CPU time of VM {vm}, in % of that of {', '.join(sorted(ran))}",
+                    round(100 * ran[vm] / total, 2), expected, 1.5)
+
+
+@lab.step(10, "the same in the hypervisor's image, on Bochs",
+          hint="what the simulation forgives: floating point, functions of the C library, and the "
+               "time that pick() takes; the log of the machine is in build/image/serial.txt")
+def image(t):
+    t.needs("alone")
+    text = t.machine("image", SECONDS, cpus=2)
+    t.says(text, "the log of the hypervisor", r"Switching the machine off")
+    lists = Lists(t, text)
+    lists.share("a", "b", -4, -3, 66.67)
+    for vm, others, expected in (("a", ("b", "late"), 50), ("b", ("a", "late"), 25),
+                                 ("late", "ab", 25)):
+        lists.share(vm, others, -2, -1, expected)
 
 
 lab.main()

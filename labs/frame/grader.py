@@ -154,8 +154,17 @@ class Checks:
 
     booted = {}  # what each machine said
 
-    def __init__(self):
+    def __init__(self, graded=()):
         self.again = None  # the command that shows the last measurement once more
+        self.graded = graded  # the steps before this one
+
+    def needs(self, name):
+        """Ends the step if the step `name` has failed. Then this one would fail as well, and take
+        long to do it."""
+        before = next(step for step in self.graded if step["name"] == name)
+        number = before["step"]
+        self.true("this step", before["points"] == before["of"], f"that step {number} works",
+                  "it does not work yet", f"step {number}")
 
     def true(self, what, holds, expected, came, hint=""):
         if not holds:
@@ -207,13 +216,12 @@ class Checks:
         self.again = " ".join(word for word in command if word not in ("-q", "-j"))
         return Result(out, self.again)
 
-
-    def machine(self, name, seconds):
+    def machine(self, name, seconds, cpus=1):
         """Boots the VMs of NAME.cfg on Bochs, once for all steps. After so many seconds of virtual
         time the machine ends at the latest. Returns what it said on its serial port."""
-        self.again = f"make run SCENARIO={name}.cfg"
+        self.again = f"make boot SCENARIO={name}.cfg CPUS={cpus}"
         if name not in self.booted:
-            self.booted[name] = boot(name, seconds)
+            self.booted[name] = boot(name, seconds, cpus)
         return self.booted[name]
 
     def says(self, text, what, pattern, hint=""):
@@ -225,7 +233,7 @@ class Checks:
         return found
 
 
-def boot(name, seconds):
+def boot(name, seconds, cpus):
     """Returns what a machine said."""
     image = f"{BUILD}/{name}.iso"
     made = subprocess.run(["make", "-s", image], stdin=subprocess.DEVNULL, capture_output=True,
@@ -233,9 +241,9 @@ def boot(name, seconds):
     if made.returncode:
         raise Failed("the image to boot", "that it can be made", short(made.stderr))
     ended = run([sys.executable, "-B", "takt/tools/machine.py", "watch", "--platform", "bochs",
-                 "--cpus", "1", "--memory", "128", "--ticks", str(seconds * TICKS), "--timeout",
-                 str(WAIT_FACTOR * MACHINE_FACTOR * time_limit()), "--dir", f"{BUILD}/{name}",
-                 image], MACHINE_FACTOR)
+                 "--cpus", str(cpus), "--memory", "128", "--ticks", str(seconds * TICKS),
+                 "--timeout", str(WAIT_FACTOR * MACHINE_FACTOR * time_limit()), "--dir",
+                 f"{BUILD}/{name}", image], MACHINE_FACTOR)
     said = re.search(r"SIGXCPU", ended.err)
     if said:
         raise Failed("the machine", "that it comes to its end",
@@ -250,6 +258,7 @@ class Lab:
 
     def __init__(self, number, title):
         self.number, self.title = number, title
+        self.graded = []
         self.steps = [(5, "the files compile", "the compiler says file and line", compiles)]
 
     def step(self, points, title, hint):
@@ -268,12 +277,11 @@ class Lab:
 
     def grade(self):
         """Returns what grade.json says."""
-        steps = []
         built = True
         for number, (points, title, hint, function) in enumerate(self.steps, 1):
             entry = {"step": number, "name": function.__name__, "title": title, "points": points,
                      "of": points}
-            checks = Checks()
+            checks = Checks(self.graded)
             try:
                 if not built:
                     raise Failed("this step", "files that compile", "nothing to test", "step 1")
@@ -283,10 +291,10 @@ class Lab:
                           "hint": e.hint or hint, "again": checks.again}
                 if function is compiles:
                     built = False
-            steps.append(entry)
+            self.graded.append(entry)
         return {"lab": self.number, "title": self.title,
-                "points": sum(s["points"] for s in steps), "of": sum(s["of"] for s in steps),
-                "steps": steps}
+                "points": sum(s["points"] for s in self.graded),
+                "of": sum(s["of"] for s in self.graded), "steps": self.graded}
 
     def main(self):
         """Grades the directory in which it was started, and exits."""
@@ -296,6 +304,7 @@ class Lab:
                 importlib.import_module("hidden").add(self)
             result = self.grade()
         except Broken as e:
+            print("\n".join(told_of(self.graded)))
             print(f"grade: {e}", file=sys.stderr)
             sys.exit(2)
         with open("grade.json", "w", encoding="utf-8") as f:
@@ -323,11 +332,9 @@ def told(word, text):
         yield f"        {'':10} {line}"
 
 
-def report(result):
-    """Yields the lines that a person reads."""
-    yield f"Lab {result['lab']}: {result['title']}"
-    yield ""
-    for s in result["steps"]:
+def told_of(steps):
+    """Yields what is said of steps that were graded."""
+    for s in steps:
         yield f"  {s['step']:2}  {s['title']:<58} {s['points']:3} of {s['of']:3}"
         if s["points"] < s["of"]:
             yield from told("looked at", s["what"])
@@ -336,5 +343,12 @@ def report(result):
             yield from told("look at", s["hint"])
             if s["again"]:
                 yield from told("again", s["again"])
+
+
+def report(result):
+    """Yields the lines that a person reads."""
+    yield f"Lab {result['lab']}: {result['title']}"
+    yield ""
+    yield from told_of(result["steps"])
     yield ""
     yield f"      {'points':<58} {result['points']:3} of {result['of']:3}"

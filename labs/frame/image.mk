@@ -1,25 +1,11 @@
-# How your files are built into Takt's image and into guests, which Bochs boots. Takt's own Makefile
-# builds them, with your files in their places (takt/ has links to them). V=1 shows the commands.
+# Your files are parts of the hypervisor's image and of guests; boot.mk builds and boots them.
 #   make         builds the image of the hypervisor and the guests
 #   make run     boots a VM file (SCENARIO=file.cfg); Ctrl-A x ends the machine
 #   make grade   tells your points, step by step (GRADE_TIMEOUT=60 on a slow computer)
-B      := build
-PYTHON ?= python3
-MADE   := ../$(B)/takt
-IMAGES := $(MADE)/takt.elf $(MADE)/cfgdump $(GUESTS:%=$(MADE)/guests/%.elf)
+all: image
+include boot.mk
 
-all:
-	@mkdir -p $(B)
-	@$(MAKE) --no-print-directory -j2 -C takt B=$(MADE) $(IMAGES)
-
-# A VM file names its script, which lies beside it.
-$(B)/%.iso: all
-	@mkdir -p $(@D)
-	@takt/tools/mkiso.sh $@ $*.cfg --hv $(B)/takt/takt.elf --guests $(B)/takt/guests
-
-run: $(B)/$(basename $(SCENARIO)).iso
-	@$(PYTHON) takt/tools/machine.py run --platform bochs --cpus $(CPUS) --memory 128 \
-	    --dir $(B)/run $<
+run: boot
 grade:
 	@$(PYTHON) tests/steps.py
 clean:

@@ -11,7 +11,7 @@ CFLAGS   := -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover
 	-Dsched_yield=hv_sched_yield -DTAKT_CHECKED -fno-strict-aliasing -MMD -MP
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wno-unused-function
 MINE     := $(patsubst %.c,$(B)/%.o,$(filter %.c,$(FILES)))
-OBJECTS  := $(MINE) $(patsubst %.c,$(B)/%.o,$(shell find takt -name '*.c'))
+OBJECTS  := $(MINE) $(SOURCES:%.c=$(B)/%.o)
 
 all: $(B)/sim
 

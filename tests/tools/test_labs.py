@@ -27,6 +27,9 @@ def seven(t):
 @lab.step(5, "nothing", hint="none")
 def nothing(t):
     t.near("a number", 5, 5, 0)
+@lab.step(0, "after seven", hint="none")
+def after(t):
+    t.needs("seven")
 lab.main()
 """
 
@@ -46,6 +49,7 @@ def grade(tmp_path, program, makefile="all:\n", **environment):
 def test_all_points(tmp_path):
     status, text, result = grade(tmp_path, "print(7)")
     assert (status, result["points"], result["of"]) == (0, 20, 20)
+    assert "came" not in result["steps"][3]
     assert re.search(r"points +20 of  20\n\Z", text)
 
 
@@ -55,6 +59,7 @@ def test_a_step_that_fails_says_what_came_and_where_to_look(tmp_path):
     step = result["steps"][1]
     assert (step["points"], step["expected"], step["came"], step["hint"]) == (0, "7", "8", "say 7")
     assert "came       8" in text and "look at    say 7" in text
+    assert "came" not in result["steps"][2] and result["steps"][3]["hint"] == "step 2"
 
 
 @pytest.mark.parametrize("program, came", [
@@ -84,9 +89,12 @@ def test_what_does_not_compile_gets_nothing(tmp_path):
 
 
 def test_a_timeout_that_is_none_is_refused(tmp_path):
+    """The steps before the one that could not be graded are shown."""
     status, text, result = grade(tmp_path, "print(7)", GRADE_TIMEOUT="soon")
     assert (status, result) == (2, None)
-    assert text == ("grade: GRADE_TIMEOUT=soon: expected a whole number of seconds (such as 60)\n")
+    first, last = text.splitlines()
+    assert re.fullmatch(r" +1  the files compile +5 of +5", first)
+    assert last == "grade: GRADE_TIMEOUT=soon: expected a whole number of seconds (such as 60)"
 
 
 CODE = """\
