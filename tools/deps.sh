@@ -69,6 +69,7 @@ linux|cpio|cpio|packs the RAM disk of a Linux VM
 linux|lz4|lz4|packs it, and unpacks kernels
 linux|zstd|zstd|unpacks kernels
 linux|iperf3|iperf3|measures a Linux VM from this host
+linux|python3-pyte|py:pyte|plays the terminal at the console of a Linux VM, in a test
 playground|clang|clang|compiles the simulation to WebAssembly
 playground|lld|wasm-ld|links it
 playground|wasi-libc|/usr/include/wasm32-wasi/stdio.h|the C library of WebAssembly

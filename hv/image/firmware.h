@@ -18,6 +18,10 @@
 #define PC_STATUS_PORT 0x601
 #define PC_RESET_PORT  0x604
 #define PC_RESET       0x01u /* written to it */
+/* The port that says what an NMI is about, as in the IBM PC AT. Its upper two bits are errors of
+ * memory and of the bus. Loops that measure time by the PIT wait for bit 5. */
+#define PC_NMI_PORT   0x61
+#define PC_NMI_REASON 0x20u /* what it reads: no error */
 /* The sleep control register (4.8.3.7): SLP_EN, and the type of S5. */
 #define PC_SLEEP_S5 (BIT(5) | 5u << 2)
 

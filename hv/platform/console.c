@@ -70,6 +70,7 @@ static u32 piece_len, piece_at;
 static u32 shell_sent;        /* bytes of the shell since the last piece */
 static char last_sent = '\n'; /* the shell's last byte that was sent */
 static bool held;
+bool console_raw;
 
 void (*console_input)(const char *s, unsigned n);
 bool (*console_redraw)(void);
@@ -301,7 +302,7 @@ static unsigned console_queue(const char *s, unsigned n) {
     for (i = 0; i < n; i++) {
         if (!async && !console_room()) push_all();
         if (!console_room()) break;
-        if (s[i] == '\n') out_buf[out_head++ % OUT_SIZE] = '\r';
+        if (s[i] == '\n' && !console_raw) out_buf[out_head++ % OUT_SIZE] = '\r';
         out_buf[out_head++ % OUT_SIZE] = s[i];
     }
     if (!async) push_all();
@@ -507,11 +508,11 @@ static void check_interrupts(u64 now) {
  * output queued, the log may send between two lines of the shell, once the shell has sent as many
  * bytes as the log's last piece had. If the shell has nothing queued, the log may send unless the
  * shell is in the middle of an answer. The line that the operator is editing is erased, and drawn
- * again behind the log's lines. */
+ * again behind the log's lines. While a guest's program draws on the terminal, the log waits. */
 static void log_turn(void) {
     bool edited = false, taken;
 
-    if (piece_at < piece_len || !log_waits()) return;
+    if (piece_at < piece_len || console_raw || !log_waits()) return;
     if (out_tail < out_head) {
         if (last_sent != '\n' || shell_sent < piece_len) return;
     } else if (last_sent != '\n') {

@@ -17,6 +17,9 @@ unsigned console_room(void); /* bytes that console_write would take now */
  * write behind an unfinished line of the shell; it still writes between two lines. A panic ignores
  * this. */
 void console_hold(bool hold);
+/* The shell sets this while a guest's program draws on the terminal. "\n" is then sent as it is,
+ * and the log waits, except in a panic. */
+extern bool console_raw;
 
 /* A hook that the shell sets before console_set_async(). It is called on WORK_CPU, from the loop or
  * from an interrupt handler, with the `n` bytes that somebody has typed. */

@@ -9,6 +9,7 @@
 #include "vcpu/vcpu.h"
 
 #define LEAVE      0x1d /* ^], as xl */
+#define RS         0x1e /* begins a JSON answer of the shell */
 #define ROUND_NS   (10 * NS_PER_MS)
 #define LINE_CHARS 160u
 #define LAST_LINES 100 /* the most lines that are logged after a VM has stopped */
@@ -17,13 +18,17 @@ static bool to_log;
 static struct vconsole *attached;
 
 /* Copies `n` characters to `to`, which has room for 4 n + 1. Control characters become \x and two
- * digits; carriage returns are left out. */
-static void escape(char *to, const char *s, unsigned n) {
+ * digits; carriage returns are left out. With `raw` nearly all are copied as they are. But a guest
+ * must not forge an answer of the shell, and the copy is a string, so RS and 0 are not. */
+static void escape(char *to, const char *s, unsigned n, bool raw) {
     for (*to = 0; n; n--, s++) {
         bool plain = (*s >= ' ' && *s < 127) || *s == '\n' || *s == '\t';
         const char *format = "\\x%02x";
 
-        if (*s == '\r') continue;
+        if (raw)
+            plain = *s && *s != RS;
+        else if (*s == '\r')
+            continue;
         if (plain) format = "%c";
         to += hv_snprintf(to, 5, format, (unsigned char)*s);
     }
@@ -40,7 +45,7 @@ static bool log_line(struct vm *vm, bool rest) {
     if (!n && rest) n = ring_get(&vm->console.out, raw, sizeof(raw));
     if (!n) return false;
     if (raw[n - 1] == '\n') n--;
-    escape(text, raw, n);
+    escape(text, raw, n, false);
     log_of_guest("%s: %s", vm->name, text);
     return true;
 }
@@ -95,11 +100,13 @@ void guestcon_init(bool log) {
 /* Called when the command `console` ends: gives the VM's output back to the log. */
 static void leave_console(struct shell_call *c) {
     attached = NULL;
+    console_raw = false;
     out("Disconnected from %s.\n", c->vm->name);
 }
 
 /* Connects the operator to the console of a VM until ^] is typed or the VM goes. Each step passes
- * on what was typed, and then prints what the guest has printed. */
+ * on what was typed, and then prints what the guest has printed. With -r the operator trusts the
+ * guest with the terminal, so that its programs can draw on it. */
 int cmd_console(struct shell_call *c) {
     char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
     unsigned n;
@@ -110,6 +117,7 @@ int cmd_console(struct shell_call *c) {
         c->end = leave_console;
         attached = &c->vm->console;
         out("Connected to %s. ^] leaves.\n", c->vm->name);
+        console_raw = c->opt['r'];
     }
     for (int key; (key = shell_key()) >= 0;) {
         if (key == LEAVE) return 0;
@@ -118,7 +126,7 @@ int cmd_console(struct shell_call *c) {
     }
     if (c->vm->state == VM_DYING) return 0;
     n = ring_get(&attached->out, raw, sizeof(raw));
-    escape(text, raw, n);
+    escape(text, raw, n, console_raw);
     out("%s", text);
     if (!n) return shell_later();
     return SHELL_AGAIN;

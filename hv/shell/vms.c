@@ -422,6 +422,9 @@ const struct shell_command vm_commands[] = {
       "waits until a VM is gone, or has crashed and stays\n"
       "TIME  is the longest that it waits (500ms)",
       cmd_wait, "w?w", "" },
-    { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, "V", "" },
+    { "console", "[-r] VM",
+      "connects the terminal to a VM's console; ^] leaves\n"
+      "-r  without escapes, for full-screen programs; the log waits",
+      cmd_console, "V", "r" },
     { 0 },
 };

@@ -12,8 +12,10 @@ static void ioapic_access(void *dev, const struct bus_access *a, u64 *value) {
 }
 
 /* Carries out a guest's access to the power registers of a PC: sleep control, sleep status and
- * reset (image/firmware.h). A write may switch the VM off or reset it. A read gives 0. */
+ * reset (image/firmware.h). A write may switch the VM off or reset it. A read gives 0. The port for
+ * the reason of an NMI is here, too. */
 static void power_access(void *dev, const struct bus_access *a, u64 *value) {
+    if (a->addr == PC_NMI_PORT && !a->write) *value = PC_NMI_REASON;
     if (!a->write || a->size != 1) return;
     if (a->addr == PC_SLEEP_PORT && *value == PC_SLEEP_S5)
         vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, 0);
@@ -75,6 +77,7 @@ static int pc_make(struct vm *vm) {
     vioapic_init(vm->ioapic, &vm->vcpu[0]->lapic);
     bus_add(&vm->mmio, TAKT_IOAPIC_GPA, PAGE_SIZE, ioapic_access, vm);
     bus_add(&vm->ports, PC_SLEEP_PORT, 8, power_access, vm);
+    bus_add(&vm->ports, PC_NMI_PORT, 1, power_access, vm);
     pc_write_tables(&vm->mem, vm->nr_vcpus);
     return 0;
 }

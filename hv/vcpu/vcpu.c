@@ -44,6 +44,9 @@ static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     vcpu_notify(v, todo[what]);
 }
 
+/* Sends an NMI to a vCPU of a VM that runs, as the NMI button of a server does. */
+void vcpu_send_nmi(struct vcpu *v) { lapic_notify(&v->lapic, DM_NMI, 0); }
+
 /* Arms the timer by which a LAPIC is told that the time `when` has come; ~0 disarms it. */
 static void lapic_arm(struct vlapic *l, u64 when) {
     struct vcpu *v = vcpu_of_lapic(l);

@@ -110,6 +110,8 @@ void cpu_pass(void);
 /* Sets bits of v->todo, and makes v look at them soon: wakes it if it sleeps, kicks its pCPU if it
  * runs elsewhere. From any pCPU. Takes the lock of v's pool if v sleeps. */
 void vcpu_notify(struct vcpu *v, u32 todo);
+/* Sends an NMI to a vCPU of a VM that runs. */
+void vcpu_send_nmi(struct vcpu *v);
 /* Lets v, which is the current vCPU of this pCPU, sleep until it is notified. If bits of v->todo
  * are set, it does not sleep. */
 void vcpu_block(struct vcpu *v);

@@ -51,11 +51,14 @@ class Person:
         self.bochs = machine.platform == "bochs"
         self.answers = 0
 
-    def hear(self):
+    def receive(self):
         try:
-            data = self.link.recv(65536)
+            return self.link.recv(65536)
         except TimeoutError:
-            return
+            return b""
+
+    def hear(self):
+        data = self.receive()
         if self.bochs:  # QEMU keeps what goes through the socket, Bochs does not.
             with open(self.machine.serial_path, "ab") as f:
                 f.write(data)
@@ -92,8 +95,8 @@ class Person:
         end = self.expect(PROMPT, seconds).start()
         return self.text[start:end]
 
-    def enter(self):
-        self.link.sendall(b"console tux\r")
+    def enter(self, options=""):
+        self.link.sendall(f"console {options} tux\r".encode())
         self.expect("Connected to tux.*\n")
 
     def leave(self):

@@ -12,6 +12,7 @@ bool fake_console_held, fake_console_full, fake_uart_there = true;
 bool fake_power_off, fake_rebooted;
 void (*console_input)(const char *s, unsigned n);
 bool (*console_redraw)(void);
+bool console_raw;
 
 void fake_console_reset(void) {
     fake_console_len = fake_uart_len = 0;

@@ -277,6 +277,30 @@ static void guests_leave_the_log_to_the_hypervisor(void **state) {
 }
 
 /* Timed commands run when they are due. */
+/* A program of a guest that draws on the terminal gets its bytes there as they are, and no line of
+ * the log comes between them. The log comes when the operator has left. */
+static void a_drawing_is_left_alone(void **state) {
+    u32 from = model.len, drawn;
+
+    make_chatty(1);
+    guests = NULL;
+    model_type("console -r chatty-0\r");
+    run_until(from, "Connected to chatty-0. ^] leaves.\r\n", 500 * NS_PER_MS);
+    from = drawn = model.len;
+    for (int i = 0; i < 10; i++) {
+        log_warn("a line of the log");
+        vconsole_put(&chatty[0]->console, "\x1b[5;6Hx\n\b", 9);
+        run(50 * NS_PER_MS);
+    }
+    assert_int_equal(count(model.text + from, "\x1b[5;6Hx\n\b"), 10);
+    assert_int_equal(model.len - drawn, 90);
+    model_type("\x1d");
+    run_until(from, "Disconnected from chatty-0.\r\n", 500 * NS_PER_MS);
+    run(NS_PER_S);
+    assert_int_equal(count(model.text + from, "a line of the log\r\n"), 10);
+    end_chatty();
+}
+
 static void timed_commands_are_not_late(void **state) {
     make_chatty(CHATTY);
     while (fake_now < 6 * NS_PER_S - 100 * NS_PER_MS) run(NS_PER_MS);
@@ -650,6 +674,7 @@ int main(void) {
         cmocka_unit_test(one_guest_cannot_lock_the_operator_out),
         cmocka_unit_test(nine_guests_cannot_either),
         cmocka_unit_test(guests_leave_the_log_to_the_hypervisor),
+        cmocka_unit_test(a_drawing_is_left_alone),
         cmocka_unit_test(shell_leaves_room_for_the_log),
         cmocka_unit_test(answers_stay_whole),
         cmocka_unit_test(interrupts_bring_input),

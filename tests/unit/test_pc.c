@@ -438,6 +438,9 @@ static void test_memory_map(void **state) {
 }
 
 static void test_power(void **state) {
+    /* No error causes an NMI, and no loop waits for a PIT. */
+    assert_int_equal(access(&vm->ports, PC_NMI_PORT, 1, false, 0), 0x20);
+    access(&vm->ports, PC_NMI_PORT, 1, true, 0x20 | 5 << 2);
     access(&vm->ports, PC_SLEEP_PORT, 1, true, 0x20 | 3 << 2); /* there is none */
     access(&vm->ports, PC_RESET_PORT, 1, true, 2);
     assert_int_equal(vm->state, VM_RUNNING);

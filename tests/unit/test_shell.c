@@ -483,6 +483,49 @@ static void attached_console(void **state) {
     vm_put(two);
 }
 
+/* A program of a guest may draw on the terminal. But it cannot forge an answer of the shell. */
+static void raw_console(void **state) {
+    struct vm *two = vm_find("two");
+
+    fake_console_reset();
+    fake_console_type("console -r two\r");
+    rig_run(1000);
+    assert_true(console_raw);
+    fake_console_reset();
+    vconsole_put(&two->console, "\x1b[2J\xc3\xa4\r\n\x1e{\0}", 12);
+    rig_run(NS_PER_MS);
+    assert_string_equal(fake_console_text, "\x1b[2J\xc3\xa4\r\n\\x1e{\\x00}");
+    fake_console_type("\x1d");
+    rig_run(1000);
+    assert_false(console_raw);
+    assert_non_null(strstr(fake_console_text, "Disconnected from two.\ntakt> "));
+    vm_put(two);
+}
+
+static u32 nmis_of(const struct vcpu *v) { return v->nmis_sent + v->nmis; }
+
+/* `trigger VM nmi` sends an NMI to one vCPU, to vCPU 0 if none is named. */
+static void trigger_nmi(void **state) {
+    struct vm *two = vm_find("two");
+
+    for (u32 i = 0; i < 2; i++) fake_of(two->vcpu[i])->nmi_masked = true;
+    answers("trigger two nmi", "takt> ");
+    assert_int_equal(nmis_of(two->vcpu[0]), 1);
+    assert_int_equal(nmis_of(two->vcpu[1]), 0);
+    answers("trigger two nmi 1", "takt> ");
+    assert_int_equal(nmis_of(two->vcpu[0]), 1);
+    assert_int_equal(nmis_of(two->vcpu[1]), 1);
+    answers("trigger two nmi 2", "two has no vCPU 2\n");
+    answers("trigger two nmi 4294967296", "two has no vCPU 4294967296\n");
+    answers("trigger two nmi x", "two has no vCPU x\n");
+    answers("pause two", "takt> ");
+    answers("trigger two nmi", "two is paused: only a VM that runs takes an NMI\n");
+    answers("unpause two", "takt> ");
+    answers("trigger two power", "usage: trigger VM nmi [VCPU]\n");
+    for (u32 i = 0; i < 2; i++) fake_of(two->vcpu[i])->nmi_masked = false;
+    vm_put(two);
+}
+
 /* At the prompt, when no person is attached to a console, guests' lines go to the log: line by
  * line, escaped, and not more of them than the other VMs can bear. */
 static void guest_log(void **state) {
@@ -691,6 +734,8 @@ int main(void) {
         cmocka_unit_test(pools),
         cmocka_unit_test(turbo),
         cmocka_unit_test(attached_console),
+        cmocka_unit_test(raw_console),
+        cmocka_unit_test(trigger_nmi),
         cmocka_unit_test(guest_log),
         cmocka_unit_test(waits),
         cmocka_unit_test(measured),

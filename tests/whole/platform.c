@@ -70,6 +70,7 @@ unsigned console_write(const char *s, unsigned n) {
     return n;
 }
 
+bool console_raw;
 void console_hold(bool hold) {}
 u64 console_dropped(void) { return 0; }
 void console_flush(void) { fflush(stdout); }
