@@ -17,7 +17,7 @@ from system.takt import IODOM, make_iso, place, vm
 
 pytestmark = pytest.mark.long
 
-CONFIG = "[hypervisor]\ntop = no\n" + "[pool io]\ncpus = 1\nsched = null\n" + "".join([
+CONFIG = "[hypervisor]\ntop = no\n{script}" + "[pool io]\ncpus = 1\nsched = null\n" + "".join([
     vm("iodom", "iodom", "24M", pool="io"),
     vm("peer", "netping", net="iodom"),
     vm("hog", "spin", start="no"),
@@ -36,7 +36,10 @@ TICK = 10_000_000  # ns of the unit of /proc/stat
 # The shell also asks the terminal where the cursor is; Takt shows that as text.
 PROMPT = r"[/~] # (\\x1b\[6n)?$"
 LEAVE = "\x1d"
-# Limits are in the host's time. A busy host, or Bochs, may be so much slower than a quiet one.
+# On Bochs time is virtual. Takt itself ends the machine if all this takes longer than that.
+LIMIT = {"limit": "@180s poweroff\n"}
+# Other limits are in the host's time. A busy host, or Bochs, may be that much slower than a quiet
+# one.
 SLOWEST = 10
 BROKEN = re.compile("Kernel panic.*|tux: crashed.*")
 
@@ -181,7 +184,9 @@ def seen(request, platform):
         link = os.path.join(directory, os.path.basename(path))
         if not os.path.lexists(link):
             os.symlink(path, link)
-    iso = make_iso(directory, CONFIG.format(vcpus=1 if platform == "bochs" else 2))
+    bochs = platform == "bochs"
+    config = CONFIG.format(vcpus=1 if bochs else 2, script="script = limit\n" if bochs else "")
+    iso = make_iso(directory, config, modules=LIMIT if bochs else None)
     with Machine(platform, iso, memory=768, directory=directory, com1="socket") as m:
         return session(Person(m)) | {"platform": platform}
 

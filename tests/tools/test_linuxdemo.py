@@ -46,3 +46,32 @@ def test_nothing_may_be_wrong(name, value):
 @pytest.mark.parametrize("lost", ["busy-1", "load: demo", "web: demo", "web: ends"])
 def test_the_machine_must_say_it(lost):
     assert len(failed_of_machine(MACHINE.replace(lost, "other"))) == 1
+
+
+class Slow:
+    """A machine that prints one more line at each look."""
+
+    def __init__(self, lines):
+        self.lines, self.looks = lines, 0
+
+    def serial(self):
+        return "\n".join(self.lines[:self.looks]) + "\n"
+
+    def wait(self, timeout):
+        self.looks += 1
+        return ("ended", 0) if self.looks > len(self.lines) else ("timeout", None)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_waits_for_the_last_words_of_both(order):
+    """On Bochs one VM may end seconds after the other, and their last lines come in any order."""
+    lines = ["load: ends with code 0", "web: ends with code 0", "web: demo stolen_s 3.5"]
+    machine = Slow([lines[n] for n in order] + ["more"])
+    linuxdemo.until_all(machine, linuxdemo.LAST, 60)
+    assert machine.looks == 3
+
+
+def test_an_end_of_the_machine_ends_the_wait():
+    machine = Slow(["load: ends with code 0"])
+    linuxdemo.until_all(machine, linuxdemo.LAST, 60)
+    assert machine.looks == 2
