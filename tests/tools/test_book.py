@@ -291,6 +291,14 @@ def test_the_picture_of_the_floors_is_the_table_of_rooms():
     assert sorted(shown) == table
 
 
+def test_each_floor_has_a_section_with_an_excerpt():
+    page = text(os.path.join(ROOT, "docs", "book", "floors.md"))
+    sections = re.findall(r"^## Floor (\d+): ([^\n]*)\n(.*?)(?=^## |\Z)", page,
+                          re.M | re.S)
+    assert [f"{floor}  {rooms}" for floor, rooms, _ in sections] == picture("floors")[0][::-1]
+    assert all("```{excerpt}" in body for _, _, body in sections)
+
+
 @pytest.mark.parametrize("name, files", [
     ("addresses", ["boot/layout.h"]), ("guest", ["include/takt/abi.h", "include/takt/device.h"])])
 def test_addresses_in_pictures_are_those_of_the_sources(name, files):
