@@ -231,6 +231,7 @@ BY = (
     ("tools/trace2xen.py", "here"),
     ("xenalyze", "tests/tools/test_trace.py", "xenalyze"),
     ("build/sim replay", "tests/system/test_replay.py", "replay"),
+    ("build/sim-whole -w 1s -t 11s labs/vturbo-fig6", "tests/tools/test_whole.py", "vturbo-fig6"),
     ("build/sim", "here"),
     ("qemu-system-x86_64 -M q35 -accel kvm", "tools/machine.py", "kernel-irqchip=split"),
     ("qemu-system-x86_64 -accel tcg -cpu max -smp 2", "tests/system/takt.py", "unix:"),
