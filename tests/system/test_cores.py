@@ -52,8 +52,8 @@ SCRIPT = """\
 +0ms wait survivor 450ms
 +0ms destroy io
 +0ms create io
-+0ms wait survivor 3s
-+0ms wait keeper 3s
++0ms wait survivor 20s
++0ms wait keeper 20s
 +50ms poweroff
 """
 
