@@ -77,8 +77,8 @@ cmdline = {device} {driver}
 # {quantity: unit}. write_ms_per_mib is the time that all file servers together took, divided by
 # what they wrote. It is no rate, because some runs have only jobs that fit into the page cache, and
 # their rate is thirty times that of the others. Stores do not count: they get as many requests a
-# second with each set-up. Latencies are of writes. cpu_s is the CPU time of all VMs that completed,
-# busy_pct is how busy the VMs' pCPUs were.
+# second with each set-up. Latencies are of writes. These three are of VMs that completed with each
+# set-up. cpu_s is the CPU time of all VMs that completed, busy_pct is how busy the VMs' pCPUs were.
 QUANTITIES = {"arrived": "VMs", "completed": "VMs", "write_ms_per_mib": "ms",
               "mean_us": "us", "p999_us": "us", "cpu_s": "s", "busy_pct": "%"}
 SAYS = re.compile(r"\[ *(?P<s>[\d.]+)\] (?P<vm>vm-\d+): (?P<rest>.*)")
@@ -166,13 +166,25 @@ def of_vms(said):
     return vms
 
 
+def completed(vms):
+    """Returns the names of the VMs that have done their job."""
+    return {name for name, vm in vms.items() if "ended" in vm and "took_us" in vm}
+
+
 def read(said, arrived):
     """Returns what one run has printed, as {quantity: number}, and "vms"."""
     vms = of_vms(said)
-    done = [vm for vm in vms.values() if "ended" in vm and "took_us" in vm]
-    writers = [vm for vm in done if vm.get("writes")]
-    found = {"arrived": arrived, "completed": len(done), "write_ms_per_mib": 0.0, "mean_us": 0.0,
-             "p999_us": 0, "cpu_s": 0.0, "vms": vms}
+    done = completed(vms)
+    return {"arrived": arrived, "completed": len(done), "vms": vms,
+            "cpu_s": sum(vms[name].get("cpu_us", 0) for name in done) / 1e6
+            } | writing(vms, done)
+
+
+def writing(vms, chosen):
+    """Returns what those of the VMs that are chosen have measured of their writes, as {quantity:
+    number}."""
+    found = {"write_ms_per_mib": 0.0, "mean_us": 0.0, "p999_us": 0}
+    writers = [vms[name] for name in chosen if vms[name].get("writes")]
     if writers:
         total = sum(vm["writes"] for vm in writers)
         found["mean_us"] = sum(vm["write_mean_us"] * vm["writes"] for vm in writers) / total
@@ -181,8 +193,18 @@ def read(said, arrived):
     if files:
         found["write_ms_per_mib"] = (sum(vm["took_us"] for vm in files) * 1.024
                                      / sum(vm["write_kib"] for vm in files))
-    found["cpu_s"] = sum(vm.get("cpu_us", 0) for vm in done) / 1e6
     return found
+
+
+def compare_the_same(runs):
+    """Has the quantities of writes, of all runs of a rate and a seed, speak of the same VMs: of
+    those that completed with each set-up. Otherwise a set-up would look quicker because its slowest
+    VM has not come to its end."""
+    for rate, seed in {(one["rate"], one["seed"]) for one in runs}:
+        of = [one for one in runs if (one["rate"], one["seed"]) == (rate, seed)]
+        chosen = set.intersection(*(completed(one["vms"]) for one in of))
+        for one in of:
+            one.update(writing(one["vms"], chosen))
 
 
 def judge(name, run):
@@ -264,6 +286,7 @@ def main():
             for setup in args.setup or collabdemo.SETUPS for seed in range(1, args.seeds + 1)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = list(pool.map(lambda words: run(*words), todo))
+    compare_the_same(runs)
     wrong = [what for one in runs
              for what in judge(f"{one['setup']}, {one['rate']} a minute, seed {one['seed']}", one)]
     rows, text = table(runs)

@@ -61,6 +61,20 @@ def test_what_a_run_says():
     assert not arrivals.judge("x", found)
 
 
+def test_what_is_compared_is_of_the_same_vms():
+    """A set-up is not quicker because its slowest VM has not come to its end."""
+    slow = SAID.replace("1: fileserver: took_us=1", "1: fileserver: took_us=9")
+    quick = SAID.replace("vm-1: ends with code 0", "vm-1: goes on")
+    slow, quick = (arrivals.read(said, 4) | {"rate": 4, "seed": 1} for said in (slow, quick))
+    before = slow["write_ms_per_mib"]
+    assert before > 3 * quick["write_ms_per_mib"] > 0
+    other_seed = slow | {"seed": 2}
+    arrivals.compare_the_same([slow, quick, other_seed])
+    assert slow["write_ms_per_mib"] == quick["write_ms_per_mib"] == 1000 * 1024 / 100
+    assert (slow["completed"], quick["completed"]) == (2, 1)
+    assert other_seed["write_ms_per_mib"] == before
+
+
 def test_how_busy_the_pcpus_of_the_vms_are():
     """I/O cores spin, so their time would say nothing."""
     spins, works, idles = ({"busy_s": n, "idle_s": 4 - n} for n in (4, 1, 0))
