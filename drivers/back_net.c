@@ -5,48 +5,60 @@
  * end's memory, so nothing in them is trusted. back_net.h has the contracts. */
 #include "drivers/back_net.h"
 #include <takt/errno.h>
+#include "drivers/gso.h"
 
 #define HDR ((u32)sizeof(struct virtio_net_hdr))
 #define MTU 1500
-/* The most buffers that a frame may take: 32 buffers of 64 bytes hold the longest frame. */
-#define MAX_MERGE 32
+/* The most buffers that a frame may take: 32 buffers of 64 bytes hold the longest usual frame, 64
+ * of 1,100 bytes the longest large one. */
+#define MAX_MERGE 64
+/* A large frame that is passed on whole counts as one more frame of the batch for so many bytes,
+ * because it takes about as long to copy these as to pass a frame on. */
+#define BYTES_A_FRAME 8192
+#define OFFLOAD       (VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_GUEST_TSO4)
 #define FEATURES                                                                                   \
     (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) |                  \
      VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC |           \
      VIRTIO_NET_F_MRG_RXBUF)
 
 const struct option_kind back_net_options[] = {
-    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },
-    { "jitter", OPTION_NS },    { "loss", OPTION_SHARE },
-    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER },
-    { "mac", OPTION_MAC },      { "reorder", OPTION_SHARE },
-    { "pause", OPTION_NS },     { NULL, 0 },
+    { "rate", OPTION_NUMBER },
+    { "delay", OPTION_NS },
+    { "jitter", OPTION_NS },
+    { "loss", OPTION_SHARE },
+    { "queue", OPTION_NUMBER },
+    { "seed", OPTION_NUMBER },
+    { "mac", OPTION_MAC },
+    { "reorder", OPTION_SHARE },
+    { "offload", OPTION_YES_NO },
+    { "pause", OPTION_NS },
+    { NULL, 0 },
 };
 
 /* ---- to the driver ---- */
 
-/* Copies bytes [from, from + len) of the frame into the chain's buffers, from their byte `at`
- * on. */
-static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f, u32 from,
-                      u32 len) {
-    const struct vring_seg *to = c->seg + c->nr_out;
-    const u8 *piece = f->head;
-    u32 size = FRAME_HEAD;
+/* How far a frame was copied. Its pieces are the header and the segments behind it. */
+struct reader {
+    const struct frame *f;
+    const u8 *p;
+    u32 left; /* bytes at `p` */
+    u32 next; /* the segment that follows them */
+};
 
-    for (u32 i = 0; len; i++) {
-        if (from < size) {
-            u32 n = MIN(size - from, len);
+/* Copies the next `len` bytes of the frame into the chain's buffers, from their byte `at` on. */
+static void put_bytes(const struct vring_chain *c, u32 at, struct reader *r, u32 len) {
+    while (len) {
+        u32 n = MIN(r->left, len);
 
-            vring_copy_in(to, c->nr_in, at, piece + from, n);
-            at += n;
-            len -= n;
-            from = 0;
-        } else {
-            from -= size;
-        }
-        if (i == f->nr) break;
-        piece = f->seg[i].p;
-        size = f->seg[i].len;
+        vring_copy_in(c->seg + c->nr_out, c->nr_in, at, r->p, n);
+        at += n;
+        len -= n;
+        r->p += n;
+        r->left -= n;
+        if (r->left) continue;
+        if (r->next == r->f->nr) return;
+        r->p = r->f->seg[r->next].p;
+        r->left = r->f->seg[r->next++].len;
     }
 }
 
@@ -60,19 +72,50 @@ static bool take_buffer(struct back_net *n, struct vring_chain *c) {
     return r && n->dev.live;
 }
 
-/* Takes as many buffers as hold `bytes`. Returns how many; *c is then the last of them. If there
- * are not enough, returns 0 and has taken none. */
-static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
-    u32 most = 1, nr = 0;
-    u64 room = 0;
+/* The header that stands before a frame in the buffers of the front end. */
+static struct virtio_net_hdr header_for(const struct frame *f) {
+    struct virtio_net_hdr h = { .num_buffers = 1 };
 
-    if (n->dev.features & VIRTIO_NET_F_MRG_RXBUF) most = MAX_MERGE;
-    while (nr < most && take_buffer(n, c)) {
-        room += c->in_len;
-        nr++;
-        if (room >= bytes) return nr;
+    if (f->partial) {
+        h.flags = VIRTIO_NET_HDR_F_CSUM;
+        h.csum_start = f->csum_start;
+        h.csum_offset = f->csum_offset;
     }
-    vring_back_untake(&n->rx, nr);
+    if (f->gso_size) {
+        h.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
+        h.gso_size = f->gso_size;
+        h.hdr_len = f->gso_head;
+    }
+    return h;
+}
+
+/* Copies what is left of the frame into further receive buffers, of which *first is the first one;
+ * the header in it has to say how many there are. Nothing is given back to the front end before all
+ * is copied, so a frame for which there are too few buffers has not happened. Returns 0 or
+ * -ENOSPC. */
+static int fill_more(struct back_net *n, const struct vring_chain *first, struct reader *r,
+                     u32 left) {
+    struct vring_chain c;
+    struct {
+        u16 head;
+        u32 len;
+    } used[MAX_MERGE] = { { first->head, first->in_len } };
+    u16 nr = 1;
+
+    while (left && nr < MAX_MERGE && take_buffer(n, &c)) {
+        used[nr].head = c.head;
+        used[nr].len = MIN(c.in_len, left);
+        put_bytes(&c, 0, r, used[nr].len);
+        left -= used[nr].len;
+        nr++;
+    }
+    if (left) {
+        if (n->dev.live) vring_back_untake(&n->rx, nr);
+        return -ENOSPC;
+    }
+    vring_copy_in(first->seg + first->nr_out, first->nr_in,
+                  offsetof(struct virtio_net_hdr, num_buffers), &nr, sizeof(nr));
+    for (u32 i = 0; i < nr; i++) vring_back_put(&n->rx, used[i].head, used[i].len);
     return 0;
 }
 
@@ -81,39 +124,25 @@ static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
  * the rules. In both cases the bridge drops the frame. */
 static int back_net_deliver(struct bridge_port *p, const struct frame *f) {
     struct back_net *n = container_of(p, struct back_net, port);
-    struct virtio_net_hdr h = { 0 };
+    struct virtio_net_hdr h = header_for(f);
+    struct reader r = { f, f->head, FRAME_HEAD, 0 };
     struct vring_chain c;
-    u32 nr;
+    u32 room;
 
-    if (!n->dev.live) return -ENOSPC;
-    nr = take_buffers(n, HDR + f->len, &c);
-    if (!nr) return -ENOSPC;
-    h.num_buffers = (u16)nr;
-    if (f->partial) {
-        h.flags = VIRTIO_NET_HDR_F_CSUM;
-        h.csum_start = f->csum_start;
-        h.csum_offset = f->csum_offset;
+    if (!n->dev.live || !take_buffer(n, &c)) return -ENOSPC;
+    if (c.in_len < HDR) { /* 5.1.6.3.1: a buffer holds the header at least */
+        back_broken(&n->dev);
+        return -EINVAL;
     }
-    /* The header, which goes into the first buffer, has to say how many there are. So several
-     * buffers are given back after they were counted, and taken again to be filled. */
-    if (nr > 1) vring_back_untake(&n->rx, nr);
-    for (u32 i = 0, done = 0; i < nr; i++) {
-        u32 at = 0, len;
-
-        if (nr > 1 && !take_buffer(n, &c)) return -EINVAL;
-        if (i == 0) {
-            at = HDR;
-            if (c.in_len < HDR) { /* 5.1.6.3.1: a buffer holds the header at least */
-                back_broken(&n->dev);
-                return -EINVAL;
-            }
-            vring_copy_in(c.seg + c.nr_out, c.nr_in, 0, &h, HDR);
-        }
-        len = MIN(c.in_len - at, f->len - done);
-        put_bytes(&c, at, f, done, len);
-        vring_back_put(&n->rx, c.head, at + len);
-        done += len;
+    room = c.in_len - HDR;
+    if (room < f->len && !(n->dev.features & VIRTIO_NET_F_MRG_RXBUF)) {
+        vring_back_untake(&n->rx, 1);
+        return -ENOSPC;
     }
+    vring_copy_in(c.seg, c.nr_in, 0, &h, HDR);
+    put_bytes(&c, HDR, &r, MIN(room, f->len));
+    if (room < f->len) return fill_more(n, &c, &r, f->len - room);
+    vring_back_put(&n->rx, c.head, HDR + f->len);
     return 0;
 }
 
@@ -127,17 +156,38 @@ static bool back_net_has_room(struct bridge_port *p) {
 
 /* ---- from the driver ---- */
 
-/* Takes `n` bytes off the front of the chain's segments. Returns the first segment that has bytes
- * left. */
-static u32 skip(struct vring_chain *c, u32 n) {
+/* Takes `n` bytes off the front of `nr` segments. Returns the first segment that has bytes left. */
+static u32 skip(struct vring_seg *seg, u32 nr, u32 n) {
     u32 i = 0;
 
-    for (; i < c->nr_out && n >= c->seg[i].len; i++) n -= c->seg[i].len;
-    if (i < c->nr_out) {
-        c->seg[i].p += n;
-        c->seg[i].len -= n;
+    for (; i < nr && n >= seg[i].len; i++) n -= seg[i].len;
+    if (i < nr) {
+        seg[i].p += n;
+        seg[i].len -= n;
     }
     return i;
+}
+
+/* Gives a large frame, whose data are in `nr` segments, to the bridge if the front end may send
+ * such frames and if it is in order. All its headers are copied, because the bridge may have to cut
+ * it by them. */
+static void transmit_large(struct back_net *n, struct frame *f, struct vring_seg *data, u64 now) {
+    struct vring_seg seg[1 + VRING_MAX_SEGS];
+    u8 head[GSO_HEAD_MAX];
+    u32 i;
+
+    if (!n->offload || !(n->dev.features & VIRTIO_NET_F_HOST_TSO4) || !gso_check(f, head)) {
+        n->port.counts.bad++;
+        return;
+    }
+    if (gso_cuts(f) == 1) f->gso_size = 0;
+    seg[0] = (struct vring_seg){ head + FRAME_HEAD, f->gso_head - FRAME_HEAD };
+    i = skip(data, f->nr, f->gso_head - FRAME_HEAD);
+    f->nr -= i;
+    for (u32 k = 0; k < f->nr; k++) seg[1 + k] = data[i + k];
+    f->nr++;
+    f->seg = seg;
+    bridge_input(n->bridge, &n->port, f, now);
 }
 
 /* Checks a frame that the front end sends, and gives it to the bridge. The header is copied first,
@@ -148,28 +198,36 @@ static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
     struct frame f;
     u32 first;
 
-    if (c->out_len < HDR + FRAME_HEAD || c->out_len > HDR + FRAME_MAX) {
+    if (c->out_len < HDR + FRAME_HEAD || c->out_len > HDR + GSO_FRAME_MAX) {
         n->port.counts.bad++;
         return;
     }
     vring_copy_out(&h, c->seg, c->nr_out, 0, HDR);
     vring_copy_out(f.head, c->seg, c->nr_out, HDR, FRAME_HEAD);
     f.len = c->out_len - HDR;
-    first = skip(c, HDR + FRAME_HEAD);
+    first = skip(c->seg, c->nr_out, HDR + FRAME_HEAD);
     f.seg = c->seg + first;
     f.nr = c->nr_out - first;
     f.partial = h.flags & VIRTIO_NET_HDR_F_CSUM;
     f.csum_start = h.csum_start;
     f.csum_offset = h.csum_offset;
-    if (h.gso_type || (f.partial && !(n->dev.features & VIRTIO_NET_F_CSUM)))
+    f.gso_size = h.gso_size;
+    if (h.gso_type == VIRTIO_NET_HDR_GSO_NONE) f.gso_size = 0;
+    if (h.gso_type > VIRTIO_NET_HDR_GSO_TCPV4 ||
+        (f.partial && !(n->dev.features & VIRTIO_NET_F_CSUM)))
         n->port.counts.bad++;
+    else if (h.gso_type == VIRTIO_NET_HDR_GSO_TCPV4)
+        transmit_large(n, &f, c->seg + first, now);
     else
         bridge_input(n->bridge, &n->port, &f, now);
 }
 
-/* Takes one frame from the front end's send ring and gives it to the bridge. Returns 1, or 0 if
- * there is no frame or the ring is broken. */
-static int serve_one(struct back_net *n, u64 now) {
+/* Takes one frame from the front end's send ring and gives it to the bridge. Returns as how many
+ * frames of the batch it counts, or 0 if there is no frame or the ring is broken. Each frame that
+ * the bridge cuts off a large one counts. So a VM gets no longer turn than others by large frames.
+ */
+static u32 serve_one(struct back_net *n, u64 now) {
+    u64 cut = n->bridge->cut;
     struct vring_chain c;
     int r = vring_back_take(&n->tx, &c);
 
@@ -177,25 +235,25 @@ static int serve_one(struct back_net *n, u64 now) {
         back_broken(&n->dev);
         return 0;
     }
-    if (r) {
-        transmit(n, &c, now);
-        if (n->dev.live) vring_back_put(&n->tx, c.head, 0);
-    }
-    return r;
+    if (!r) return 0;
+    transmit(n, &c, now);
+    if (n->dev.live) vring_back_put(&n->tx, c.head, 0);
+    return 1 + c.out_len / BYTES_A_FRAME + (u32)(n->bridge->cut - cut);
 }
 
 /* Sends frames of the driver on. Returns the time (ns) at which it wants to be called again; 0
  * means at once. An emulated link may be busy. Then the frames stay in the front end's ring, so
  * that its network stack sees that the link is full, and n->wait says when to go on. */
 u64 back_net_serve(struct back_net *n, u64 now) {
-    for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
+    for (u32 done = 0, count; done < BACK_NET_BATCH && n->dev.live; done += MAX(count, 1u)) {
         /* Ask for the wire only if there is something to send, because bridge_wait() counts how
          * often a device has to wait. */
         if (netem_active(&n->port.up.netem) && vring_back_waiting(&n->tx)) {
             n->wait = bridge_wait(n->bridge, &n->port, now);
             if (n->wait) return n->wait;
         }
-        if (!serve_one(n, now) && !(n->dev.live && vring_back_listen(&n->tx))) return ~0ull;
+        count = serve_one(n, now);
+        if (!count && !(n->dev.live && vring_back_listen(&n->tx))) return ~0ull;
     }
     if (!n->dev.live) return ~0ull;
     return 0;
@@ -219,6 +277,7 @@ static void offer_for(struct back_net *n, struct takt_offer *offer) {
     *offer = (struct takt_offer){
         .features = FEATURES, .nr_queues = 2, .queue_max = TAKT_QUEUE_MAX, .config_len = sizeof(c)
     };
+    if (n->offload) offer->features |= OFFLOAD;
     __builtin_memcpy(offer->config, &c, sizeof(c));
 }
 
@@ -243,6 +302,7 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
     n->port.deliver = back_net_deliver;
     n->port.has_room = back_net_has_room;
     n->port.pause = option_ns(o, "pause", 0);
+    n->offload = option_is(o, "offload", "yes") && !netem_emulates(&up) && !n->port.pause;
     if (!option_mac(o, "mac", n->port.mac)) {
         /* Bit 1 of the first byte says that the address is not a manufacturer's (IEEE 802, 8.4). */
         u8 mac[6] = { 0x02, 'T', 'k', (u8)(info->vm >> 8), (u8)info->vm, (u8)info->number };
@@ -262,6 +322,8 @@ void back_net_fini(struct back_net *n) { bridge_remove(n->bridge, &n->port); }
 void back_net_start(struct back_net *n, const struct takt_front *f) {
     back_begin(&n->dev, f);
     n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;
+    n->port.takes_large =
+        n->offload && n->port.takes_partial && f->features & VIRTIO_NET_F_GUEST_TSO4;
     if (!back_ring(&n->dev, &n->rx, f, VIRTIO_NET_RX) ||
         !back_ring(&n->dev, &n->tx, f, VIRTIO_NET_TX)) {
         back_broken(&n->dev);

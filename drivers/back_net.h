@@ -18,12 +18,13 @@ struct back_net {
     struct back_dev dev;
     struct bridge *bridge;
     struct vring_back rx, tx;
-    u64 wait; /* the time at which the link up can take the next frame, ns; 0: now */
+    bool offload; /* large frames are offered to the driver (drivers/gso.h) */
+    u64 wait;     /* the time at which the link up can take the next frame, ns; 0: now */
 };
 
 /* The options that may follow the name of the back end: `rate=20M delay=5ms jitter=1ms loss=0.1%
- * reorder=1% queue=256 seed=1 pause=20us mac=...`. Those that describe the link hold for both
- * directions. */
+ * reorder=1% queue=256 seed=1 pause=20us mac=... offload=yes`. Those that describe the link hold
+ * for both directions. */
 extern const struct option_kind back_net_options[];
 
 /* Plugs the device into the bridge, and fills in *offer, which is what the front end will see.

@@ -4,6 +4,7 @@
  * frame is due. bridge.h has the contracts. */
 #include "drivers/bridge.h"
 #include <takt/errno.h>
+#include "drivers/gso.h"
 
 #define UDP_CHECKSUM 6 /* offset of the checksum in the header */
 #define WAYS         4 /* an address can be in this many places of the table */
@@ -99,6 +100,7 @@ static void frame_in(struct frame *f, struct frame_buf *buf) {
     f->partial = buf->partial;
     f->csum_start = buf->csum_start;
     f->csum_offset = buf->csum_offset;
+    f->gso_size = 0;
     f->buf = buf;
 }
 
@@ -166,10 +168,11 @@ static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now
 /* Returns the first of the WAYS places of the table where the address may be. They follow from a
  * hash of the address, so that a look-up costs the same however many addresses are known. */
 static struct bridge_mac *mac_slots(struct bridge *b, const u8 *mac) {
-    u32 h = (u32)mac[0] * 31 + mac[1];
+    u64 h = 0;
 
-    for (u32 i = 2; i < 6; i++) h = h * 31 + mac[i];
-    return &b->mac[(h ^ h >> 8) % (BRIDGE_MACS / WAYS) * WAYS];
+    __builtin_memcpy(&h, mac, 6);
+    h *= 0x9e3779b97f4a7c15; /* 2^64 by the golden ratio: the upper bits depend on all bytes */
+    return &b->mac[(h >> 32) % (BRIDGE_MACS / WAYS) * WAYS];
 }
 
 /* Empties an entry of the table. The port's number of learned addresses is counted down, so that
@@ -261,11 +264,24 @@ void bridge_remove(struct bridge *b, struct bridge_port *p) {
     while (b->nr && !b->port[b->nr - 1]) b->nr--;
 }
 
+/* Cuts a large frame, and passes each of the frames to `use`. */
+static void cut(struct bridge *b, struct bridge_port *p, const struct frame *f, u64 now,
+                void (*use)(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now)) {
+    struct frame *part;
+    struct gso g;
+
+    gso_begin(&g, f);
+    while ((part = gso_next(&g))) {
+        b->cut++;
+        use(b, p, part, now);
+    }
+}
+
 /* Delivers a frame that has come to the end of the link to the port's device. A checksum may still
  * be open, because between VMs nobody computes it. If the device cannot take such a frame (a
  * network card), the frame is copied and the checksum filled in first; the original belongs to the
  * sender and stays as it is. */
-static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
+static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
     struct frame_buf *own = NULL;
     struct frame whole;
     int error;
@@ -284,20 +300,32 @@ static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
         f = &whole;
     }
     error = p->deliver(p, f);
-    if (error) {
+    if (error == -ENOSPC && f->gso_size) {
+        /* There may be room for a part of it. A device whose ring has fewer bytes than a large
+         * frame would never get one otherwise, however often it is sent again. */
+        cut(b, p, f, now, arrive);
+    } else if (error) {
         p->counts.ring_full++;
     } else {
         p->counts.out_frames++;
         p->counts.out_bytes += f->len;
+        p->counts.out_large += f->gso_size != 0;
     }
     if (own) buf_free(b, own);
 }
 
 /* Sends a frame to the device of port `p`: over the link down if the link emulates something or if
- * frames wait there while the device has no room, and directly otherwise. */
+ * frames wait there while the device has no room, and directly otherwise. A link carries single
+ * frames, as a wire does, because its rate, its queue and its losses are meant for these. */
 static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
-    if (!netem_active(&p->down.netem) && !p->pause) {
-        arrive(b, p, f);
+    bool link = netem_active(&p->down.netem) || p->pause;
+
+    if (f->gso_size && (link || !p->takes_large)) {
+        cut(b, p, f, now, output);
+        return;
+    }
+    if (!link) {
+        arrive(b, p, f, now);
         return;
     }
     link_send(b, &p->down, f, now, &p->counts);
@@ -305,7 +333,9 @@ static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64
 }
 
 /* Passes on a frame that has come to the end of the link up: to the port that has its address, or
- * to all ports. */
+ * to all ports. A large frame is dropped instead of being passed to all ports, because it would
+ * have to be cut for each of them. TCP sends it again in small ones, whose answers tell where the
+ * address is. */
 static void forward(struct bridge *b, struct bridge_port *from, struct frame *f, u64 now) {
     struct bridge_port *to = NULL;
 
@@ -313,6 +343,10 @@ static void forward(struct bridge *b, struct bridge_port *from, struct frame *f,
     if (!mac_group(f->head)) to = mac_find(b, f->head, now);
     if (to) {
         if (to != from) output(b, to, f, now);
+        return;
+    }
+    if (f->gso_size) {
+        from->counts.bad++;
         return;
     }
     for (u32 i = 0; i < b->nr; i++)
@@ -326,8 +360,11 @@ static void forward(struct bridge *b, struct bridge_port *from, struct frame *f,
 static bool acceptable(struct bridge *b, struct bridge_port *p, const struct frame *f) {
     const u8 *source = f->head + 6;
     struct bridge_port *owner = NULL;
+    u32 most = FRAME_MAX;
 
-    if (f->len < FRAME_HEAD || f->len > FRAME_MAX || mac_group(source) ||
+    if (f->gso_size) most = GSO_FRAME_MAX;
+    if (f->len < FRAME_HEAD || f->len > most || mac_group(source) ||
+        (f->gso_size && netem_active(&p->up.netem)) ||
         (f->partial && (u32)f->csum_start + f->csum_offset + 2 > f->len)) {
         p->counts.bad++;
         return false;
@@ -362,6 +399,7 @@ void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 
     if (!acceptable(b, p, f)) return;
     p->counts.in_frames++;
     p->counts.in_bytes += f->len;
+    p->counts.in_large += f->gso_size != 0;
     f->buf = NULL;
     if (netem_active(&p->up.netem))
         link_send(b, &p->up, f, now, &p->counts);
@@ -412,7 +450,7 @@ static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
         if (!buf) return;
 
         frame_in(&f, buf);
-        arrive(b, p, &f);
+        arrive(b, p, &f, now);
         buf_free(b, buf);
     }
 }

@@ -40,6 +40,9 @@ struct frame {
     u32 nr;
     bool partial;                /* a checksum is not filled in: virtio_net.h */
     u16 csum_start, csum_offset; /* if `partial`: which one */
+    /* Not 0: this is a large frame (drivers/gso.h), which stands for frames with so many bytes of
+     * data; its headers have `gso_head` bytes. */
+    u16 gso_size, gso_head;
     /* The buffer of the bridge in which the frame lies; NULL: it lies elsewhere. */
     struct frame_buf *buf;
     struct vring_seg own; /* room for one segment, to which `seg` may point */
@@ -47,15 +50,16 @@ struct frame {
 
 struct port_counts {
     u64 in_frames, in_bytes, out_frames, out_bytes;
-    u64 bad;          /* malformed, too long, too short */
-    u64 spoofed;      /* dropped: sent from the address of another port's device */
-    u64 lost;         /* lost by the emulated link on purpose */
-    u64 reordered;    /* overtook another one on the emulated link */
-    u64 queue_full;   /* dropped because the link's queue was full */
-    u64 ring_full;    /* dropped because the device had no buffer */
-    u64 no_memory;    /* dropped because the bridge had no memory */
-    u64 backpressure; /* times that the device had to wait for the link up */
-    u32 queue_most;   /* the most frames that were held for the device at a time */
+    u64 in_large, out_large; /* those of the frames above that were large */
+    u64 bad;                 /* malformed, too long, too short */
+    u64 spoofed;             /* dropped: sent from the address of another port's device */
+    u64 lost;                /* lost by the emulated link on purpose */
+    u64 reordered;           /* overtook another one on the emulated link */
+    u64 queue_full;          /* dropped because the link's queue was full */
+    u64 ring_full;           /* dropped because the device had no buffer */
+    u64 no_memory;           /* dropped because the bridge had no memory */
+    u64 backpressure;        /* times that the device had to wait for the link up */
+    u32 queue_most;          /* the most frames that were held for the device at a time */
 };
 
 struct link {
@@ -70,6 +74,7 @@ struct bridge_port {
     /* The address of the device, which no other port may use; all zeros: it has none. */
     u8 mac[6];
     bool takes_partial; /* the device takes frames whose checksum is not filled in */
+    bool takes_large;   /* it takes large frames; then it takes such checksums, too */
     /* Flow control (IEEE 802.3x): while the device has no room, frames for it wait on its link, and
      * the bridge looks again after so long (ns). When that link holds as many as its queue takes,
      * frames wait on the links of their senders, and these have to wait at last. 0: frames without
@@ -101,6 +106,7 @@ struct bridge {
     struct bridge_mac mac[BRIDGE_MACS];
     struct frame_buf *free;
     u32 buffers, max_buffers; /* how many were allocated so far, and how many may be */
+    u64 cut;                  /* frames that were cut off large ones */
 };
 
 /* Makes an empty bridge. It allocates buffers of 1.5 KiB when it needs them, at most max_buffers.
@@ -117,8 +123,8 @@ void bridge_remove(struct bridge *b, struct bridge_port *p);
 /* Returns when the device behind the port may send: 0 means at once, else it is a time. Call it
  * only if the device wants to send, because it counts how often a device has to wait. */
 u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now);
-/* Takes a frame that the device sends. The frame's memory has to stay valid only during the call.
- */
+/* Takes a frame that the device sends. The frame's memory has to stay valid only during the call. A
+ * large frame must have passed gso_check(), and must not come from a port with an emulated link. */
 void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now);
 /* Passes on the frames that are due at `now`. Returns the time at which it has to be called again,
  * because the next one is due or the pause of a port ends; ~0 means that there is none. */

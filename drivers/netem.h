@@ -30,10 +30,12 @@ struct netem {
 #define NETEM_LOST (~0ull) /* the frame was sent and will not arrive */
 
 void netem_init(struct netem *n, const struct netem_params *p); /* Makes a link. *p is copied. */
-/* Returns whether the link changes anything. If it does not, frames need not go through it. */
-static inline bool netem_active(const struct netem *n) {
-    return n->p.rate || n->p.delay || n->p.jitter || n->p.loss;
+/* Returns whether a link with these parameters changes anything. */
+static inline bool netem_emulates(const struct netem_params *p) {
+    return p->rate || p->delay || p->jitter || p->loss;
 }
+/* The same of a link. If it does not, frames need not go through it. */
+static inline bool netem_active(const struct netem *n) { return netem_emulates(&n->p); }
 /* Gives a frame of `bytes` to the link at the time `now`. Returns the time at which it arrives,
  * which is never before that of a frame that was sent earlier, unless that one is reordered; or
  * NETEM_FULL or NETEM_LOST. The

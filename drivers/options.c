@@ -180,6 +180,7 @@ static bool makes_sense(const char *p, const struct option_kind *k) {
     case OPTION_SHARE: return share_value(p, &s);
     case OPTION_MAC: return mac_of(p, mac);
     case OPTION_WORD: return *p && *p != ' ';
+    case OPTION_YES_NO: return word_is(p, "yes") || word_is(p, "no");
     }
     return false;
 }

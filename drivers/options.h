@@ -32,7 +32,15 @@ bool option_mac(const char *options, const char *key, u8 mac[6]);
  * key NULL. */
 struct option_kind {
     const char *key;
-    enum { OPTION_NUMBER, OPTION_BYTES, OPTION_NS, OPTION_SHARE, OPTION_MAC, OPTION_WORD } kind;
+    enum {
+        OPTION_NUMBER,
+        OPTION_BYTES,
+        OPTION_NS,
+        OPTION_SHARE,
+        OPTION_MAC,
+        OPTION_WORD,
+        OPTION_YES_NO
+    } kind;
 };
 /* Returns the first word whose key is not known or whose value makes no sense, or NULL if there is
  * none. */

@@ -58,6 +58,8 @@ static inline u16 vring_no_event(u16 next) { return (u16)(next + 0x8000); }
 #define VIRTIO_NET_F_GUEST_CSUM BIT(1) /* the driver takes frames whose checksum is not complete */
 #define VIRTIO_NET_F_MTU        BIT(3)
 #define VIRTIO_NET_F_MAC        BIT(5)
+#define VIRTIO_NET_F_GUEST_TSO4 BIT(7)  /* the driver takes large frames of TCP over IPv4 */
+#define VIRTIO_NET_F_HOST_TSO4  BIT(11) /* the device cuts large frames of TCP over IPv4 */
 #define VIRTIO_NET_F_MRG_RXBUF  BIT(15)
 #define VIRTIO_NET_RX           0 /* queues */
 #define VIRTIO_NET_TX           1
@@ -65,6 +67,8 @@ static inline u16 vring_no_event(u16 next) { return (u16)(next + 0x8000); }
  * csum_offset. */
 #define VIRTIO_NET_HDR_F_CSUM    1
 #define VIRTIO_NET_HDR_F_CSUM_OK 2 /* checksums were checked */
+#define VIRTIO_NET_HDR_GSO_NONE  0 /* in gso_type */
+#define VIRTIO_NET_HDR_GSO_TCPV4 1 /* a large frame: `gso_size` bytes of data go into each frame */
 
 struct virtio_net_config {
     u8 mac[6];

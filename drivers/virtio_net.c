@@ -64,6 +64,19 @@ static int net_make_queues(struct virtio_net *n) {
     return 0;
 }
 
+/* Returns the features of large frames that the driver may ask for. Each needs another feature
+ * (5.1.3.1), and received ones have to fit into VIRTIO_NET_PARTS buffers of `size` bytes. */
+static u64 large_features(struct virtio_dev *dev, u32 size) {
+    u64 offered = dev->ops->features(dev), wanted = 0;
+    u64 needed = VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MRG_RXBUF;
+
+    if (offered & VIRTIO_NET_F_CSUM) wanted |= VIRTIO_NET_F_HOST_TSO4;
+    if ((offered & needed) == needed &&
+        (u64)size * VIRTIO_NET_PARTS >= VIRTIO_NET_LARGE + sizeof(struct virtio_net_hdr))
+        wanted |= VIRTIO_NET_F_GUEST_TSO4;
+    return wanted;
+}
+
 /* Starts the network device with receive buffers that the caller posts. Returns 0 or an error. If
  * the queues cannot be made, the memory is freed only if the device came out of reset. Otherwise
  * the device may still use it. */
@@ -74,7 +87,7 @@ int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u
     *n = (struct virtio_net){ .dev = dev, .mtu = VIRTIO_NET_MTU, .buffer_size = size, .put = put };
     if (size < SIZE_MIN || nr < RX_MIN || nr > TAKT_QUEUE_MAX) return -EINVAL;
     n->nr_buffers = nr;
-    error = virtio_begin(dev, FEATURES);
+    error = virtio_begin(dev, FEATURES | large_features(dev, size));
     if (error) return error;
     if (dev->features & VIRTIO_NET_F_MAC) virtio_config(dev, 0, n->mac, sizeof(n->mac));
     if (dev->features & VIRTIO_NET_F_MTU)
@@ -176,7 +189,7 @@ static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
  * counted, its buffers go back to the device, and the next frame is tried. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     for (;;) {
-        *f = (struct virtio_net_frame){ .nr = 1 };
+        f->nr = 1;
         if (!take_part(n, &f->part[0])) return false;
         if (take_frame(n, f)) break;
         drop_frame(n, f);
@@ -186,33 +199,64 @@ bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
     return true;
 }
 
-/* Puts a frame of `nr` segments into the send ring. Returns 0 or an error. Each frame in the ring
- * has a slot, which holds its header and its token until the device is done with it. */
-int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
-                    u16 csum_offset, void *token) {
+/* Makes the header that stands before a frame to be sent. */
+static struct virtio_net_hdr header_of(const struct virtio_net_out *o) {
+    struct virtio_net_hdr h = { .csum_start = o->csum_start, .csum_offset = o->csum_offset };
+
+    if (o->csum_start) h.flags = VIRTIO_NET_HDR_F_CSUM;
+    if (o->cut) {
+        h.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
+        h.gso_size = o->cut;
+        h.hdr_len = (u16)o->seg[0].len;
+    }
+    return h;
+}
+
+/* Puts a frame into the send ring. Returns 0 or an error. Each frame in the ring has a slot, which
+ * holds its token until the device is done with it, and its header. If the caller has left room
+ * before the frame, the header goes there, because one descriptor is cheaper than two. */
+int virtio_net_send_out(struct virtio_net *n, const struct virtio_net_out *o) {
     struct virtio_net_slot *s = n->free;
     struct vring_sg sg[1 + VIRTIO_NET_SEGS];
+    struct virtio_net_hdr *h;
+    u32 nr = 0;
     int error;
 
-    if (!nr || nr > VIRTIO_NET_SEGS || (csum_start && !virtio_net_can_csum(n))) return -EINVAL;
+    if (!o->nr || o->nr > VIRTIO_NET_SEGS || (o->csum_start && !virtio_net_can_csum(n)) ||
+        (o->cut && (!o->csum_start || !virtio_net_can_cut(n))))
+        return -EINVAL;
     if (!s) goto full;
-    s->hdr = (struct virtio_net_hdr){ .csum_start = csum_start, .csum_offset = csum_offset };
-    if (csum_start) s->hdr.flags = VIRTIO_NET_HDR_F_CSUM;
-    s->token = token;
-    sg[0] = (struct vring_sg){ n->dev->env->dma_addr(&s->hdr), sizeof(s->hdr) };
-    for (u32 i = 0; i < nr; i++)
-        sg[1 + i] = (struct vring_sg){ n->dev->env->dma_addr(seg[i].p), seg[i].len };
-    error = vring_front_add(&n->tx, sg, 1 + nr, 0, s);
+    s->token = o->token;
+    h = &s->hdr;
+    if (o->room) h = (struct virtio_net_hdr *)((u8 *)o->seg[0].p - sizeof(*h));
+    *h = header_of(o);
+    sg[nr++] = (struct vring_sg){ n->dev->env->dma_addr(h), sizeof(*h) };
+    for (u32 i = 0; i < o->nr; i++) {
+        if (i == 0 && o->room)
+            sg[0].len += o->seg[0].len;
+        else
+            sg[nr++] = (struct vring_sg){ n->dev->env->dma_addr(o->seg[i].p), o->seg[i].len };
+    }
+    error = vring_front_add(&n->tx, sg, nr, 0, s);
     if (error == -ENOSPC) goto full;
     if (error) return error;
     n->free = s->next;
     n->tx_frames++;
-    for (u32 i = 0; i < nr; i++) n->tx_bytes += seg[i].len;
+    for (u32 i = 0; i < o->nr; i++) n->tx_bytes += o->seg[i].len;
     return 0;
 
 full:
     n->tx_full++;
     return -ENOSPC;
+}
+
+int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
+                    u16 csum_offset, void *token) {
+    struct virtio_net_out o = {
+        .seg = seg, .nr = nr, .csum_start = csum_start, .csum_offset = csum_offset, .token = token
+    };
+
+    return virtio_net_send_out(n, &o);
 }
 
 /* Takes the token of a frame that the device is done with. Returns false if there is none. The slot

@@ -9,9 +9,15 @@
 
 #include "drivers/virtio_dev.h"
 
-#define VIRTIO_NET_PARTS 6 /* the most buffers of a received frame */
-#define VIRTIO_NET_SEGS  6 /* the most segments of a frame to send */
+#define VIRTIO_NET_PARTS 48 /* the most buffers of a received frame; a large one may need them */
+#define VIRTIO_NET_SEGS  6  /* the most segments of a frame to send */
 #define VIRTIO_NET_MTU   1500
+/* A large frame takes this many bytes at most, and so many buffers have to hold it. A driver whose
+ * buffers are too small for that takes no large frames. */
+#define VIRTIO_NET_LARGE 65549
+
+/* Bytes of the header that the driver puts before a frame. */
+#define VIRTIO_NET_ROOM ((u32)sizeof(struct virtio_net_hdr))
 
 struct virtio_net_part {
     u8 *data;
@@ -34,6 +40,18 @@ struct virtio_net_frame {
 struct virtio_net_seg {
     const void *p;
     u32 len;
+};
+
+struct virtio_net_out { /* a frame to be sent */
+    const struct virtio_net_seg *seg;
+    u32 nr;
+    u16 csum_start, csum_offset; /* as for virtio_net_send() */
+    /* Not 0: a large frame of TCP over IPv4, whose first segment has its headers and whose checksum
+     * is left to the device. The device passes it on as it is, or cuts it into frames with so many
+     * bytes of data each. Only if virtio_net_can_cut(). */
+    u16 cut;
+    bool room; /* the VIRTIO_NET_ROOM bytes before the first segment are the driver's to use */
+    void *token;
 };
 
 struct virtio_net_slot { /* what the driver keeps of a frame that is being sent */
@@ -91,6 +109,12 @@ static inline void virtio_net_ignore(struct virtio_net *n) { vring_front_ignore(
  *   -EINVAL  there are too many segments, or the device cannot complete checksums */
 int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
                     u16 csum_offset, void *token);
+/* The same, with all that may be said of a frame. */
+int virtio_net_send_out(struct virtio_net *n, const struct virtio_net_out *o);
+/* Returns whether the device cuts large frames. */
+static inline bool virtio_net_can_cut(const struct virtio_net *n) {
+    return n->dev->features & VIRTIO_NET_F_HOST_TSO4;
+}
 /* Returns whether the device completes checksums of frames that are sent. */
 static inline bool virtio_net_can_csum(const struct virtio_net *n) {
     return n->dev->features & VIRTIO_NET_F_CSUM;

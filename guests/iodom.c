@@ -109,6 +109,8 @@ static void add_port(struct line *l, const struct port_counts *c) {
     add_count(l, "in_bytes", c->in_bytes);
     add_count(l, "out", c->out_frames);
     add_count(l, "out_bytes", c->out_bytes);
+    add_count(l, "in_large", c->in_large);
+    add_count(l, "out_large", c->out_large);
     add_count(l, "ring_full", c->ring_full);
     add_count(l, "queue_full", c->queue_full);
     add_count(l, "queue_most", c->queue_most);
@@ -256,10 +258,14 @@ static void add(struct served **slot, const struct takt_back *info) {
     }
     s->port = (u32)error;
     *slot = s;
-    if (is_net(s))
+    if (is_net(s)) {
         add_queue(s);
-    else
+        if (option_is(info->options, "offload", "yes") && !s->net.offload)
+            printf("iodom: %s.%u: offload=yes is ignored: an emulated link carries single frames\n",
+                   info->name, info->number);
+    } else {
         served_disk_manage(&s->disk);
+    }
     printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
            is_net(s) ? "network" : "disk", info->options);
 }

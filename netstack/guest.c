@@ -49,9 +49,7 @@ static void on_net_bell(void *arg) {
 static u64 host_now(void *arg) { return time_ns(); }
 static void *host_alloc(void *arg, size_t size) { return malloc(size); }
 static void host_free(void *arg, void *p) { free(p); }
-static bool host_tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
-    return guest.tx(guest.arg, piece, n, open);
-}
+static bool host_tx(void *arg, const struct net_frame *f) { return guest.tx(guest.arg, f); }
 
 /* Calls the bottom half, for a thread. A thread on the bottom half's own vCPU runs the bottom half
  * directly, because an interrupt would come at once anyway. */

@@ -17,7 +17,7 @@ struct net_guest {
      * NULL. */
     void (*poll)(void *arg);
     /* Sends a frame, as in struct net_host. */
-    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
+    bool (*tx)(void *arg, const struct net_frame *f);
     /* Called after each turn of the bottom half. Tells the device what was sent and which buffers
      * are free, and lets it interrupt from now on. Returns true if there is more to do at once. May
      * be NULL. */

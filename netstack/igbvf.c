@@ -78,7 +78,8 @@ static void vf_poll(void *arg) {
 /* Copies the pieces of a frame into the next buffer of the send ring. Short frames are filled up
  * with zeros, so that nothing of an earlier frame gets out. Returns false if the ring is full; TCP
  * then tries again later. */
-static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+static bool vf_tx(void *arg, const struct net_frame *f) {
+    const struct net_frag *piece = f->piece;
     u8 *p = NULL;
     u32 len = 0;
 
@@ -87,7 +88,7 @@ static bool vf_tx(void *arg, const struct net_frag *piece, unsigned n, struct ne
         tx_full = up;
         return false;
     }
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < f->n; i++) {
         if (piece[i].len > NIC_FRAME - len) return false;
         memcpy(p + len, piece[i].data, piece[i].len);
         len += piece[i].len;

@@ -2,6 +2,7 @@
  * digits; a UDP test is a flow of numbered datagrams, whose last one has a negative number and is
  * answered with the server's report. iperf.h has the contracts. */
 #include <guest/guest.h>
+#include <guest/mem.h>
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
@@ -9,7 +10,8 @@
 #include <netstack/socket.h>
 #include <netstack/start.h>
 
-/* Bytes that are sent at once; a multiple of 10, so that each piece begins with digit 0. */
+/* Bytes that are sent at once, if the command line says nothing else; a multiple of 10, so that
+ * each piece begins with digit 0. */
 #define PIECE   16380
 #define LONGEST 1470
 /* How long the client waits for the server's report before it asks again. */
@@ -19,6 +21,8 @@
 #define FLAG_NUMBER64 0x08000000u /* numbers and counts have an upper half, in another word */
 
 static u8 digits[PIECE];
+static u8 *piece = digits; /* what a stream consists of */
+static u32 piece_bytes = PIECE;
 
 /* ---- the format: words of 32 bits, big endian ---- */
 
@@ -93,12 +97,12 @@ static bool send_stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     u8 rest[16];
     i64 n;
 
-    memset(digits, 0, IPERF_STREAM_HEAD);
+    memset(piece, 0, IPERF_STREAM_HEAD);
     while (sent < bytes && time_ns() - start < ns) {
-        n = sock_send(s, digits, MIN(bytes - sent, (u64)PIECE), NET_FOREVER);
+        n = sock_send(s, piece, MIN(bytes - sent, (u64)piece_bytes), NET_FOREVER);
         if (n < 0) break;
         sent += (u64)n;
-        for (u32 i = 0; i < IPERF_STREAM_HEAD; i++) digits[i] = (u8)('0' + i);
+        for (u32 i = 0; i < IPERF_STREAM_HEAD; i++) piece[i] = (u8)('0' + i);
     }
     sock_shutdown(s);
     while ((n = sock_recv(s, rest, sizeof(rest), NET_FOREVER)) > 0)
@@ -157,6 +161,16 @@ static bool send_datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, 
     return told;
 }
 
+/* Makes what is sent, in pieces of the length that the command line asks for. */
+static void make_pieces(const char *who) {
+    piece_bytes = (u32)MIN(cmdline_u64("len", PIECE), 1ull << 20) / 10 * 10;
+    piece_bytes = MAX(piece_bytes, 40u);
+    if (piece_bytes > PIECE) piece = malloc(piece_bytes);
+    if (!piece) guest_panic("%s: there is no memory for len=%u", who, piece_bytes);
+    for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
+    for (u32 i = 0; i < piece_bytes; i++) piece[i] = (u8)('0' + i % 10);
+}
+
 /* Runs the tests that the command line asks for, first TCP and then UDP. Returns true if the server
  * took the whole stream and has reported on the datagrams. */
 bool iperf_client(const char *who) {
@@ -165,7 +179,7 @@ bool iperf_client(const char *who) {
     u16 port = (u16)cmdline_u64("port", IPERF_PORT);
     bool ok = true;
 
-    for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
+    make_pieces(who);
     if (bytes || ns) {
         if (!bytes) bytes = ~0ull; /* there is no limit */
         if (!ns) ns = ~0ull;

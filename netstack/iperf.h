@@ -39,7 +39,8 @@ void iperf_put_report(u8 *p, const struct iperf_report *r);
  * line names, one after the other:
  *
  *   tcp=BYTES or tcp_ms=T    a TCP stream of BYTES bytes, or for T ms; sndbuf=BYTES (65536) is the
- *                            size of the send buffer
+ *                            size of the send buffer, and len=BYTES (16380) what the client sends
+ *                            at a time
  *   udp_ms=T udp_rate=R      datagrams of udp_size=S (1470) bytes for T ms, evenly, so that
  *                            R (1000000) bits a second are sent
  *

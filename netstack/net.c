@@ -4,6 +4,7 @@
  * here each received one lies in a `struct net_buf`. A socket's *account* is the number of buffers
  * that it may hold. net.h and sock.h have the contracts. */
 #include <netstack/heap.h>
+#include <netstack/large.h>
 #include <netstack/sock.h>
 #include <string.h>
 #include "lwip/etharp.h"
@@ -77,26 +78,72 @@ struct net_buf *net_buf_get(void) {
     return nb;
 }
 
-/* Hands a received frame to the stack: `len` bytes that begin at nb->data + offset. The buffer
- * belongs to the stack after that. The frame becomes a pbuf, as lwIP calls its buffers. A device
- * could claim a length beyond the buffer, so that is checked. */
-void net_rx(struct net_buf *nb, u32 offset, u32 len) {
-    struct pbuf *p = NULL;
+/* Makes `len` bytes of a buffer, from data + offset on, a pbuf, as lwIP calls its buffers. A device
+ * could claim a length beyond the buffer, so that is checked. Returns NULL if it is wrong. */
+static struct pbuf *pbuf_of(struct net_buf *nb, u32 offset, u32 len) {
+    if (offset > NET_BUF_ROOM || len > NET_BUF_ROOM - offset) return NULL;
+    nb->pc.custom_free_function = buf_freed;
+    return pbuf_alloced_custom(PBUF_RAW, (u16)len, PBUF_RAM, &nb->pc, nb->data + offset, (u16)len);
+}
 
-    net.stats.rx_frames++;
-    if (offset <= NET_BUF_ROOM && len <= NET_BUF_ROOM - offset && len <= 0xffff) {
-        nb->pc.custom_free_function = buf_freed;
-        p = pbuf_alloced_custom(PBUF_RAW, len, PBUF_RAM, &nb->pc, nb->data + offset, len);
-    }
-    if (!p) {
-        net.stats.rx_dropped++;
-        net_buf_put(nb);
-        return;
-    }
+/* Gives lwIP a frame whose first buffer is `nb`. */
+static void net_input(struct net_buf *nb, struct pbuf *p) {
     net.why = WHY_ARRIVAL;
     net.stats.rx_unsummed += nb->checked;
     net_verify(!nb->checked);
     if (net.netif.input(p, &net.netif) != ERR_OK) pbuf_free(p);
+}
+
+/* Hands a received frame to the stack: `len` bytes that begin at nb->data + offset. The buffer
+ * belongs to the stack after that. */
+void net_rx(struct net_buf *nb, u32 offset, u32 len) {
+    struct pbuf *p = pbuf_of(nb, offset, len);
+
+    net.stats.rx_frames++;
+    if (p) {
+        net_input(nb, p);
+        return;
+    }
+    net.stats.rx_dropped++;
+    net_buf_put(nb);
+}
+
+/* Returns whether a frame is a TCP segment whose headers begin in its first pbuf. */
+static bool is_tcp(const struct pbuf *p) {
+    const struct eth_hdr *eth = p->payload;
+    const struct ip_hdr *ip = (const void *)(eth + 1);
+
+    return p->len >= SIZEOF_ETH_HDR + IP_HLEN + TCP_HLEN && eth->type == PP_HTONS(ETHTYPE_IP) &&
+           IPH_PROTO(ip) == IP_PROTO_TCP;
+}
+
+/* Hands a received frame that lies in `nr` buffers to the stack, as a chain of pbufs. lwIP counts
+ * the bytes of a chain with 16 bits. Frames other than those of TCP do not need several buffers,
+ * and are dropped. The chain is made from its end, because each pbuf also has the length of those
+ * behind it. */
+void net_rx_parts(struct net_buf *const *buf, const u32 *len, u32 nr, u32 offset) {
+    struct pbuf *p = NULL, *q;
+    u32 total = 0;
+
+    net.stats.rx_frames++;
+    for (u32 i = nr; i; p = q) {
+        u32 begin = 0;
+
+        i--;
+        if (i == 0) begin = offset;
+        q = pbuf_of(buf[i], begin, len[i]);
+        total += len[i];
+        if (!q || total > 0xffff) goto drop;
+        q->next = p;
+        q->tot_len = (u16)total;
+    }
+    if (p && is_tcp(p)) {
+        net_input(buf[0], p);
+        return;
+    }
+drop:
+    net.stats.rx_dropped++;
+    for (u32 i = 0; i < nr; i++) net_buf_put(buf[i]);
 }
 
 /* ---- the interface ---- */
@@ -142,16 +189,16 @@ static struct net_open_sum open_sum(struct pbuf *p) {
 /* Sends a whole frame by the driver; lwIP calls it. lwIP keeps a frame in several pieces, which the
  * driver puts together. */
 static err_t link_output(struct netif *netif, struct pbuf *p) {
-    struct net_open_sum open = open_sum(p);
     struct net_frag piece[8];
-    unsigned n = 0;
+    struct net_frame f = { .piece = piece, .open = open_sum(p) };
 
     for (struct pbuf *q = p; q; q = q->next) {
         if (!q->len) continue;
-        if (n == ARRAY_SIZE(piece)) goto drop;
-        piece[n++] = (struct net_frag){ q->payload, q->len };
+        if (f.n == ARRAY_SIZE(piece)) goto drop;
+        piece[f.n++] = (struct net_frag){ q->payload, q->len };
     }
-    if (net.host.tx(net.host.arg, piece, n, open)) {
+    large_describe(p, &f);
+    if (net.host.tx(net.host.arg, &f)) {
         net.stats.tx_frames++;
         return ERR_OK;
     }
@@ -260,6 +307,10 @@ void sock_notify(struct sock *s) {
     if (!__atomic_exchange_n(&net.kicked, 1, __ATOMIC_SEQ_CST)) net.host.kick(net.host.arg);
 }
 
+void sock_later(struct sock *s) {
+    __atomic_fetch_or(&net.pending, BIT(sock_index(s)), __ATOMIC_SEQ_CST);
+}
+
 /* Wakes the thread that waits for `event` at the socket, if there is one. The fence makes what the
  * caller has written visible before `waiting` is read. wait_for() in socket.c sets `waiting` first
  * and then looks. So at least one of them sees the other. */
@@ -269,10 +320,14 @@ void sock_wake(struct sock *s, enum sock_event event) {
         net.host.wake(net.host.arg, 2 * sock_index(s) + event);
 }
 
-void sock_charge(struct sock *s, struct net_buf *nb) {
-    nb->sock = s;
-    nb->generation = s->generation;
-    s->held++;
+void sock_charge(struct sock *s, struct pbuf *p) {
+    for (; p; p = p->next) {
+        struct net_buf *nb = net_buf_of(p);
+
+        nb->sock = s;
+        nb->generation = s->generation;
+        s->held++;
+    }
 }
 
 /* Frees the buffers of the receive queue that the thread has read. The thread has moved `head` of
@@ -314,11 +369,25 @@ void sock_clear(struct sock *s) {
     backlog_init(&s->backlog, 0);
 }
 
+/* Gives the slot of a socket that nobody uses any more its next state. If it was made for a
+ * listener that still listens, it becomes spare, and free otherwise. */
+static void free_slot(struct sock *s) {
+    if (s->parent && s->parent->listening) {
+        __atomic_store_n(&s->slot, SLOT_SPARE, __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_fetch_sub(&net.reserved, s->quota, __ATOMIC_SEQ_CST);
+    s->parent = NULL;
+    __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
+}
+
 /* Frees the slot of a socket that neither the guest's program nor lwIP uses any more, and gives
  * back all its buffers. If the socket was made for a listener that still listens, it becomes spare:
  * it keeps its memory and waits for the next connection. Some buffers may still be under way in the
  * stack. They counted to the socket's account (`held`), which is empty now. The slot's generation
- * grows, so that net_buf_put() sees that these buffers belong to no socket any more. */
+ * grows, so that net_buf_put() sees that these buffers belong to no socket any more. If the device
+ * still reads from the send buffer, the next user of the slot has to wait, because otherwise that
+ * user's data would be sent to the peer of this connection. */
 void sock_free(struct sock *s) {
     struct net_buf *nb;
 
@@ -331,13 +400,22 @@ void sock_free(struct sock *s) {
     sock_reclaim(s);
     s->generation++;
     s->held = 0;
-    if (s->parent && s->parent->listening) {
-        __atomic_store_n(&s->slot, SLOT_SPARE, __ATOMIC_RELEASE);
-        return;
-    }
-    __atomic_fetch_sub(&net.reserved, s->quota, __ATOMIC_SEQ_CST);
-    s->parent = NULL;
-    __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
+    if (s->kept)
+        __atomic_store_n(&s->slot, SLOT_READ, __ATOMIC_RELEASE);
+    else
+        free_slot(s);
+}
+
+void net_keep(struct sock *s) { s->kept++; }
+
+void net_kept_until_now(struct sock *s) {
+    s->kept--;
+    if (!s->kept && s->slot == SLOT_READ) free_slot(s);
+}
+
+void net_set_large(u32 bytes) {
+    net.large = MIN(bytes, LARGE_MOST);
+    net.had_large |= net.large != 0;
 }
 
 /* Does what the thread of this socket has asked for, if the slot is in use. */
@@ -371,7 +449,9 @@ u64 net_poll(void) {
     net.why = WHY_PROCESS;
     for (; pending; pending &= pending - 1) sock_service(&net.socks[__builtin_ctzll(pending)]);
     net.why = WHY_TIMER;
+    large_fit();
     sys_check_timeouts();
+    large_fit();
     net.why = WHY_ARRIVAL;
     now = net_now();
     wait = sys_timeouts_sleeptime();

@@ -30,15 +30,29 @@ struct net_open_sum {
     u16 start, offset;
 };
 
+/* A frame to be sent, without its check sequence (FCS). */
+struct net_frame {
+    const struct net_frag *piece; /* `n` pieces, which are valid until tx() returns */
+    unsigned n;
+    struct net_open_sum open;
+    /* Not 0: a large frame, which the device has to cut into frames with so many bytes of data each
+     * (drivers/gso.h). Its headers are the first piece. */
+    u16 cut;
+    /* Not NULL: all pieces but the first one lie in the send buffer of this socket. The driver need
+     * not copy them if it calls net_keep() now, and net_kept_until_now() when the device is done
+     * with them. */
+    struct sock *keeper;
+};
+
 /* What the stack needs from its surroundings: from a guest, or from a test on the host. Each
  * function gets `arg` as its first argument. */
 struct net_host {
     void *arg;
     /* The time in nanoseconds. It never goes back. */
     u64 (*now_ns)(void *arg);
-    /* Sends a frame without its check sequence (FCS). Its `n` pieces are valid until this returns.
-     * Returns false if there is no room. The stack then drops the frame and counts it. */
-    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
+    /* Sends a frame. Returns false if there is no room. The stack then drops the frame and counts
+     * it. */
+    bool (*tx)(void *arg, const struct net_frame *f);
     /* Called from a thread: the bottom half shall call net_poll() soon. */
     void (*kick)(void *arg);
     /* Called in the bottom half: event number `event` (below 2 * NET_SOCKETS) may have come. If no
@@ -138,6 +152,16 @@ struct net_buf {
     u8 data[NET_BUF_ROOM];
 };
 
+/* Called by the driver, in the bottom half, when a device has begun to read the send buffer of a
+ * socket by itself, and when it is done. Until then the memory stays with the socket, although the
+ * connection may have ended. */
+void net_keep(struct sock *s);
+void net_kept_until_now(struct sock *s);
+
+/* Sets how many bytes of data a large frame may have; 0: the device does not cut frames. The driver
+ * calls this, in the bottom half, when it has opened its device. */
+void net_set_large(u32 bytes);
+
 /* Takes an empty buffer for the driver, which may put a frame anywhere into `data`. Returns NULL if
  * no buffer is free. */
 struct net_buf *net_buf_get(void);
@@ -145,6 +169,9 @@ void net_buf_put(struct net_buf *nb); /* Gives a buffer back that was not used. 
 /* Hands a frame to the stack: `len` bytes that begin at data + offset. The buffer belongs to the
  * stack from now on, also if the frame is not valid. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len);
+/* The same for a frame that lies in several buffers. buf[0] has the frame's first `len[0]` bytes,
+ * from data + offset on, and the others have the rest, each from its beginning. */
+void net_rx_parts(struct net_buf *const *buf, const u32 *len, u32 nr, u32 offset);
 /* Lets TCP send what it could not send before. The driver calls this, in the bottom half, when it
  * has room for frames again. */
 void tcp_send_again(void);

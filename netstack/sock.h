@@ -13,8 +13,9 @@ struct tcp_pcb;
 struct udp_pcb;
 
 /* The state of an entry of net.socks. A spare socket waits for a connection that a listener may
- * make: it has its memory, and no peer yet. */
-enum slot { SLOT_FREE, SLOT_TAKEN, SLOT_SPARE };
+ * make: it has its memory, and no peer yet. The send buffer of one in SLOT_READ is still being read
+ * by the device; otherwise the socket is free. */
+enum slot { SLOT_FREE, SLOT_TAKEN, SLOT_SPARE, SLOT_READ };
 /* What a thread asks the bottom half to do with a socket. */
 enum sock_cmd { CMD_NONE, CMD_BIND, CMD_LISTEN, CMD_CONNECT, CMD_SHUTDOWN, CMD_CLOSE };
 /* What a thread can wait for: data, a connection or the result of a command (READ); room (WRITE).
@@ -82,6 +83,7 @@ struct sock {
     u32 pushed;     /* bytes that were put into rx so far */
     u32 recved;     /* how much of `consumed` lwIP was told */
     u32 given;      /* index into tx: lwIP was given the bytes before it */
+    u32 kept;       /* how many frames the device has whose data it reads from tx */
     bool listening;
     bool closing, fin_wanted, fin_sent, ack_due;
     bool held_back; /* lwIP was not given all of tx, because too much waits to be sent */
@@ -121,6 +123,9 @@ struct net {
     u32 kicked;
     /* How many segments may still go from backlogs through TCP before the next net_poll(). */
     u32 replays;
+    /* The most bytes of data of a large segment; 0: the device cuts none. */
+    u32 large;
+    bool had_large; /* there may be large segments */
     /* How much of its buffers each socket may use, bytes; atomic. */
     u32 rcvbuf, sndbuf;
     struct sock socks[NET_SOCKETS];
@@ -144,11 +149,13 @@ void sock_clear(struct sock *s);
 /* ---- called in the bottom half ---- */
 /* Sets whether lwIP verifies the UDP and TCP checksums of the packets that it gets from now on. */
 void net_verify(bool sums);
+/* The same as sock_notify(), for the bottom half itself: net_poll() follows anyway. */
+void sock_later(struct sock *s);
 /* Wakes the thread that waits for `event`. Call it after what the thread waits for was written. */
 void sock_wake(struct sock *s, enum sock_event event);
 void sock_reclaim(struct sock *s); /* Frees the buffers that the thread has read. */
-/* Counts the buffer to the socket's account. */
-void sock_charge(struct sock *s, struct net_buf *nb);
+/* Counts the buffers of a received packet to the socket's account. */
+void sock_charge(struct sock *s, struct pbuf *p);
 /* Ends the command of the socket with this result, and wakes its thread. */
 void sock_done(struct sock *s, int result);
 /* Frees the slot. Call it when neither side uses it any more. A connection of a listener that still
@@ -179,6 +186,11 @@ struct tcp_told {
 bool tcp_may_send(struct pbuf *p, struct tcp_told *told);
 /* Called when that packet was sent. */
 void tcp_was_sent(const struct tcp_told *told);
+/* Returns the socket that sends the TCP segment `p`, which begins with its Ethernet header, or NULL
+ * if it is not a segment of a socket. */
+struct sock *tcp_sock_of(struct pbuf *p);
+/* Frees the place of `len` bytes in the send buffer, which the peer has acknowledged. */
+void tcp_acknowledged(struct sock *s, u32 len);
 
 /* Stands before each datagram in a send buffer. `len` is in bytes. */
 struct udp_head {

@@ -5,9 +5,11 @@
  * file also passes to lwIP what threads ask for: connect, send, close. sock.h and backlog.h have
  * the contracts. */
 #include <netstack/hooks.h>
+#include <netstack/large.h>
 #include <netstack/ping.h>
 #include <netstack/sock.h>
 #include "lwip/inet_chksum.h"
+#include "lwip/prot/ethernet.h"
 #include <netstack/lwip_private.h>
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/tcp.h"
@@ -87,6 +89,16 @@ static struct sock *find_sock(u16 local, u16 remote, u32 remote_ip) {
             break;
     if (!t || t->recv != on_recv) return NULL;
     return t->callback_arg;
+}
+
+struct sock *tcp_sock_of(struct pbuf *p) {
+    struct segment g;
+    struct sock *s = NULL;
+
+    pbuf_remove_header(p, SIZEOF_ETH_HDR);
+    if (tcp_parse(p, &g)) s = find_sock(g.tcp->src, g.tcp->dest, g.ip->dest.addr);
+    pbuf_add_header(p, SIZEOF_ETH_HDR);
+    return s;
 }
 
 /* lwIP keeps segments that the driver could not take, and would repeat them only when its timer is
@@ -187,11 +199,15 @@ static void ack_early(const struct sock *s) {
 
 /* ---- what arrives ---- */
 
-/* Returns whether the socket may hold one more buffer. Segments beyond a gap may take only three
- * quarters of the buffers, so that there is room for the segment that closes the gap. */
-static bool tcp_has_room(const struct sock *s, u32 seq, u32 expected) {
-    if (seq_before(expected, seq)) return s->held < s->quota / 4 * 3;
-    return s->held < s->quota;
+/* Returns whether the socket may hold the buffers of the segment `p`. Segments beyond a gap may
+ * take only three quarters of the buffers, so that there is room for the segment that closes the
+ * gap. */
+static bool tcp_has_room(const struct sock *s, const struct pbuf *p, u32 seq, u32 expected) {
+    u32 most = s->quota, n = 1;
+
+    if (p->next) n = pbuf_clen(p);
+    if (seq_before(expected, seq)) most = s->quota / 4 * 3;
+    return s->held + n <= most;
 }
 
 /* Passes the segments of the backlog to lwIP's TCP as if they arrived now. Only a limited number of
@@ -276,7 +292,7 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
 
     if (!tcp_intact(p, g)) return false;
     sock_reclaim(s);
-    room = tcp_has_room(s, g->seq, expected);
+    room = tcp_has_room(s, p, g->seq, expected);
     nb->seq = g->seq;
     nb->len = g->len;
     nb->plain = (g->flags & (CONTROL | TCP_ACK)) == TCP_ACK;
@@ -288,7 +304,7 @@ static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) 
     case BACKLOG_ACK: ack_early(s); break;
     case BACKLOG_KEPT: break;
     }
-    sock_charge(s, nb);
+    sock_charge(s, p);
     net.stats.backlog_segments++;
     net.stats.backlog_highest = MAX(net.stats.backlog_highest, s->backlog.count);
     /* If the thread has released the socket just now, it may have seen an empty backlog. Then
@@ -316,12 +332,15 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
     refresh(s);
     acknowledge_due(s);
     if (!s->pcb.tcp || !g.len) return 0;
-    if (!tcp_has_room(s, g.seq, s->pcb.tcp->rcv_nxt)) {
+    if (!tcp_has_room(s, p, g.seq, s->pcb.tcp->rcv_nxt)) {
         net.stats.drop_no_room++;
         pbuf_free(p);
         return 1;
     }
-    sock_charge(s, container_of(p, struct net_buf, pc.pbuf));
+    sock_charge(s, p);
+    /* A large segment stands for several, and TCP acknowledges at least every second one (RFC 9293,
+     * 3.8.6.3). lwIP shall not wait for a second large one. */
+    if (g.len > s->pcb.tcp->mss) tcp_set_flags(s->pcb.tcp, TF_ACK_DELAY);
     return 0;
 }
 
@@ -372,14 +391,15 @@ static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) 
     return ERR_OK;
 }
 
-/* Frees the place of `len` bytes in the send buffer, because the peer has acknowledged them. */
-static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
-    struct sock *s = arg;
-
+void tcp_acknowledged(struct sock *s, u32 len) {
     byte_ring_done(&s->tx, len);
     sock_wake(s, EVENT_WRITE);
-    if (s->held_back) sock_notify(s);
+    if (s->held_back) sock_later(s);
     tcp_settle(s);
+}
+
+static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
+    tcp_acknowledged(arg, len);
     return ERR_OK;
 }
 
@@ -465,6 +485,27 @@ static u32 tcp_send_room(const struct tcp_pcb *t) {
     return MAX(shared, own);
 }
 
+/* Gives lwIP some of the `n` bytes of the send buffer at `at`. Returns how many it has taken. If
+ * the device cuts frames they are one segment, which is sent at once; with the next one, lwIP would
+ * wait until both fit into the window. */
+static u32 give(struct sock *s, struct tcp_pcb *t, const u8 *at, u32 n) {
+    u32 room = tcp_send_room(t);
+
+    if (!net.large) {
+        room = large_waits(t) ? 0 : room / 2 * tcp_mss(t);
+        s->held_back = room < n;
+        n = MIN(MIN(n, room), MIN(tcp_sndbuf(t), 0xffff));
+        if (!n || tcp_write(t, at, n, 0) != ERR_OK) return 0;
+        return n;
+    }
+    room = room < NET_SENT_EACH / 2 ? 0 : large_room(t, s->tx.size);
+    s->held_back = room < n;
+    n = MIN(MIN(n, room), tcp_sndbuf(t));
+    if (n) n = large_write(t, at, n);
+    if (n) tcp_output(t);
+    return n;
+}
+
 /* Gives lwIP as much of the send buffer as it takes. lwIP refers to the bytes, so they stay in the
  * buffer until they are acknowledged. */
 static void send_more(struct sock *s) {
@@ -475,11 +516,8 @@ static void send_more(struct sock *s) {
     if (!t || !s->connected || s->fin_sent) return;
     s->held_back = false;
     while ((n = byte_ring_piece(&s->tx, s->given, &at))) {
-        u32 room = tcp_send_room(t) / 2 * tcp_mss(t);
-
-        s->held_back = room < n;
-        n = MIN(MIN(n, room), MIN(tcp_sndbuf(t), 0xffff));
-        if (!n || tcp_write(t, at, n, 0) != ERR_OK) break;
+        n = give(s, t, at, n);
+        if (!n) break;
         s->given += n;
     }
     if (s->no_delay) tcp_nagle_disable(t);

@@ -7,21 +7,22 @@
 #include "lwip/udp.h"
 
 /* Puts a received datagram into the socket's queue; lwIP calls it. It is dropped if the socket has
- * used up its buffers, or if its receive buffer would be fuller than the thread has asked for. */
+ * used up its buffers, if its receive buffer would be fuller than the thread has asked for, or if
+ * it lies in more than one buffer, which no datagram needs. */
 static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from,
                         u16_t port) {
     struct sock *s = arg;
     struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
 
     sock_reclaim(s);
-    if (s->held == s->quota ||
+    if (s->held == s->quota || p->next ||
         s->pushed - __atomic_load_n(&s->consumed, __ATOMIC_ACQUIRE) + p->tot_len >
             MIN(s->rcvbuf, net.rcvbuf)) {
         net.stats.drop_no_room++;
         pbuf_free(p);
         return;
     }
-    sock_charge(s, nb);
+    sock_charge(s, p);
     nb->ip = lwip_ntohl(from->addr);
     nb->port = port;
     s->pushed += p->tot_len;

@@ -9,6 +9,9 @@
 #ifndef BYTE_ORDER /* a C library may have defined it already */
 #define BYTE_ORDER LITTLE_ENDIAN
 #endif
+/* The compiler makes one instruction of these; lwIP's own are functions. */
+#define lwip_htons(x)      __builtin_bswap16(x)
+#define lwip_htonl(x)      __builtin_bswap32(x)
 #define LWIP_NO_INTTYPES_H 1
 #define LWIP_NO_UNISTD_H   1
 #define LWIP_NO_CTYPE_H    1

@@ -6,6 +6,7 @@
 #include "drivers/back_blk.h"
 #include "drivers/back_net.h"
 #include "drivers/disk_ram.h"
+#include "drivers/gso.h"
 
 #define RAM   0x4000
 #define DISK  0x2000
@@ -48,22 +49,45 @@ static bool gone(u32 handle) { return false; }
 static const struct back_calls calls = { irq, on_broken, gone };
 
 static int hear(struct bridge_port *p, const struct frame *f) {
-    static u8 buf[FRAME_MAX];
+    static u8 buf[GSO_FRAME_MAX];
+    u32 most = FRAME_MAX;
 
-    if (f->len < FRAME_HEAD || f->len > FRAME_MAX) abort();
+    if (f->gso_size && !p->takes_large) abort();
+    if (f->gso_size) most = GSO_FRAME_MAX;
+    if (f->len < FRAME_HEAD || f->len > most) abort();
     frame_copy(buf, f);
     for (u32 i = 0; i < f->len; i++) heard += buf[i];
     return 0;
 }
 
-static void net(const struct takt_window *w, const struct takt_front *front, const char *options) {
+/* Makes *f a large frame of TCP with 5,000 bytes of data, in `body`. */
+static void make_large(struct frame *f, u8 *body) {
+    static const u8 head[] = { 0x45, 0, (5040 >> 8), 5040 & 255, 0, 0, 0, 0, 64, 6 };
+    u8 copy[GSO_HEAD_MAX];
+
+    memcpy(body, head, sizeof(head));
+    body[32] = 0x50;
+    f->head[12] = 8;
+    f->len = FRAME_HEAD + 5040;
+    f->partial = true;
+    f->csum_start = 34;
+    f->csum_offset = 16;
+    f->gso_size = 1000;
+    if (!gso_check(f, copy)) abort();
+}
+
+/* `large`: bit 0 says that large frames arrive from the other port, bit 1 that it takes them. */
+static void net(const struct takt_window *w, const struct takt_front *front, const char *options,
+                u32 large) {
     struct takt_back info = { .handle = 1, .vm = 1, .type = VIRTIO_ID_NET };
-    struct bridge_port other = { .name = "other", .deliver = hear };
+    struct bridge_port other = {
+        .name = "other", .deliver = hear, .takes_large = large & 2, .takes_partial = large & 2
+    };
     struct netem_params wire = { .queue = 8 };
     struct takt_offer offer;
     static struct bridge b;
     static struct back_net n;
-    u8 body[1400] = { 1 };
+    u8 body[5040] = { 1 };
     struct vring_seg seg = { body, sizeof(body) };
     struct frame f = {
         .head = { 2, 'T', 'k', 0, 1, 0, 2, 0, 0, 0, 0, 9 }, .len = 1414, .seg = &seg, .nr = 1
@@ -76,9 +100,12 @@ static void net(const struct takt_window *w, const struct takt_front *front, con
     n.dev.window = *w;
     back_net_start(&n, front);
     for (u64 now = 0; now < TURNS * NS_PER_MS; now += NS_PER_MS) {
+        f.len = 1414;
+        f.gso_size = 0;
         f.partial = now / NS_PER_MS % 2;
         f.csum_start = 34;
         f.csum_offset = 6;
+        if (f.partial && large & 1) make_large(&f, body);
         bridge_input(&b, &other, &f, now);
         back_net_serve(&n, now);
         bridge_run(&b, now);
@@ -111,7 +138,8 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const net_options[] = { "", "rate=10M delay=2ms queue=4" };
+    static const char *const net_options[] = { "", "rate=10M delay=2ms queue=4", "offload=yes",
+                                               "offload=yes mac=02:00:00:00:00:02" };
     static const char *const blk_options[] = { "size=8K", "size=8K lat=1ms depth=3" };
     struct takt_front front = { .status = VIRTIO_DRIVER_OK, .nr_queues = 2 };
     struct takt_window w = { .low = RAM };
@@ -124,6 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (flags & 2) front.features |= BIT(VIRTIO_F_EVENT_IDX);
     if (flags & 4) front.features |= VIRTIO_NET_F_MRG_RXBUF;
     if (flags & 8) front.features |= VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM;
+    if (data[3] & 4) front.features |= VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_GUEST_TSO4;
     for (u32 q = 0; q < 2; q++)
         front.queue[q] =
             (struct takt_queue){ 16, 1, q * 0x400, q * 0x400 + 0x100, q * 0x400 + 0x200 };
@@ -136,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     w.base = (u64)ram;
     broken = 0;
     if (flags & 64)
-        net(&w, &front, net_options[flags >> 7]);
+        net(&w, &front, net_options[(flags >> 7) + (data[3] & 8) / 4], data[3]);
     else
         blk(&w, &front, blk_options[flags >> 7]);
     if (broken > 1) abort();

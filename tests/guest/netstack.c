@@ -32,11 +32,11 @@ static void poll(void *arg) {
     in_len = 0;
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+static bool tx(void *arg, const struct net_frame *f) {
     u32 len = 0;
 
-    for (unsigned i = 0; i < n && len + piece[i].len <= sizeof(out); len += piece[i++].len)
-        memcpy(out + len, piece[i].data, piece[i].len);
+    for (unsigned i = 0; i < f->n && len + f->piece[i].len <= sizeof(out); len += f->piece[i++].len)
+        memcpy(out + len, f->piece[i].data, f->piece[i].len);
     __atomic_store_n(&out_len, len, __ATOMIC_RELEASE);
     return true;
 }

@@ -12,7 +12,8 @@
 u64 wire_now = 1000 * NS_PER_S;
 bool wire_tx_full, wire_tx_open, wire_checked;
 void (*wire_spy)(const struct seen *s);
-unsigned wire_bufs = 4096, wire_arps, wire_opens;
+unsigned wire_bufs = 4096, wire_arps, wire_opens, wire_larges, wire_kept;
+bool wire_keeps, wire_cuts;
 
 static struct seen *out_log;
 static u32 log_first, log_last;
@@ -103,16 +104,42 @@ static void complete(u8 *frame, size_t len, struct net_open_sum open) {
     wire_opens++;
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
-    u8 frame[2048];
+/* Cuts a large frame, as a device does, into frames with `size` bytes of data. */
+static void cut(const u8 *frame, size_t len, size_t head, u32 size) {
+    u8 part[1514];
+
+    for (size_t at = head; at < len; at += size) {
+        size_t n = MIN((size_t)size, len - at);
+
+        memcpy(part, frame, head);
+        memcpy(part + head, frame + at, n);
+        put(part + 16, 2, head - 14 + n);
+        put(part + 38, 4, get(frame + 38, 4) + at - head);
+        if (at + n < len) part[47] &= ~(FIN | PSH);
+        wire_fix_sums(part, head + n);
+        saw_tcp(part + 14, head + n - 14);
+    }
+    wire_larges++;
+}
+
+static bool tx(void *arg, const struct net_frame *f) {
+    static u8 frame[65536];
     size_t len = 0;
 
-    if (wire_tx_full) return false;
-    for (unsigned i = 0; i < n; i++) {
-        memcpy(frame + len, piece[i].data, piece[i].len);
-        len += piece[i].len;
+    if (wire_tx_full || (f->cut && !wire_cuts)) return false;
+    if (wire_keeps && f->keeper) {
+        net_keep(f->keeper);
+        wire_kept++;
     }
-    if (open.start) complete(frame, len, open);
+    for (unsigned i = 0; i < f->n; i++) {
+        memcpy(frame + len, f->piece[i].data, f->piece[i].len);
+        len += f->piece[i].len;
+    }
+    if (f->open.start) complete(frame, len, f->open);
+    if (f->cut) {
+        cut(frame, len, f->piece[0].len, f->cut);
+        return true;
+    }
     if (get(frame + 12, 2) == 0x806 && get(frame + 20, 2) == 1)
         answer_arp(frame);
     else if (get(frame + 12, 2) == 0x800 && frame[23] == 6)
@@ -266,10 +293,10 @@ void wire_fix_sums(u8 *f, size_t len) {
 
 /* ---- the peer ---- */
 
-void peer_segment(struct peer *p, u8 flags, u32 seq, const void *data, size_t len) {
+/* Makes a segment of the peer in `f`, which is all zeros. Returns the length of the frame. */
+static size_t make_segment(u8 *f, struct peer *p, u8 flags, u32 seq, const void *data, size_t len) {
     bool syn = flags & SYN;
     u32 options = 0, total, at = 34;
-    u8 f[2048] = { 0 };
 
     if (syn) options = 4; /* the maximum segment size */
     if (syn && p->scaled) options = 8;
@@ -300,7 +327,34 @@ void peer_segment(struct peer *p, u8 flags, u32 seq, const void *data, size_t le
             2 * (WIRE_PEER >> 16) + (WIRE_PEER & 0xffff) + (WIRE_US & 0xffff) + 6 + total - 20) +
             p->break_sum);
     p->break_sum = 0;
-    wire_frame(f, MAX(14 + total, 60));
+    return MAX(14 + total, 60);
+}
+
+void peer_segment(struct peer *p, u8 flags, u32 seq, const void *data, size_t len) {
+    u8 f[2048] = { 0 };
+    size_t n = make_segment(f, p, flags, seq, data, len);
+
+    wire_frame(f, n);
+}
+
+void peer_large(struct peer *p, u32 from, size_t len) {
+    static u8 f[65536 + 60], data[65536];
+    struct net_buf *buf[64];
+    u32 part[64], nr = 0;
+    size_t n;
+
+    memset(f, 0, sizeof(f));
+    stream_fill(data, from, len);
+    n = make_segment(f, p, ACK | PSH, p->iss + 1 + from, data, len);
+    for (size_t at = 0; at < n; at += part[nr++]) {
+        buf[nr] = net_buf_get();
+        if (!buf[nr]) abort();
+        part[nr] = MIN(n - at, (size_t)(nr ? NET_BUF_ROOM : NET_BUF_ROOM - 2));
+        memcpy(buf[nr]->data + (nr ? 0 : 2), f + at, part[nr]);
+    }
+    buf[0]->checked = true;
+    net_rx_parts(buf, part, nr, 2);
+    if ((i32)(p->iss + 1 + from + len - p->nxt) > 0) p->nxt = p->iss + 1 + from + len;
 }
 
 void peer_connect(struct peer *p, u16 port, u16 to, bool scaled) {

@@ -28,6 +28,12 @@ extern bool wire_checked;   /* the driver's word for what arrives */
 extern unsigned wire_opens; /* frames whose checksum the device has completed */
 extern void (*wire_spy)(const struct seen *s); /* sees each TCP segment that goes out */
 extern unsigned wire_arps;
+extern bool wire_cuts;       /* the device cuts large frames; otherwise it refuses them */
+extern unsigned wire_larges; /* how many it has cut, so that `seen` are single ones */
+/* The driver refers to data in a send buffer until the test calls net_kept_until_now() for each
+ * that is counted here. */
+extern bool wire_keeps;
+extern unsigned wire_kept;
 
 void wire_start(enum net_model model, bool early_ack); /* also again; ARP is resolved afterwards */
 u64 wire_poll(void);                                   /* net_poll() until nothing is due */
@@ -74,6 +80,9 @@ u8 stream_byte(u32 n);
 void stream_fill(u8 *to, u32 from, size_t len);
 /* From stream position `from`, which is at sequence number iss + 1 + from. */
 void peer_data(struct peer *p, u32 from, size_t len);
+
+/* The same in one large frame of up to 64 KiB, which lies in several buffers. */
+void peer_large(struct peer *p, u32 from, size_t len);
 
 /* How many bytes of the stack's heap and how many of its buffers are in use. */
 size_t wire_heap(void);

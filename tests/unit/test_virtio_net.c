@@ -246,6 +246,124 @@ static void emulated_link(void **state) {
     assert_int_equal(nic[1].net.rx_frames, 50);
 }
 
+/* ---- large frames ---- */
+
+#define LARGE_HEAD 54u
+
+/* Makes a large frame of TCP with so many bytes of data, from device `from` to device `to`. Returns
+ * it; it is in the arena. */
+static u8 *make_large(u32 from, u32 to, u32 data) {
+    u8 *p = arena + ARENA_SIZE / 2; /* with room before it */
+    u32 ip = LARGE_HEAD - FRAME_HEAD + data;
+
+    memset(p, 0, LARGE_HEAD);
+    memcpy(p, nic[to].net.mac, 6);
+    memcpy(p + 6, nic[from].net.mac, 6);
+    p[12] = 8;
+    p[14] = 0x45;
+    p[16] = (u8)(ip >> 8);
+    p[17] = (u8)ip;
+    p[23] = 6;
+    p[46] = 0x50;
+    for (u32 i = 0; i < data; i++) p[LARGE_HEAD + i] = (u8)(i * 3 + i / 256);
+    return p;
+}
+
+static int send_large(u32 from, u32 to, u32 data) {
+    u8 *p = make_large(from, to, data);
+    struct virtio_net_seg seg[3] = { { p, LARGE_HEAD },
+                                     { p + LARGE_HEAD, data / 3 },
+                                     { p + LARGE_HEAD + data / 3, data - data / 3 } };
+    struct virtio_net_out out = { .seg = seg,
+                                  .nr = 3,
+                                  .csum_start = 34,
+                                  .csum_offset = 16,
+                                  .cut = 1460,
+                                  .room = data % 2,
+                                  .token = p };
+    int error = virtio_net_send_out(&nic[from].net, &out);
+
+    virtio_net_flush(&nic[from].net);
+    serve();
+    reclaim(from);
+    return error;
+}
+
+/* Receives frames until `data` bytes of the stream have come, and compares them. Returns how many
+ * frames that were. */
+static u32 receive_data(u32 at, u32 data) {
+    const u8 *want = arena + ARENA_SIZE / 2 + LARGE_HEAD;
+    struct virtio_net_frame f;
+    u32 frames = 0;
+
+    for (u32 done = 0; done < data; frames++) {
+        u32 head = LARGE_HEAD;
+
+        assert_true(virtio_net_receive(&nic[at].net, &f));
+        assert_true(f.partial && f.csum_start == 34 && f.csum_offset == 16);
+        for (u32 i = 0; i < f.nr; i++) {
+            assert_memory_equal(f.part[i].data + head, want + done, f.part[i].len - head);
+            done += f.part[i].len - head;
+            head = 0;
+            virtio_net_recycle(&nic[at].net, f.part[i].buffer);
+        }
+        virtio_net_flush(&nic[at].net);
+    }
+    assert_false(virtio_net_receive(&nic[at].net, &f));
+    return frames;
+}
+
+static void large_frames(void **state) {
+    static const u32 lengths[] = { 1461, 2048 - 12 - 54, 2048 - 12 - 53, 40000, 65481 };
+
+    set_up_with("offload=yes", 0, 128, 2048);
+    for (u32 i = 0; i < ARRAY_SIZE(lengths); i++) {
+        assert_int_equal(send_large(0, 1, lengths[i]), 0);
+        assert_int_equal(receive_data(1, lengths[i]), 1);
+    }
+    assert_int_equal(send_large(0, 1, 1000), 0); /* one frame is not large */
+    assert_int_equal(receive_data(1, 1000), 1);
+    assert_int_equal(nic[1].back.port.counts.out_large, ARRAY_SIZE(lengths));
+    /* Buffers of 1,024 bytes: 48 of them do not hold every frame, so the driver takes none. */
+    set_up_with("offload=yes", 0, 128, 1024);
+    assert_int_equal(send_large(0, 1, 40000), 0);
+    assert_int_equal(receive_data(1, 40000), 28);
+    set_up_with("offload=yes", VIRTIO_NET_F_MRG_RXBUF, 128, 2048);
+    assert_int_equal(send_large(0, 1, 40000), 0);
+    assert_int_equal(receive_data(1, 40000), 28);
+    /* A ring that is too small for it gets a part. */
+    set_up_with("offload=yes", 0, 16, 2048);
+    assert_int_equal(send_large(0, 1, 40000), 0);
+    assert_int_equal(receive_data(1, 16 * 1460), 16);
+    assert_int_equal(nic[1].back.port.counts.ring_full, 12);
+    set_up_with("", 0, 64, 2048);
+    assert_int_equal(send_large(0, 1, 40000), -EINVAL);
+    set_up_with("offload=yes rate=1M", 0, 64, 2048); /* not over an emulated link */
+    assert_int_equal(send_large(0, 1, 40000), -EINVAL);
+}
+
+/* A large frame counts as many in the batch, so that it does not lengthen the turn of a VM. */
+static void large_frames_take_turns(void **state) {
+    set_up_with("offload=yes", 0, 256, 2048);
+    for (u32 i = 0; i < 20; i++) {
+        u8 *p = make_large(0, 1, 65000);
+        struct virtio_net_seg seg = { p, LARGE_HEAD + 65000 };
+
+        virtio_net_send_out(&nic[0].net, &(struct virtio_net_out){ .seg = &seg,
+                                                                   .nr = 1,
+                                                                   .csum_start = 34,
+                                                                   .csum_offset = 16,
+                                                                   .cut = 1460,
+                                                                   .token = p });
+    }
+    virtio_net_flush(&nic[0].net);
+    assert_int_equal(back_net_serve(&nic[0].back, 0), 0); /* there is more */
+    assert_int_equal(nic[0].back.port.counts.in_frames, 8);
+    nic[1].back.port.takes_large = false; /* now each is cut into 45 */
+    assert_int_equal(back_net_serve(&nic[0].back, 0), 0);
+    assert_int_equal(nic[0].back.port.counts.in_frames, 10);
+}
+
 /* ---- drivers that break the rules ---- */
 
 static struct vring_desc *tx_desc(u32 len, u16 flags) {
@@ -279,6 +397,53 @@ static void bad_frames_are_dropped(void **state) {
     assert_int_equal(nic[0].back.port.counts.bad, ARRAY_SIZE(lens) + 2);
     assert_int_equal(nic[0].back.port.counts.in_frames, 0);
     assert_true(nic[0].back.dev.live);
+}
+
+/* What a driver may write into the header and the frame that it wants to have cut. */
+static void bad_large_frames_are_dropped(void **state) {
+    struct virtio_net_hdr *h = (void *)(arena + ARENA_SIZE / 2 - sizeof(*h)), good;
+    struct vring_front *r;
+
+    for (u32 how = 0; how < 10; how++) {
+        set_up_with("offload=yes", BIT(VIRTIO_F_INDIRECT) | (how == 9 ? VIRTIO_NET_F_HOST_TSO4 : 0),
+                    64, 2048);
+        u8 *p = make_large(0, 1, 8000);
+        struct vring_sg sg = { arena_gpa(h), sizeof(*h) + LARGE_HEAD + 8000 };
+
+        good = (struct virtio_net_hdr){ VIRTIO_NET_HDR_F_CSUM, 1, 0, 1460, 34, 16, 0 };
+        *h = good;
+        switch (how) {
+        case 0: h->gso_size = 0; break;
+        case 1: h->gso_type = 4; break;    /* IPv6 */
+        case 2: h->gso_type = 0x81; break; /* with ECN */
+        case 3: h->flags = 0; break;
+        case 4: h->csum_start = 8000; break;
+        case 5: h->csum_offset = 0xffff; break;
+        case 6: h->gso_type = 0; break; /* a frame that is too long */
+        case 7:
+            p[46] = 0xf0;
+            sg.len = 12 + 60;
+            break;
+        case 8: h->gso_size = 1; break;
+        }
+        r = &nic[0].net.tx;
+        vring_front_add(r, &sg, 1, 0, frame);
+        virtio_net_flush(&nic[0].net);
+        serve();
+        assert_int_equal(nic[0].back.port.counts.bad, 1);
+        assert_int_equal(nic[0].back.port.counts.in_frames, 0);
+        assert_true(nic[0].back.dev.live);
+        if (how == 9) continue;
+        *h = good; /* hdr_len is only a hint, which nobody reads */
+        h->hdr_len = 0xffff;
+        make_large(0, 1, 8000);
+        sg.len = sizeof(*h) + LARGE_HEAD + 8000;
+        vring_front_add(r, &sg, 1, 0, frame);
+        virtio_net_flush(&nic[0].net);
+        serve();
+        assert_int_equal(nic[0].back.port.counts.in_large, 1);
+        assert_int_equal(receive_data(1, 8000), 1);
+    }
 }
 
 static void broken_rings_stop(void **state) {
@@ -388,12 +553,21 @@ static void own_buffers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(start_and_config),    cmocka_unit_test(all_lengths),
-        cmocka_unit_test(mergeable),           cmocka_unit_test(batch),
-        cmocka_unit_test(full_rings),          cmocka_unit_test(checksum_offload),
-        cmocka_unit_test(emulated_link),       cmocka_unit_test(bad_frames_are_dropped),
-        cmocka_unit_test(broken_rings_stop),   cmocka_unit_test(driver_is_careful),
-        cmocka_unit_test(stop_returns_tokens), cmocka_unit_test(own_buffers),
+        cmocka_unit_test(start_and_config),
+        cmocka_unit_test(all_lengths),
+        cmocka_unit_test(mergeable),
+        cmocka_unit_test(batch),
+        cmocka_unit_test(full_rings),
+        cmocka_unit_test(checksum_offload),
+        cmocka_unit_test(emulated_link),
+        cmocka_unit_test(bad_frames_are_dropped),
+        cmocka_unit_test(broken_rings_stop),
+        cmocka_unit_test(driver_is_careful),
+        cmocka_unit_test(stop_returns_tokens),
+        cmocka_unit_test(own_buffers),
+        cmocka_unit_test(large_frames),
+        cmocka_unit_test(large_frames_take_turns),
+        cmocka_unit_test(bad_large_frames_are_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

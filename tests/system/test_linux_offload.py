@@ -1,0 +1,106 @@
+"""Large frames (offload=yes) between an unmodified Linux and unikernels, in both directions. The
+streams have to arrive as they were sent, also at a device without offload, for which the bridge
+cuts them."""
+import hashlib
+import os
+import re
+
+import linuxguest
+import pytest
+import sentence
+from machine import Machine
+
+from system.takt import make_iso, place, vm
+from system.test_linux import PROMPT, Person
+
+pytestmark = pytest.mark.long
+
+BYTES = 4 << 20
+CONFIG = "[hypervisor]\ntop = no\n" + "[pool io]\ncpus = 1\nsched = null\n" + "".join([
+    vm("iodom", "iodom", "24M", pool="io"),
+    vm("sink", "iperf", "16M", cmdline="ip=10.0.0.2/24 check", net="iodom offload=yes"),
+    vm("plain", "iperf", "16M", cmdline="ip=10.0.0.3/24 check", net="iodom"),
+    vm("source", "iperf", "16M", cmdline=f"ip=10.0.0.4/24 to=10.0.0.9 tcp={BYTES} len=65520",
+       net="iodom offload=yes", start="no"),
+    """
+[vm tux]
+kernel = vmlinuz
+ramdisk = initrd.img
+cmdline = console=ttyS0 loglevel=5 address=10.0.0.9/24
+memory = 256M
+net = iodom offload=yes
+start = no
+"""])
+# The stream of netstack/iperf.h.
+SEND = "(head -c 4 /dev/zero; yes 0123456789 | tr -d '\\n' | head -c {} | tail -c +5) | nc {} 5001"
+
+
+def per_packet(person, way):
+    """Returns how many bytes and how many packets Linux has counted at its device so far."""
+    at = "/sys/class/net/eth0/statistics/"
+    return [int(n) for n in person.linux(f"cat {at}{way}_bytes {at}{way}_packets").split()]
+
+
+def session(person):
+    seen = {}
+    person.takt("create tux")
+    person.enter()
+    person.expect(PROMPT, 120)
+    seen["features"] = person.linux("cat /sys/class/net/eth0/device/features").split()[0]
+    before = per_packet(person, "tx")
+    person.linux(SEND.format(BYTES, "10.0.0.2"), 120)
+    seen["sent"] = [b - a for a, b in zip(before, per_packet(person, "tx"))]
+    person.linux(SEND.format(BYTES, "10.0.0.3"), 120)
+    before = per_packet(person, "rx")
+    person.link.sendall(b"nc -l -p 5001 | md5sum\r")
+    person.leave()
+    person.takt("create source")
+    person.enter()
+    seen["md5"] = person.expect("([0-9a-f]{32})  -", 120)[1]
+    person.expect(PROMPT)
+    seen["received"] = [b - a for a, b in zip(before, per_packet(person, "rx"))]
+    person.leave()
+    for name in ("sink", "plain"):
+        person.link.sendall(f"console {name}\r".encode())
+        seen[name] = person.expect(r"iperf: tcp (.*)\n")[1]
+        person.link.sendall(b"\x1d")
+        person.expect(f"Disconnected from {name}.*\n")
+    return seen
+
+
+@pytest.fixture(scope="module")
+def seen(platform):
+    if platform == "bochs":
+        pytest.skip("the boot of Linux takes too long there")
+    try:
+        files = linuxguest.make("debian12")
+    except sentence.Problem as why:
+        pytest.skip(str(why))
+    directory = place(f"linux-offload-{platform}")
+    os.makedirs(directory, exist_ok=True)
+    for path in files:
+        link = os.path.join(directory, os.path.basename(path))
+        if not os.path.lexists(link):
+            os.symlink(path, link)
+    iso = make_iso(directory, CONFIG)
+    with Machine(platform, iso, memory=768, directory=directory, com1="socket") as m:
+        return session(Person(m))
+
+
+def test_linux_takes_the_features(seen):
+    """It takes HOST_TSO4 and GUEST_TSO4."""
+    assert seen["features"][7] == "1" and seen["features"][11] == "1"
+
+
+def test_streams_arrive_as_they_were_sent(seen):
+    for name in ("sink", "plain"):
+        assert re.match(rf"{BYTES} bytes .* 0 wrong, end 0", seen[name]), seen[name]
+    stream = b"\0\0\0\0" + (b"0123456789" * (BYTES // 10 + 1))[4:BYTES]
+    assert seen["md5"] == hashlib.md5(stream).hexdigest()
+
+
+def test_frames_are_large(seen):
+    """Linux counts a large frame as one packet."""
+    for way in ("sent", "received"):
+        count, packets = seen[way]
+        assert count > BYTES and count / packets > 4000, seen[way]
