@@ -18,6 +18,7 @@ import demo
 import iobench
 import machine
 import msibench
+import netbench
 import pollbench
 import progress
 import sentence
@@ -274,10 +275,7 @@ def measure_io(over):
     """Measures what I/O costs by stage, and the memory of a network device. Appends to `over` what
     has no figure or is over its budget."""
     try:
-        for script in iobench.SCRIPTS:
-            text = boot("io", script, iobench.END, config=iobench.CONFIG)
-            if re.search("STAMPS end", text):
-                break
+        text = boot("io", iobench.SCRIPT, iobench.END, config=iobench.CONFIG)
         stages, memory = iobench.stages_of(text), iobench.memory(text)
     except (LookupError, TypeError) as e:
         over.append(f"io ({e})")
@@ -328,6 +326,18 @@ def measure_poll(over):
         return None
     pollbench.show(found)
     over += pollbench.over(found)
+    return found
+
+
+def measure_net(over):
+    """Measures what a segment costs from VM to VM."""
+    try:
+        found = netbench.measure_all()
+    except (LookupError, TypeError) as e:
+        over.append(f"net ({e})")
+        return None
+    netbench.show(found)
+    over += netbench.over(found)
     return found
 
 
@@ -406,6 +416,8 @@ def main():
     msi = measure_msi(args.n, over)
     stages, net_memory = measure_io(over)
     print()
+    net = measure_net(over)
+    print()
     polled = measure_poll(over)
 
     decisions = decision_costs()
@@ -416,7 +428,7 @@ def main():
               "ops_traced": {k: on.get(k) for k in OPS}, "worst": worst,
               "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start,
               "decisions": decisions,
-              "io": stages, "poll": polled, "msi": msi, "net_device_bytes": net_memory}
+              "io": stages, "net": net, "poll": polled, "msi": msi, "net_device_bytes": net_memory}
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", "bench.json")
     with open(path, "w", encoding="utf-8") as f:
