@@ -137,6 +137,8 @@ def test_flush(seen):
     assert seen["without"][0] > PAGES / 2
     assert seen["without"][1] > PAGES / 2
     assert seen["with"][1] < 64
+    # What becomes dirty after takt-collab has counted is written by the same sync(). So these
+    # numbers are less than all pages, on a busy host by much.
     flushed = [int(n) for n in re.findall(r"flush \d+: (\d+) dirty pages", seen["collab"])]
-    assert sum(flushed) > PAGES / 2
+    assert sum(flushed) > PAGES / 4
     assert seen["keys"]["flush_now"] == "0"
