@@ -217,6 +217,7 @@ BY = (
     ("tools/deps.sh grade", "tests/tools/test_deps.py", "deps.sh"),
     ("tools/grade-all.py", "tests/tools/test_labs.py", "grade-all"),
     ("tools/papers.py run", "tests/tools/test_slurm.py", "slurm"),
+    ("tools/netbench.py", "tests/tools/test_netbench.py", "netbench"),
     ("tools/netexp.py", "tests/system/test_netexp.py", "netexp"),
     ("tools/linuxguest.py", "tests/system/test_linux.py", "linuxguest"),
     ("tools/mutants.py", "tests/tools/test_mutants.py", "mutants"),
