@@ -117,3 +117,35 @@ def test_flush_goes_before_dif(tmp_path, flush, dif):
     assert (found["flush_asked"] > 0) == bool(flush), found
     assert (found["by_itself"] > 0) == bool(dif and not flush), found
     assert found["wrong"] == 0
+
+
+# These always have requests of 4 KiB while they run. The one with the smaller share comes first,
+# and has more requests at a time. Each has more disk than it fills, because it waits at its end.
+SHARE, DEPTH = {"little": 1, "much": 3}, {"little": 16, "much": 8}
+KIB, QUEUE = 4, 4
+
+
+@pytest.mark.parametrize("sched", ["", ",sched=drr"], ids=["first-come", "turns"])
+def test_bytes_are_by_share_within_a_quantum(tmp_path, sched):
+    """By turns, what each moves in a period of the monitor is its share, within a quantum and a
+    request of both, and what the device has under way. Without turns the VM with the smaller share
+    gets most, because its requests are in the queue already."""
+    first = head("flush=0 congestion=0 monitor_ms=100", "off", 1).replace(
+        "depth=8", f"depth=8,queue={QUEUE}{sched}")
+    config = first + "".join(
+        f"[vm {name}]\nimage = spread\nstart = no\nmemory = 6M\n"
+        f"cmdline = run_ms=300 depth={DEPTH[name]}\n"
+        f"disk = iodom on=ssd0 share={SHARE[name]} size=2M\n" for name in SHARE)
+    said = run(tmp_path, config, "@400ms create little\n+0ms create much\n+0ms wait much 230ms\n"
+               "+0ms store -j=device ls /local/domain/1/io/device/ssd0\n+0ms poweroff\n")
+    told = {row["name"]: row["value"] for row in json.loads(
+        re.search(r"\x1e(\{\"id\": \"device\".*)", said)[1])["result"]}
+    kib = {name: int(re.search(r"writes=(\d+)", told[f"{vm_id}-0"])[1]) * KIB
+           for name, vm_id in (("little", 2), ("much", 3))}
+    assert sum(kib.values()) > 300, told
+    off_by = abs(kib["much"] / SHARE["much"] - kib["little"])
+    slack = sum((share * KIB + KIB) / share for share in SHARE.values()) + QUEUE * KIB
+    if sched:
+        assert off_by <= slack, kib
+    else:
+        assert off_by > 5 * slack, kib
