@@ -11,7 +11,7 @@
  *   check                  a stream has to be that of netstack/iperf.h, else the exit code is not 0
  *   busy, busy=P           one more thread computes, on the vCPU of the thread that serves
  *                          (guest/background.h)
- *   work=N                 executes about N instructions for each byte of a TCP stream
+ *   work=N                 executes about N instructions for each byte that it receives
  *   each=N                 executes about N instructions for what each call returns, be it long or
  *                          short
  *   in_place               does work and check where the data lie, while the socket is owned
@@ -60,6 +60,12 @@ static u64 mbps100(u64 bytes, u64 ns) {
     return bytes * 8 * 100 * 1000 / ns;
 }
 
+/* Executes about so many instructions. */
+static void work_for(u64 instructions) {
+    /* A turn of the loop has two instructions. */
+    for (u64 i = instructions / 2; i; i--) __asm__ volatile("");
+}
+
 /* ---- TCP ---- */
 
 struct stream {
@@ -67,12 +73,6 @@ struct stream {
     u32 wrong;              /* bytes that were not the right digit */
     u64 to_come;            /* instructions that are still to be executed for this call */
 };
-
-/* Executes about so many instructions. */
-static void work_for(u64 instructions) {
-    /* A turn of the loop has two instructions. */
-    for (u64 i = instructions / 2; i; i--) __asm__ volatile("");
-}
 
 /* Handles a piece of data of a TCP stream, as a sock_take_fn: counts it, and does what the command
  * line asks of a reader, such as to check each byte, or to compute for each. */
@@ -205,7 +205,10 @@ static void take_datagram(struct sock *s, const u8 *p, u64 n, u32 ip, u16 port) 
         flow = (typeof(flow)){ .ip = ip, .port = port };
     else if (ip != flow.ip || port != flow.port || !flow.datagrams)
         return;
-    if (!flow.over) count(&h, n, now);
+    if (!flow.over) {
+        count(&h, n, now);
+        work_for(n * work);
+    }
     if (h.last) { /* again, if our answer was lost or late */
         if (!flow.over) end_flow();
         sock_send_to(s, flow.report, sizeof(flow.report), ip, port, NET_FOREVER);

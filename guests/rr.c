@@ -5,6 +5,7 @@
  *
  * With to=A.B.C.D it is a client, which uses one connection:
  *
+ *   start_ms=M (0)  it waits for so long before it has its network
  *   count=N (1000)  requests of size=S (64) bytes, each answered by answer=A (1024) bytes
  *   rate=R          R requests a second, at random times that follow from seed=S (else from the
  *                   VM's own seed). The time of each counts from when it was due. Without a rate,
@@ -178,6 +179,9 @@ int main(void) {
     u32 to = net_cmdline_ip("to", 0);
 
     port = (u16)cmdline_u64("port", 7001);
-    if (to) return ask(to);
+    if (to) {
+        sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS);
+        return ask(to);
+    }
     return serve((u32)MIN(MAX(cmdline_u64("workers", 4), 1ull), (u64)MAX_WORKERS));
 }
