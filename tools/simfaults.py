@@ -64,9 +64,9 @@ def vm_file(seed):
     preset = rng.choice(("hardened", "faithful-4.2", "vslicer", "aca", "sc"))
     on_crash = rng.choice(("restart", "destroy", "preserve"))
     lines = ["[hypervisor]", f"seed = {seed}", "top = no", f"sched_preset = {preset}"]
-    shared, cmdline = rng.random() < 0.5, ""
+    shared, cmdline = rng.random() < 0.5, "report_s=1"
     if shared:  # a device under several disks, and most times a manager who knows their VMs
-        cmdline = "report_s=1 ssd0=bw=8M,lat=100us,depth=8,queue=16"
+        cmdline += " ssd0=bw=8M,lat=100us,depth=8,queue=16"
         cmdline += rng.choice((" collab collab_ms=20", " collab", ""))
     lines += vm("iodom", "iodom", cmdline, memory="24M", on_crash=on_crash,
                 weight=rng.choice((128, 256, 1024)))

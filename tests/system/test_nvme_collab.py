@@ -57,20 +57,20 @@ def monitored(boot, tag):
 
 
 def test_monitor(boot):
-    """The numbers of the device and of the disk on it, by when commands really ended. In the end
-    there is one more line, of zeros."""
+    """The numbers of the device and of the disk on it, by when commands really ended. Their periods
+    begin at different times, so on a slow host they are not of the same requests. In the end there
+    is one more line, of zeros."""
     busy, idle = monitored(boot, "busy"), monitored(boot, "idle")
     assert set(busy) == {"all", "2-0"}
-    for key, value in busy["all"].items():  # Their periods begin at slightly different times.
-        assert abs(busy["2-0"][key] - value) <= 0.02 * value + 1, (key, busy)
+    assert set(busy["2-0"]) == set(busy["all"])
     assert set(idle) == {"all"}
     assert idle["all"]["writes"] == idle["all"]["busy_permille"] == 0
-    device = busy["all"]
-    assert 400 <= device["period_ms"]
-    # Two bursts of 400 KiB or more, of which a request has up to 128 KiB; 4 MiB take a second.
-    assert 2 <= device["writes"] and 300 * 1024 < device["write_bytes_per_s"] < 5 * MIB, device
-    assert 100 < device["mean_us"] <= device["p99_us"] <= device["p999_us"] < 400000, device
-    assert 0 < device["busy_permille"] <= 1000 and device["depth_milli"] > 0, device
+    for row in busy.values():
+        assert 400 <= row["period_ms"]
+        # Two bursts of 400 KiB or more, of which a request has up to 128 KiB; 4 MiB take a second.
+        assert 2 <= row["writes"] and 300 * 1024 < row["write_bytes_per_s"] < 5 * MIB, row
+        assert 100 < row["mean_us"] <= row["p99_us"] <= row["p999_us"] < 400000, row
+        assert 0 < row["busy_permille"] <= 1000 and row["depth_milli"] > 0, row
 
 
 def test_flush(boot):

@@ -92,10 +92,11 @@ FRESH = """/* Tells how long it has slept. */
 #include <guest/thread.h>
 
 int main(void) {
-    u64 begin = time_ns();
+    u64 begin = time_ns(), ms;
 
     sleep_ns(20 * NS_PER_MS);
-    printf("fresh: slept %lu ms\\n", (time_ns() - begin) / NS_PER_MS);
+    ms = (time_ns() - begin) / NS_PER_MS;
+    printf("fresh: slept %lu ms\\n", ms);
     return 0;
 }
 """
