@@ -58,7 +58,7 @@ class Collector:
                 except OSError:
                     pass
 
-    def wait(self, pattern, seconds=40, after=0):
+    def wait(self, pattern, seconds=150, after=0):
         """Waits until a matching line has come, with `after` other lines before it."""
         with self.new:
             assert self.new.wait_for(
