@@ -35,36 +35,30 @@ start = no
 SEND = "(head -c 4 /dev/zero; yes 0123456789 | tr -d '\\n' | head -c {} | tail -c +5) | nc {} 5001"
 
 
-def per_packet(person, way):
-    """Returns how many bytes and how many packets Linux has counted at its device so far."""
-    at = "/sys/class/net/eth0/statistics/"
-    return [int(n) for n in person.linux(f"cat {at}{way}_bytes {at}{way}_packets").split()]
-
-
 def session(person):
     seen = {}
+    person.expect("iodom: id")
     person.takt("create tux")
     person.enter()
     person.expect(PROMPT, 120)
     seen["features"] = person.linux("cat /sys/class/net/eth0/device/features").split()[0]
-    before = per_packet(person, "tx")
     person.linux(SEND.format(BYTES, "10.0.0.2"), 120)
-    seen["sent"] = [b - a for a, b in zip(before, per_packet(person, "tx"))]
     person.linux(SEND.format(BYTES, "10.0.0.3"), 120)
-    before = per_packet(person, "rx")
     person.link.sendall(b"nc -l -p 5001 | md5sum\r")
     person.leave()
     person.takt("create source")
     person.enter()
     seen["md5"] = person.expect("([0-9a-f]{32})  -", 120)[1]
     person.expect(PROMPT)
-    seen["received"] = [b - a for a, b in zip(before, per_packet(person, "rx"))]
     person.leave()
     for name in ("sink", "plain"):
         person.link.sendall(f"console {name}\r".encode())
         seen[name] = person.expect(r"iperf: tcp (.*)\n")[1]
         person.link.sendall(b"\x1d")
         person.expect(f"Disconnected from {name}.*\n")
+    person.takt("destroy tux")
+    person.link.sendall(b"console iodom\r")
+    seen["large"] = person.expect(r"iodom: tux.0:.* in_large=(\d+) out_large=(\d+)").groups()
     return seen
 
 
@@ -100,7 +94,7 @@ def test_streams_arrive_as_they_were_sent(seen):
 
 
 def test_frames_are_large(seen):
-    """Linux counts a large frame as one packet."""
-    for way in ("sent", "received"):
-        count, packets = seen[way]
-        assert count > BYTES and count / packets > 4000, seen[way]
+    """Linux sends large frames, and receives some, in what the driver domain counts. How many there
+    are depends on the pieces in which programs write."""
+    sent, received = seen["large"]
+    assert int(sent) > 10 and int(received) > 10, seen["large"]
