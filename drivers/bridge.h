@@ -77,8 +77,8 @@ struct bridge_port {
     bool takes_large;   /* it takes large frames; then it takes such checksums, too */
     /* Flow control (IEEE 802.3x): while the device has no room, frames for it wait on its link, and
      * the bridge looks again after so long (ns). When that link holds as many as its queue takes,
-     * frames wait on the links of their senders, and these have to wait at last. 0: frames without
-     * room are dropped. */
+     * frames wait on the links of their senders, and when these are full, the senders wait. 0:
+     * frames without room are dropped. */
     u64 pause;
     bool (*has_room)(struct bridge_port *p); /* for one frame more; needed with `pause` */
     /* Copies the frame into the device. Returns 0, or

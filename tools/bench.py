@@ -317,27 +317,16 @@ def measure_msi(n, over):
     return found
 
 
-def measure_poll(over):
-    """Measures a request that an I/O core polls and one of which the driver domain is notified."""
+def measure_by(tool, name, over):
+    """Measures with a tool of its own: pollbench has a request that an I/O core polls and one of
+    which the driver domain is notified, netbench what a segment costs from VM to VM."""
     try:
-        found = pollbench.measure()
-    except (LookupError, OSError) as e:
-        over.append(f"poll ({e})")
+        found = tool.measure()
+    except (LookupError, OSError, TypeError) as e:
+        over.append(f"{name} ({e})")
         return None
-    pollbench.show(found)
-    over += pollbench.over(found)
-    return found
-
-
-def measure_net(over):
-    """Measures what a segment costs from VM to VM."""
-    try:
-        found = netbench.measure_all()
-    except (LookupError, TypeError) as e:
-        over.append(f"net ({e})")
-        return None
-    netbench.show(found)
-    over += netbench.over(found)
+    tool.show(found)
+    over += tool.over(found)
     return found
 
 
@@ -416,9 +405,9 @@ def main():
     msi = measure_msi(args.n, over)
     stages, net_memory = measure_io(over)
     print()
-    net = measure_net(over)
+    net = measure_by(netbench, "net", over)
     print()
-    polled = measure_poll(over)
+    polled = measure_by(pollbench, "poll", over)
 
     decisions = decision_costs()
     if not decisions or not decisions.get("ok"):

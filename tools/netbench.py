@@ -127,7 +127,7 @@ def each_of(row, text):
                        / (row.long - row.short) / row.counts) for key in before}
 
 
-def measure(name):
+def measure_row(name):
     return each_of(ROWS[name], boot(name, config_of(ROWS[name]), SCRIPT))
 
 
@@ -145,9 +145,9 @@ def over(found):
     return [f"net {name}" for name, each in found.items() if each["total"] > ROWS[name].most]
 
 
-def measure_all():
+def measure():
     rows = list(ROWS)
-    return dict(zip(rows, progress.run_all("netbench", measure, rows, os.cpu_count())))
+    return dict(zip(rows, progress.run_all("netbench", measure_row, rows, os.cpu_count())))
 
 
 def stream_ends_well(n):
@@ -181,7 +181,7 @@ def main():
     args = parser.parse_args()
     if args.soak:
         return soak(args.soak)
-    found = {row: measure(row) for row in args.rows} or measure_all()
+    found = {row: measure_row(row) for row in args.rows} or measure()
     show(found)
     return bool(over(found))
 

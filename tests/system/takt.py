@@ -7,6 +7,9 @@ import re
 import subprocess
 import time
 
+import linuxguest
+import pytest
+import sentence
 from conftest import BUILD, ROOT
 from machine import Machine
 
@@ -56,6 +59,22 @@ def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True,
 
 def place(name):
     return os.path.join(BUILD, "results", "system", name)
+
+
+def linux_place(name, *args, **kwargs):
+    """Returns the directory of a test with a Linux VM, which has the kernel and the RAM disk that
+    linuxguest.make() makes of the other arguments. If they cannot be made, the test is skipped."""
+    directory = place(name)
+    os.makedirs(directory, exist_ok=True)
+    try:
+        files = linuxguest.make(*args, **kwargs)
+    except sentence.Problem as why:
+        pytest.skip(str(why))
+    for path in files:
+        link = os.path.join(directory, os.path.basename(path))
+        if not os.path.lexists(link):
+            os.symlink(path, link)
+    return directory
 
 
 def until(what, seconds=15):

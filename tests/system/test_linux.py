@@ -3,17 +3,13 @@ disk that is made from its packages. The test types what a person would, first t
 then to the shell in the VM. Without a network, and without the packages in build/linux, there is no
 kernel, and the tests are skipped."""
 import json
-import os
 import re
-import socket
 import time
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import IODOM, make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 
 pytestmark = pytest.mark.long
 
@@ -174,16 +170,7 @@ def session(person):
 
 @pytest.fixture(scope="module", params=["debian12", "debian13"])
 def seen(request, platform):
-    try:
-        files = linuxguest.make(request.param)
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-{request.param}-{platform}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-{request.param}-{platform}", request.param)
     bochs = platform == "bochs"
     config = CONFIG.format(vcpus=1 if bochs else 2, script="script = limit\n" if bochs else "")
     iso = make_iso(directory, config, modules=LIMIT if bochs else None)

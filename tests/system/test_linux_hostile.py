@@ -2,16 +2,13 @@
 (guests/linux/hostile.c), and its neighbour on the same pCPU keeps its half. VMs are destroyed at
 any moment of their boot, and their memory comes back each time. Like test_linux.py, this is skipped
 if there is no kernel."""
-import os
 import random
 import re
 import time
 
 import pytest
 
-import linuxguest
-import sentence
-from system.takt import Takt, place, vm
+from system.takt import Takt, linux_place, vm
 
 pytestmark = pytest.mark.long
 
@@ -39,16 +36,7 @@ SEED = 20
 
 def boot(name, config):
     """Returns a machine with Linux in a VM `tux` that does not start by itself."""
-    try:
-        files = linuxguest.make("debian12")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(name)
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    linux_place(name, "debian12")
     return Takt(name, config, memory=768)
 
 

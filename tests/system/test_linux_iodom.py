@@ -5,12 +5,10 @@ disk keeps what was written."""
 import os
 import re
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import EXPECTED, PROMPT, Person
 
 pytestmark = pytest.mark.long
@@ -77,16 +75,7 @@ def session(person):
 
 @pytest.fixture(scope="module", params=["debian12", "debian13"])
 def seen(request):
-    try:
-        files = linuxguest.make(request.param)
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-iodom-{request.param}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-iodom-{request.param}", request.param)
     disk = os.path.join(directory, "nvme.img")
     with open(disk, "wb") as f:
         f.truncate(32 << 20)

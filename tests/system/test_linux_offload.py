@@ -2,15 +2,12 @@
 streams have to arrive as they were sent, also at a device without offload, for which the bridge
 cuts them."""
 import hashlib
-import os
 import re
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import PROMPT, Person
 
 pytestmark = pytest.mark.long
@@ -66,16 +63,7 @@ def session(person):
 def seen(platform):
     if platform == "bochs":
         pytest.skip("the boot of Linux takes too long there")
-    try:
-        files = linuxguest.make("debian12")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-offload-{platform}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-offload-{platform}", "debian12")
     iso = make_iso(directory, CONFIG)
     with Machine(platform, iso, memory=768, directory=directory, com1="socket") as m:
         return session(Person(m))

@@ -5,12 +5,10 @@ devices and with an IOMMU."""
 import os
 import re
 
-import linuxguest
 import pytest
-import sentence
 from machine import IOMMU, Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import EXPECTED, PROMPT, Person
 
 pytestmark = pytest.mark.long
@@ -52,16 +50,7 @@ def use(person):
 
 @pytest.fixture(scope="module")
 def seen():
-    try:
-        files = linuxguest.make("debian12", drivers=True)
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place("linux-pci-qemu")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place("linux-pci-qemu", "debian12", drivers=True)
     disk = os.path.join(directory, "nvme.img")
     with open(disk, "wb") as f:
         f.write(LABEL)

@@ -2,16 +2,13 @@
 work there: a model of a terminal (pyte) gets all that comes on the line, and answers what a program
 asks it. Without -r what a guest prints cannot change the terminal. And `trigger tux nmi` makes a
 kernel say where it is."""
-import os
 import re
 import time
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place
+from system.takt import linux_place, make_iso
 from system.test_linux import PROMPT, SLOWEST, Person
 
 pytestmark = pytest.mark.long
@@ -133,16 +130,7 @@ def session(person):
 
 @pytest.fixture(scope="module")
 def seen(platform):
-    try:
-        files = linuxguest.make("debian12")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-screen-{platform}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-screen-{platform}", "debian12")
     iso = make_iso(directory, CONFIG)
     with Machine(platform, iso, memory=512, directory=directory, com1="socket") as m:
         found = session(Watcher(m))

@@ -2,16 +2,13 @@
 client `takt-store`, and `takt-collab`, which takes part in the tuning of disk I/O. The manager of
 the driver domain has Linux write its dirty pages while the disk is idle. Linux itself would keep
 them for half a minute."""
-import os
 import re
 import time
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import PROMPT, Person
 
 pytestmark = pytest.mark.long
@@ -92,16 +89,7 @@ def session(person):
 def seen(platform):
     if platform == "bochs":
         pytest.skip("a boot of Linux takes minutes there")
-    try:
-        files = linuxguest.make("debian12")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-store-{platform}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-store-{platform}", "debian12")
     iso = make_iso(directory, CONFIG)
     with Machine(platform, iso, memory=768, directory=directory, com1="socket") as m:
         found = session(Person(m))

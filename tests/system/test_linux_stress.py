@@ -2,15 +2,12 @@
 timers and reads clocks on both of the VM's vCPUs, while two other VMs compute on the same pCPU.
 Linux has to keep its clock, and to find nothing to complain of. `--stress 600` takes ten minutes.
 On QEMU, as Bochs would need hours."""
-import os
 import re
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import PROMPT, Person, facts, odd
 
 pytestmark = pytest.mark.long
@@ -72,16 +69,7 @@ def session(person, seconds):
 
 @pytest.fixture(scope="module")
 def seen(request):
-    try:
-        files = linuxguest.make("debian12", programs="stress")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place("linux-stress")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place("linux-stress", "debian12", programs="stress")
     with Machine("qemu", make_iso(directory, CONFIG), memory=768, directory=directory,
                  com1="socket") as m:
         return session(Person(m), request.config.getoption("--stress"))

@@ -2,15 +2,12 @@
 handle interrupts on CPU 0, which is the turbo vCPU, and to run programs elsewhere. Two VMs that
 only compute share the other pCPU with it. When the interrupts are moved to the CPU that computes,
 answers to pings wait until the other VMs have had their slices."""
-import os
 import re
 
-import linuxguest
 import pytest
-import sentence
 from machine import Machine
 
-from system.takt import make_iso, place, vm
+from system.takt import linux_place, make_iso, vm
 from system.test_linux import PROMPT, Person
 
 pytestmark = pytest.mark.long
@@ -87,16 +84,7 @@ def session(person):
 
 @pytest.fixture(scope="module")
 def seen(platform):
-    try:
-        files = linuxguest.make("debian12")
-    except sentence.Problem as why:
-        pytest.skip(str(why))
-    directory = place(f"linux-turbo-{platform}")
-    os.makedirs(directory, exist_ok=True)
-    for path in files:
-        link = os.path.join(directory, os.path.basename(path))
-        if not os.path.lexists(link):
-            os.symlink(path, link)
+    directory = linux_place(f"linux-turbo-{platform}", "debian12")
     iso = make_iso(directory, CONFIG)
     with Machine(platform, iso, cpus=CPUS, memory=768, directory=directory, com1="socket") as m:
         found = session(Person(m))

@@ -219,7 +219,7 @@ BY = (
     ("tools/papers.py run", "tests/tools/test_slurm.py", "slurm"),
     ("tools/netbench.py", "tests/tools/test_netbench.py", "netbench"),
     ("tools/netexp.py", "tests/system/test_netexp.py", "netexp"),
-    ("tools/linuxguest.py", "tests/system/test_linux.py", "linuxguest"),
+    ("tools/linuxguest.py", "tests/system/takt.py", "linuxguest"),
     ("tools/mutants.py", "tests/tools/test_mutants.py", "mutants"),
     ("tools/replay.py", "tests/system/test_replay.py", "replay"),
     ("tools/taktctl", "tests/tools/test_taktctl.py", "taktctl"),
