@@ -9,7 +9,7 @@
 #include <guest/store.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
-#include "drivers/collab/coschedule.h"
+#include "drivers/collab/place.h"
 
 #define LIST_MAX (COSCHEDULE_VCPUS * 9) /* bytes of a list of numbers */
 
@@ -71,7 +71,7 @@ static void spread(void) {
     snprintf(path, sizeof(path), "%s/sockets", home);
     len = store_read(0, path, text, sizeof(text));
     if (len <= 0 || !coschedule_read(&socket, text, (u32)len) || socket.nr != nr_rings) return;
-    coschedule_place(weight, nr_threads, &socket, vcpu_count(), to);
+    place_threads(weight, nr_threads, &socket, vcpu_count(), to);
     for (u32 i = 0; i < nr_threads; i++) {
         moves += to[i] != vcpu_of[i];
         __atomic_store_n(&vcpu_of[i], to[i], __ATOMIC_RELAXED);

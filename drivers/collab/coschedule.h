@@ -1,6 +1,6 @@
 /* Co-scheduling of VMs and I/O cores (IOrchestra, section 3.3): what the manager decides from the
- * weights that guests publish and from the latencies of the I/O cores, and how a guest spreads its
- * threads. docs/collab.md has the keys. */
+ * weights that guests publish and from the latencies of the I/O cores. What a guest does with its
+ * threads is in place.h. docs/collab.md has the keys. */
 #ifndef DRIVERS_COLLAB_COSCHEDULE_H
 #define DRIVERS_COLLAB_COSCHEDULE_H
 
@@ -52,13 +52,5 @@ struct coschedule_latency {
  * the sum of their latencies. The mean of those since the last look counts for a quarter, and the
  * mean that was known before for the rest. After a second without requests the mean is unknown. */
 void coschedule_look(struct coschedule_latency *l, u64 ended, u64 ns, u64 now);
-
-/* For a guest: chooses a vCPU for each of `n` threads, and stores it in vcpu[i]. The weights of the
- * threads on the sockets are then in the ratio of `socket`, as far as whole threads allow, and
- * those on the vCPUs of one socket are nearly equal. The heaviest thread is placed first. If
- * several sockets are equally good, the lowest number wins, so the same input gives the same
- * places. nr_vcpus is at least socket->nr, and n at most COSCHEDULE_VCPUS. */
-void coschedule_place(const u32 *weight, u32 n, const struct coschedule_list *socket, u32 nr_vcpus,
-                      u32 *vcpu);
 
 #endif

@@ -13,18 +13,22 @@
 /* Kinds of requests. Flushes and discards are counted as others: they move no data. */
 enum monitor_kind { MONITOR_READ, MONITOR_WRITE, MONITOR_OTHER, MONITOR_KINDS };
 
+/* What is counted in one period. */
+struct monitor_counts {
+    u64 began; /* ns */
+    u64 busy;  /* ns in which any request was under way */
+    u64 queue; /* the integral of `under_way` over time, in requests * ns */
+    u64 requests[MONITOR_KINDS], bytes[MONITOR_KINDS];
+    struct hist latency;
+};
+
 struct monitor {
     struct monitor *device;  /* what happens here is counted there as well; NULL: nowhere */
     bool shared;             /* several vCPUs tell it what happens */
     struct driver_lock lock; /* if so, it guards all that follows */
     u32 under_way;           /* requests that have begun and not ended */
     u64 at;                  /* when that number last changed, or the period began, ns */
-    u64 began;               /* the period, ns */
-    /* of this period */
-    u64 busy;  /* ns in which any request was under way */
-    u64 queue; /* the integral of `under_way` over time, in requests * ns */
-    u64 requests[MONITOR_KINDS], bytes[MONITOR_KINDS];
-    struct hist latency;
+    struct monitor_counts of_period;
     /* since the beginning */
     u64 written; /* bytes */
     u64 in_use;  /* ns in which any request was under way */
@@ -58,7 +62,7 @@ void monitor_cut(struct monitor *m, u64 now, struct monitor_period *p);
 
 /* Returns whether there was any request since the period began. */
 static inline bool monitor_is_used(const struct monitor *m) {
-    return m->under_way || m->busy || m->latency.count;
+    return m->under_way || m->of_period.busy || m->of_period.latency.count;
 }
 
 #endif

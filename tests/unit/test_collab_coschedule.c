@@ -1,4 +1,4 @@
-/* Co-scheduling of VMs and I/O cores: drivers/collab/coschedule.h. */
+/* Co-scheduling of VMs and I/O cores: drivers/collab/coschedule.h and place.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <takt/seed.h>
-#include "drivers/collab/coschedule.h"
+#include "drivers/collab/place.h"
 
 static bool reads(struct coschedule_list *l, const char *text) {
     return coschedule_read(l, text, (u32)strlen(text));
@@ -82,10 +82,10 @@ static void test_places(void **state) {
     struct coschedule_list uneven = { 2, { 750, 250 } }, even = { 2, { 500, 500 } };
     u32 weight[4] = { 10, 10, 10, 10 }, vcpu[4], on[2] = { 0 };
 
-    coschedule_place(weight, 4, &uneven, 2, vcpu);
+    place_threads(weight, 4, &uneven, 2, vcpu);
     for (u32 i = 0; i < 4; i++) on[vcpu[i]]++;
     assert_true(on[0] == 3 && on[1] == 1);
-    coschedule_place(weight, 4, &even, 4, vcpu);
+    place_threads(weight, 4, &even, 4, vcpu);
     for (u32 i = 0; i < 4; i++)
         for (u32 k = 0; k < i; k++) assert_int_not_equal(vcpu[i], vcpu[k]);
 }
@@ -104,7 +104,7 @@ static void test_places_are_near(void **state) {
             all += weight[i];
         }
         for (u32 i = 0; i < s.nr; i++) sum += s.value[i] = 1 + (u32)(seed_next(&rng) % 1000);
-        coschedule_place(weight, n, &s, vcpus, vcpu);
+        place_threads(weight, n, &s, vcpus, vcpu);
         for (u32 i = 0; i < n; i++) {
             assert_true(vcpu[i] < vcpus);
             on[coschedule_socket(vcpu[i], vcpus, s.nr)] += weight[i];
