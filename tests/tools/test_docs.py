@@ -23,7 +23,8 @@ def test_the_worked_example_is_the_policy_that_is_tested():
 
 
 def test_files_of_labs_that_are_named_are_there():
-    for page in ("policies.md", "policy-measurements.md", "simulation.md", "writing-a-policy.md"):
+    for page in ("policies.md", "policy-measurements.md", "simulation.md",
+                 "simulation-measurements.md", "writing-a-policy.md"):
         for name in set(re.findall(r"(?<!build/)labs/[\w-]+\.\w+", text("docs", page))):
             assert os.path.exists(os.path.join(ROOT, name)), f"{page}: {name}"
 
