@@ -66,8 +66,10 @@ static int direct_go(struct direct *d, u32 lives) {
     return 0;
 }
 
-/* Waits, as a thread, for the back end to go, and then for another one to come. Interrupts are off
- * while requests end, as done() expects it. */
+/* A thread that sleeps until the back end has gone, and then, in direct_start(), until another one
+ * has come. In between virtio_blk_stop_queues() ends the requests that were under way. It fails if
+ * their memory may still be written to. It calls q->done() of each request, which expects
+ * that interrupts are off. d->lives counts the back ends; it is 0 while there is none. */
 static void direct_watch(void *arg) {
     struct direct *d = arg;
 

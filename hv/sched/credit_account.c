@@ -209,6 +209,8 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
         return limit;
     }
     overflow(p, cv, had);
+    /* With hand_on, credit at the limit counts only if the vCPU competes (see competes()). One that
+     * was boosted has only just been woken, and is treated like one that sleeps. */
     if (cp->knob.overflow != OVERFLOW_HAND_ON || cv->credit < limit) return cv->credit;
     if (!boosted && competes(p, v)) return cv->credit;
     return 0;

@@ -210,7 +210,7 @@ bool store_request(struct store_client *c) {
     if (len < 0) {
         c->out.head.type = XS_ERROR;
         len = reply_text(&k, name_of_error((u32)-len));
-    } else if (type == XS_TRANSACTION_START) {
+    } else if (type == XS_TRANSACTION_START) { /* the id of the new transaction, as text */
         len = hv_snprintf(k.out, 16, "%d", len) + 1;
     } else if (flags[type] & OK) {
         len = reply_text(&k, "OK");
