@@ -121,7 +121,8 @@ static bool touch_pool(u32 id) {
 }
 
 /* Moves the VM to the pool that was written to its node, as soon as no pCPU holds the state of one
- * of its vCPUs. */
+ * of its vCPUs. The VM was paused when the node was written, and goes on now. `lost` are the
+ * parameters of the VM that the new pool's policy does not have, or refuses. */
 static void move_vm(struct vm *vm) {
     struct param_values lost;
     int error = param_move_vm(vm->store.move, &vm->sched, &lost);

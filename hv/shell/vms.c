@@ -136,7 +136,8 @@ const char *run_state_name(u32 s) {
     return words[s];
 }
 
-/* Lists the vCPUs, one at each step. */
+/* Lists the vCPUs, one at each step. The cells are in the order of vcpu_columns, so the time in the
+ * state "running" comes twice: in seconds for people, and as running_ns. */
 static int cmd_vcpu_list(struct shell_call *c) {
     struct vcpu *v = shell_next_vcpu(c);
     const struct sched_vm *d;
