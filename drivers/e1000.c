@@ -95,6 +95,7 @@ static bool e1000_reset(struct e1000 *n) {
     e1000_set(n, RCTL, 0);
     e1000_set(n, TCTL, 0);
     e1000_set(n, CTRL, e1000_get(n, CTRL) | (u32)CTRL_RST);
+    /* Wait for the reset: each read takes about a microsecond. */
     for (u32 i = 0; i < PATIENCE; i++) e1000_get(n, STATUS);
     /* This is also the end if there is no device, because all ones are read then. */
     if (e1000_get(n, CTRL) & CTRL_RST) return false;

@@ -112,8 +112,9 @@ static bool send_stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
     return n == 0;
 }
 
-/* Sends the last datagram again and again until the server answers with its report. Returns false
- * if it does not answer. */
+/* Sends the last datagram again and again until the server answers with its report. A negative
+ * number says that a datagram is the last one, and each repetition gets the next number (iperf.h).
+ * Returns false if the server does not answer. */
 static bool ask_for_report(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port,
                            struct iperf_report *r) {
     static u8 answer[IPERF_REPORT_SIZE];
