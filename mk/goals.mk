@@ -107,6 +107,10 @@ bench: ## compares costs in instructions, and sizes, with the budgets (N=10000 i
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
+apicv-models: ## prints what CPU models of Bochs offer for interrupts without exits (MODELS=)
+	@tools/deps.sh build bochs
+	@$(PYTHON) tools/apicvmodels.py $(MODELS)
+
 trace: ## draws which vCPU ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
 	@tools/deps.sh build $(EMULATOR) picture
 	@$(MAKE) with-lwip

@@ -239,6 +239,7 @@ _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_re
 /* What the machine's CPUs can do. probe() fills it in, and the preflight check shows it. */
 struct virt_caps {
     bool present, locked_off, second_level, unrestricted, asid, preemption_timer;
+    bool apicv;         /* the CPU can deliver interrupts to guests by itself */
     const char *reason; /* NULL, or one sentence that says why no guest can run here */
 };
 

@@ -114,11 +114,15 @@ enum vmcs_field {
 #define PRI_PAUSE      (1u << 30)
 #define PRI_SECONDARY  (1u << 31)
 /* Secondary processor-based controls: table 25-7 */
+#define SEC_APIC_PAGE    (1u << 0) /* "virtualize APIC accesses" */
 #define SEC_EPT          (1u << 1)
 #define SEC_RDTSCP       (1u << 3) /* the guest can use RDTSCP; without it RDTSCP raises #UD */
+#define SEC_X2APIC       (1u << 4) /* "virtualize x2APIC mode" */
 #define SEC_VPID         (1u << 5)
 #define SEC_WBINVD       (1u << 6)
 #define SEC_UNRESTRICTED (1u << 7)
+#define SEC_APIC_REGS    (1u << 8) /* "APIC-register virtualization" */
+#define SEC_VIRQ         (1u << 9) /* "virtual-interrupt delivery" */
 #define SEC_PLE          (1u << 10)
 #define SEC_ENCLS        (1u << 15)
 /* Exit controls: 25.7.1 */

@@ -61,6 +61,10 @@
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
 #define CR4_OWNED (rdmsr(MSR_VMX_CR4_FIXED0) | CR4_MCE)
 
+/* With all of these the CPU can emulate most of a guest's LAPIC: SDM 3C chapter 30. A CPU that has
+ * the last one has the others, and the TPR shadow. */
+#define SEC_APICV (SEC_APIC_PAGE | SEC_X2APIC | SEC_APIC_REGS | SEC_VIRQ)
+
 #define VPIDS     65536u
 
 /* A loop of PAUSEs exits if it lasts longer than PLE_WINDOW cycles. Two PAUSEs belong to one loop
@@ -140,6 +144,9 @@ static const char *vmx_missing(const struct virt_caps *caps) {
     return "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 }
 
+/* Can the CPU deliver interrupts to guests without an exit? */
+static bool has_apicv(void) { return (rdmsr(MSR_VMX_SECONDARY) >> 32 & SEC_APICV) == SEC_APICV; }
+
 /* Notes what VT-x can do on this CPU, and in caps->reason why Takt cannot use it. */
 static void vmx_probe(struct virt_caps *caps) {
     bool enough;
@@ -162,6 +169,7 @@ static void vmx_probe(struct virt_caps *caps) {
     caps->unrestricted = vmx_control[VMX_SECONDARY].value & SEC_UNRESTRICTED;
     caps->asid = vmx_control[VMX_SECONDARY].value & SEC_VPID;
     caps->preemption_timer = vmx_control[VMX_PIN].value & PIN_PREEMPTION_TIMER;
+    caps->apicv = has_apicv();
     if (!enough) caps->reason = vmx_missing(caps);
 }
 

@@ -29,6 +29,7 @@
 #define SECONDARY_EPT          BIT(32 + 1)
 #define SECONDARY_VPID         BIT(32 + 5)
 #define SECONDARY_UNRESTRICTED BIT(32 + 7)
+#define SECONDARY_VIRQ         BIT(32 + 9) /* virtual-interrupt delivery */
 #define PIN_VIRTUAL_NMIS       BIT(32 + 5)
 #define PIN_TIMER              BIT(32 + 6)
 #define EPT_2M_PAGES           BIT(16)
@@ -95,9 +96,13 @@ static void test_vmx(void **state) {
     assert_ptr_equal(virt, &vmx_ops);
     assert_int_equal(virt_probe(&caps), 0);
     assert_true(caps.second_level && caps.unrestricted && caps.asid && caps.preemption_timer);
+    assert_true(caps.apicv);
     pin &= ~PIN_TIMER; /* can be done without */
     assert_int_equal(virt_probe(&caps), 0);
     assert_false(caps.preemption_timer);
+    secondary &= ~SECONDARY_VIRQ; /* likewise; and of several parts one is too few */
+    assert_int_equal(virt_probe(&caps), 0);
+    assert_false(caps.apicv);
 }
 
 static void test_vmx_locked_off(void **state) {
