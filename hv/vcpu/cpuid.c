@@ -246,11 +246,16 @@ static struct cpuid leaf_extended(const struct vcpu *v, u32 n) {
 #define VARYING (BIT(LEAF_FEATURES) | BIT(LEAF_FEATURES7) | BIT(LEAF_TOPOLOGY) | BIT(LEAF_XSAVE))
 
 /* Returns a leaf that is not constant. TAKT_CPUID_* are Takt's own leaves, by which a guest finds
- * out that it runs on Takt. */
+ * out that it runs on Takt. A PC finds KVM's in their place, and Takt's behind those. */
 static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, u32 sub) {
     struct cpuid r = { 0 };
+    u32 shift = v->vm->ioapic ? TAKT_CPUID_PC : 0;
 
     if (leaf - EXT_BASE <= EXT_MAX) return leaf_extended(v, leaf - EXT_BASE);
+    if (leaf >= TAKT_CPUID_BASE) {
+        if (leaf - TAKT_CPUID_BASE < shift) return kvmclock_cpuid(leaf);
+        leaf -= shift;
+    }
     switch (leaf) {
     case LEAF_FEATURES: return leaf_features(v);
     case LEAF_FEATURES7:
@@ -260,7 +265,7 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     case LEAF_TOPOLOGY: return leaf_topology(v, sub);
     case LEAF_XSAVE: return leaf_xsave(v, sub);
     case TAKT_CPUID_BASE:
-        r.eax = TAKT_CPUID_SEED;
+        r.eax = shift + TAKT_CPUID_SEED;
         memcpy(&r.ebx, TAKT_SIGNATURE, 4);
         memcpy(&r.ecx, &TAKT_SIGNATURE[4], 4);
         memcpy(&r.edx, &TAKT_SIGNATURE[8], 4);
@@ -271,10 +276,6 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
     case TAKT_CPUID_INFO:
         return (struct cpuid){ (u32)TAKT_SHARED_GPA, (u32)TAKT_INFO_GPA, v->vm->nr_vcpus, 0 };
     case TAKT_CPUID_SEED: return leaf_seed(v);
-    case KVMCLOCK_CPUID:
-    case KVMCLOCK_CPUID + 1:
-        if (!v->vm->ioapic) return r;
-        return kvmclock_cpuid(leaf);
     default: return r; /* nothing is there */
     }
 }

@@ -36,7 +36,7 @@ bool insn_translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access,
 
 /* KVM's clock, which VMs that are PCs have (kvmclock.c). kvmclock_cpuid() returns what CPUID says
  * for a leaf from KVMCLOCK_CPUID on; zeros if there is no such leaf. */
-#define KVMCLOCK_CPUID 0x40000100u
+#define KVMCLOCK_CPUID 0x40000000u
 struct cpuid kvmclock_cpuid(u32 leaf);
 /* Read and write the MSRs of that clock. They return false if the access has to raise #GP. */
 bool kvmclock_read(struct vcpu *v, u32 msr, u64 *value);

@@ -16,7 +16,8 @@
 
 #define TAKT_ABI_VERSION 0x00010000u /* major << 16 | minor */
 
-/* ---- CPUID, from 0x40000000 ---- */
+/* ---- CPUID, from 0x40000000. In a VM with `kernel` these leaves are TAKT_CPUID_PC further on,
+ * because KVM's are there, for operating systems that look for them nowhere else ---- */
 #define TAKT_CPUID_BASE 0x40000000u /* eax: highest leaf; ebx, ecx, edx: "TaktTaktTakt" */
 /* eax: TAKT_ABI_VERSION; ebx: TAKT_FEAT_*; ecx: VM id; edx: vCPU id */
 #define TAKT_CPUID_ABI  0x40000001u
@@ -26,6 +27,7 @@
 /* eax, ebx: the seed of the machine (`seed` in [hypervisor]), low and high half; ecx, edx: the seed
  * of this VM, which follows from the machine's seed and the VM's name: <takt/seed.h> */
 #define TAKT_CPUID_SEED   0x40000004u
+#define TAKT_CPUID_PC     0x100u
 #define TAKT_SIGNATURE    "TaktTaktTakt"
 
 #define TAKT_FEAT_VMMCALL 0x1u /* the hypercall instruction is VMMCALL, not VMCALL */

@@ -117,6 +117,8 @@ static void test_cpuid_takt(void **state) {
     assert_int_equal(gpr[REG_RAX], 0x55667788);
     assert_int_equal(gpr[REG_RBX], 0x11223344);
     assert_int_equal(gpr[REG_RCX] | gpr[REG_RDX] << 32, seed_of_vm(vm_seed, "guest"));
+    cpuid_exit(TAKT_CPUID_PC + TAKT_CPUID_BASE, 0); /* only a PC has leaves there */
+    assert_true(reads_zero());
 }
 
 /* ---- MSRs ---- */

@@ -330,8 +330,10 @@ static void check_clock_of(u64 khz) {
 }
 
 static void test_clock(void **state) {
-    assert_int_equal(cpuid_of(0x40000100, 1), 0x4b4d564b); /* "KVMK" */
-    assert_int_equal(cpuid_of(0x40000101, 0), BIT(1) | BIT(3) | BIT(5) | BIT(24));
+    assert_int_equal(cpuid_of(0x40000000, 0), 0x40000001);
+    assert_int_equal(cpuid_of(0x40000000, 1), 0x4b4d564b); /* "KVMK" */
+    assert_int_equal(cpuid_of(0x40000001, 0), BIT(1) | BIT(3) | BIT(5) | BIT(24));
+    for (u32 leaf = 0x40000002; leaf < 0x40000100; leaf++) assert_int_equal(cpuid_of(leaf, 0), 0);
     assert_int_equal(cpuid_of(6, 0), 4); /* ARAT */
     check_clock_of(100000);
     check_clock_of(1000000);
@@ -339,6 +341,17 @@ static void test_clock(void **state) {
     check_clock_of(5000000);
     assert_int_not_equal(msr_write(0x4b564d01, BIT(40) | 1), NO_GP); /* there is no RAM */
     assert_int_not_equal(msr_write(0x4b564d02, 0), NO_GP);           /* asynchronous page faults */
+}
+
+/* Takt's own leaves are behind KVM's. */
+static void test_takt_leaves(void **state) {
+    const u32 pc = TAKT_CPUID_PC;
+
+    assert_int_equal(cpuid_of(pc + TAKT_CPUID_BASE, 0), 0x40000104);
+    assert_int_equal(cpuid_of(pc + TAKT_CPUID_BASE, 1), 0x746b6154); /* "Takt" */
+    assert_int_equal(cpuid_of(pc + TAKT_CPUID_ABI, 0), TAKT_ABI_VERSION);
+    assert_int_equal(cpuid_of(pc + TAKT_CPUID_INFO, 2), 2); /* vCPUs */
+    assert_int_equal(cpuid_of(pc + TAKT_CPUID_SEED + 1, 0), 0);
 }
 
 /* No clock tells the time of day here, so that time begins when the machine does: the VM was made
@@ -465,6 +478,7 @@ int main(void) {
         T(test_power_button),
         T(test_uart),
         T(test_clock),
+        T(test_takt_leaves),
         T(test_wall_clock),
         T(test_steal),
         T(test_tables),
