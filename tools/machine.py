@@ -43,6 +43,7 @@ BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` l
 BUSY = 0.1
 # platforms whose clock stands still while the host does something else
 VIRTUAL_TIME = ("bochs", "icount")
+BOCHS_TIME = 946681200  # what its clock tells at first: the last hour of 1999
 BOCHS_HZ = 100_000_000  # `ips` below: one instruction is one tick of the TSC
 
 BOCHSRC = """\
@@ -58,7 +59,7 @@ com2: enabled=1, {com2}
 ata0-master: type=cdrom, path={iso}, status=inserted
 boot: cdrom
 sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
-clock: sync=none, time0=946681200
+clock: sync=none, time0={time}
 pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=1
 """
@@ -322,7 +323,7 @@ class Machine:
         rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
         with open(rc, "w", encoding="ascii") as f:
             f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir,
-                                   com1=com1, iso=self.iso,
+                                   com1=com1, iso=self.iso, time=BOCHS_TIME,
                                    model=self.model, slots=", slot2=e1000" if self.nic else "",
                                    com2=f"mode=file, dev={self.com2}" if self.com2
                                    else "mode=null"))
