@@ -3,12 +3,14 @@
  * with a small one it shows what a VM loses when others use its cache in between.
  *
  *   block=BYTES (262144)  what is copied at a time
+ *   start_ms=T (0)        begins T ms after the start of the VM
  *   report_ms=T (1000)    prints a line each T ms, of what was copied since the last one
  *   count=N               ends after N lines */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
 #include <guest/string.h>
+#include <guest/thread.h>
 #include <guest/time.h>
 
 /* Copies the block over and over, and prints the bandwidth once in report_ms. Ends after `count`
@@ -21,6 +23,7 @@ int main(void) {
 
     if (!from || !to) guest_panic("membw: block=%lu is more than this VM's memory", block);
     memset(from, 1, block);
+    sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS);
     start = time_ns();
     for (u64 lines = 0; !count || lines < count;) {
         memcpy(to, from, block);

@@ -140,3 +140,42 @@ def test_a_load_beside_a_server(tmp_path, words, vcpus, want):
     said = run(tmp_path, text + f"vcpus = {vcpus}\n")
     shares = [float(share) for share in re.findall(r"^server +\d +\d \w+ +([\d.]+)", said, re.M)]
     assert shares == pytest.approx(want, abs=2), said
+
+
+def nfs(tmp_path, words, kib, link=""):
+    """Lets a client read and write `kib` KiB of a file of 2 MiB. Returns what was said."""
+    return run(tmp_path, vm("nfs", "ip=10.0.0.2/24 cache=512", 2, link) +
+               "disk = iodom size=2M bw=100M lat=100us\n",
+               vm("client", f"ip=10.0.0.3/24 to=10.0.0.2 start_ms=100 kib={kib} {words}", 0,
+                  image="nfs"))
+
+
+def nfs_rates(said):
+    return {name: float(rate) for name, rate in
+            re.findall(r"client: nfs: (\w+) \d+ KiB .*: ([0-9.]+) MB/s", said)}
+
+
+def test_a_file_over_the_network(tmp_path):
+    """What was read is what was written. After a commit all 256 pages are on the disk. The first
+    read fetches them from there, and some more that are read ahead; the second read finds them in
+    the cache, which has 512."""
+    said = nfs(tmp_path, "tests=wrR", 1024)
+    assert sorted(nfs_rates(said)) == ["read", "reread", "write"]
+    assert "client: nfs: 0 records were wrong" in said
+    assert "client: ends with code 0" in said and "nfs: ends with code 0" in said
+    read, written = re.search(r"nfs: cache .* pages_read=(\d+) pages_written=(\d+)", said).groups()
+    assert written == "256" and 256 <= int(read) <= 300
+
+
+def test_requests_under_way_hide_the_distance(tmp_path):
+    """Eight requests at a time are more than twice as fast as one at a time if an answer takes
+    20 ms, because the client does not wait for each of them."""
+    one, eight = (nfs_rates(nfs(tmp_path, f"tests=wR window={window}", 512, "delay=10ms"))["reread"]
+                  for window in (1, 8))
+    assert eight > 2 * one
+
+
+def test_a_range_that_the_file_does_not_have(tmp_path):
+    """The server answers with an error, and goes on."""
+    said = nfs(tmp_path, "tests=r", 4096)
+    assert "was answered with 1 at 2097152, error -22" in said and "nfs: nfs: cache" not in said
