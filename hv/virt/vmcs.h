@@ -9,7 +9,8 @@
 /* SDM 3D appendix B. A field of 64 bits is read or written by one access. */
 enum vmcs_field {
     VMCS_VPID = 0x0000,
-    VMCS_GUEST_SEL = 0x0800, /* + 2 * enum seg_name, as are the limits, rights and bases below */
+    VMCS_GUEST_SEL = 0x0800,  /* + 2 * enum seg_name, as are the limits, rights and bases below */
+    VMCS_GUEST_APIC = 0x0810, /* "guest interrupt status": RVI, and SVI << 8 */
     VMCS_HOST_ES = 0x0c00,
     VMCS_HOST_CS = 0x0c02,
     VMCS_HOST_SS = 0x0c04,
@@ -20,7 +21,9 @@ enum vmcs_field {
     VMCS_MSR_BITMAP = 0x2004,
     VMCS_TSC_OFFSET = 0x2010,
     VMCS_VAPIC = 0x2012, /* "virtual-APIC address" */
+    VMCS_APIC_ACCESS = 0x2014,
     VMCS_EPTP = 0x201a,
+    VMCS_EOI_EXITS = 0x201c, /* + 2 * n: a bit for each of the vectors from 64 * n on */
     VMCS_ENCLS_BITMAP = 0x202e,
     VMCS_GPA = 0x2400,
     VMCS_LINK = 0x2800,

@@ -24,6 +24,10 @@
 /* Accessed and dirty flags, which bit 6 of the EPT pointer turns on. */
 #define EPT_DIRTY  BIT(21)
 #define EPTP_DIRTY BIT(6)
+/* Two registers of a LAPIC in x2APIC mode, and where the bitmap of MSRs is about writes. */
+#define X2APIC_TPR    0x808
+#define X2APIC_EOI    0x80b
+#define BITMAP_WRITES 2048
 
 static u64 get(u32 field) { return vmread(field); }
 
@@ -48,10 +52,48 @@ static bool pat_valid(u64 pat) {
     return true;
 }
 
+/* The highest bit of the eight registers of a LAPIC's page that begin at this offset; 0: none. */
+static u64 highest_bit(const u8 *vapic, u32 offset) {
+    for (u32 vector = 256; vector-- > 0;)
+        if (vapic[offset + vector / 32 * 16 + vector % 32 / 8] >> vector % 8 & 1) return vector;
+    return 0;
+}
+
 /* ---- 27.2.1: controls ---- */
+
+/* APIC virtualization. The CPU does not check the rules from the bitmap on. An access to an x2APIC
+ * MSR that does not exit is one to the machine's own LAPIC, unless the mode is virtualized (30.5).
+ * And of the interrupts in the virtual-APIC page the CPU delivers what the guest interrupt status
+ * says (30.1.1, 30.2.1), so the two have to agree. */
+static const char *apic(u64 pin, u64 primary, u64 secondary) {
+    const u8 *vapic, *bitmap;
+    bool tpr, eoi;
+
+    RULE(primary & PRI_TPR_SHADOW || !(secondary & (SEC_X2APIC | SEC_APIC_REGS | SEC_VIRQ)),
+         "APIC virtualization without a TPR shadow");
+    RULE(!(secondary & SEC_X2APIC) || !(secondary & SEC_APIC_PAGE),
+         "both the page of a LAPIC and its MSRs are virtualized");
+    RULE(!(secondary & SEC_VIRQ) || pin & PIN_INTR,
+         "virtual-interrupt delivery without exits by interrupts");
+    RULE(!(secondary & SEC_APIC_PAGE) || page(get(VMCS_APIC_ACCESS)),
+         "the address of the APIC-access page");
+    bitmap = hpa_to_va(get(VMCS_MSR_BITMAP));
+    tpr = bitmap[X2APIC_TPR / 8] >> X2APIC_TPR % 8 & 1;
+    eoi = bitmap[BITMAP_WRITES + X2APIC_EOI / 8] >> X2APIC_EOI % 8 & 1;
+    RULE(secondary & SEC_X2APIC || (tpr && eoi), "MSRs of the machine's own LAPIC");
+    if (!(secondary & SEC_VIRQ)) return NULL;
+    for (u32 i = 0; i < 4; i++) get(VMCS_EOI_EXITS + 2 * i);
+    vapic = hpa_to_va(get(VMCS_VAPIC));
+    RULE((get(VMCS_GUEST_APIC) & 0xff) == highest_bit(vapic, 0x200),
+         "RVI is not the highest vector of IRR");
+    RULE(get(VMCS_GUEST_APIC) >> 8 == highest_bit(vapic, 0x100),
+         "SVI is not the highest vector of ISR");
+    return NULL;
+}
 
 static const char *execution(void) {
     u64 pin = get(VMCS_PIN), primary = get(VMCS_PRIMARY), secondary = get(VMCS_SECONDARY), eptp;
+    const char *rule;
 
     RULE(within(MSR_PIN, pin), "pin-based controls that are not offered");
     RULE(within(MSR_PRIMARY, primary), "primary controls that are not offered");
@@ -65,9 +107,12 @@ static const char *execution(void) {
     if (primary & PRI_TPR_SHADOW) {
         const u8 *vapic = hpa_to_va(get(VMCS_VAPIC));
 
-        RULE(!(get(VMCS_TPR_THRESHOLD) >> 4), "a TPR threshold above 15");
-        RULE(get(VMCS_TPR_THRESHOLD) <= vapic[0x80] >> 4, "a TPR threshold above the virtual TPR");
+        RULE(secondary & SEC_VIRQ || !(get(VMCS_TPR_THRESHOLD) >> 4), "a TPR threshold above 15");
+        RULE(secondary & (SEC_VIRQ | SEC_APIC_PAGE) || get(VMCS_TPR_THRESHOLD) <= vapic[0x80] >> 4,
+             "a TPR threshold above the virtual TPR");
     }
+    rule = apic(pin, primary, secondary);
+    if (rule) return rule;
     RULE(pin & PIN_NMI || !(pin & PIN_VIRTUAL_NMIS), "virtual NMIs without exits by NMIs");
     RULE(pin & PIN_VIRTUAL_NMIS || !(primary & PRI_NMI_WINDOW),
          "an NMI window without virtual NMIs");

@@ -131,7 +131,8 @@ static void intel_msrs(struct hw_cpu *c) {
     *hw_msr(c, 0x48c) = ept | BIT(32) | BIT(40) | BIT(41) | BIT(42) | BIT(43);
     offer(c, 0x48d, PIN_ALWAYS, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS | PIN_PREEMPTION_TIMER);
     offer(c, 0x48e, PRIMARY_ALWAYS, primary);
-    offer(c, 0x48b, 0, kvm ? secondary : secondary | SEC_PLE | SEC_ENCLS);
+    if (!kvm) secondary |= SEC_PLE | SEC_ENCLS | SEC_APIC_PAGE | SEC_APIC_REGS | SEC_VIRQ;
+    offer(c, 0x48b, 0, secondary);
     offer(c, 0x48f, EXIT_ALWAYS,
           EXIT_DEBUG | EXIT_HOST_64 | BIT(15) | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
               EXIT_LOAD_EFER | (1u << 22));
@@ -218,7 +219,8 @@ static bool offered(u32 f) {
                    { 0x482e, 0x482e }, { 0x4c00, 0x4c00 }, { 0x6000, 0x6006 }, { 0x6400, 0x6400 },
                    { 0x640a, 0x640a }, { 0x6800, 0x6826 }, { 0x6c00, 0x6c16 } };
 
-    if (kind == HW_INTEL && (f == VMCS_ENCLS_BITMAP || f == VMCS_PLE_GAP || f == VMCS_PLE_WINDOW))
+    if (kind == HW_INTEL && (f == VMCS_ENCLS_BITMAP || f == VMCS_PLE_GAP || f == VMCS_PLE_WINDOW ||
+                             f == VMCS_GUEST_APIC))
         return true;
     for (unsigned i = 0; i < ARRAY_SIZE(ranges); i++)
         if (f >= ranges[i].first && f <= ranges[i].last) return !(f & 1);
