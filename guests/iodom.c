@@ -1,7 +1,7 @@
 /* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one
  * bridge; block devices are disks in this VM's memory, which outlive the VM that uses them, or
- * ranges of the disk behind an NVMe controller that was given to it. One loop on vCPU 0; it sleeps
- * when there is nothing to do.
+ * ranges of the disk behind an NVMe controller that was given to it. Entropy devices have the CPU's
+ * random numbers. One loop on vCPU 0; it sleeps when there is nothing to do.
  *
  * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what
  * each device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a modelled
@@ -25,7 +25,9 @@
 #include <guest/string.h>
 #include <guest/time.h>
 #include <guest/tunable.h>
+#include <guest/x86.h>
 #include "drivers/back_net.h"
+#include "drivers/back_rng.h"
 #include "drivers/port_nic.h"
 
 #define MAX_SERVED 64
@@ -39,6 +41,7 @@ struct served {
     u64 next;      /* when to look after it again; ~0: when it is notified */
     u64 sum, told; /* of what it has done, and what was reported of that */
     struct back_net net;
+    struct back_rng rng;
     struct served_disk disk;
     u64 notified; /* times that the driver notified us, although its rings are polled */
 };
@@ -83,8 +86,19 @@ static const struct back_calls calls = { call_irq, call_broken, call_gone };
 
 static bool is_net(const struct served *s) { return s->info.type == VIRTIO_ID_NET; }
 
+static bool is_rng(const struct served *s) { return s->info.type == VIRTIO_ID_RNG; }
+
+static bool is_disk(const struct served *s) { return s->info.type == VIRTIO_ID_BLOCK; }
+
+static const char *kind_of(const struct served *s) {
+    if (is_net(s)) return "network";
+    if (is_rng(s)) return "random numbers";
+    return "disk";
+}
+
 static struct back_dev *dev_of(struct served *s) {
     if (is_net(s)) return &s->net.dev;
+    if (is_rng(s)) return &s->rng.dev;
     return served_disk_dev(&s->disk);
 }
 
@@ -124,12 +138,15 @@ static void add_port(struct line *l, const struct port_counts *c) {
 
 /* Prints the counters of a device on the console. */
 static void report(struct served *s) {
-    u64 irqs = s->net.dev.irqs;
+    u64 irqs = dev_of(s)->irqs;
     struct line l = { .len = 0 };
 
     s->told = s->sum;
     if (is_net(s)) {
         add_port(&l, &s->net.port.counts);
+    } else if (is_rng(s)) {
+        add_count(&l, "buffers", s->rng.buffers);
+        add_count(&l, "bytes", s->rng.bytes);
     } else {
         struct back_blk b = served_disk_counts(&s->disk);
 
@@ -186,21 +203,43 @@ static u64 report_due(u64 now) {
 
 /* ---- devices that come and go ---- */
 
+/* The source of an entropy device: the CPU's generator. All guests share it, so that it may have
+ * nothing left for a moment; ten tries are what the manual advises (SDM 1 7.3.17.1). */
+static bool cpu_random(struct rng_source *source, u64 *word) {
+    for (u32 i = 0; i < 10; i++)
+        if (rdrand(word)) return true;
+    return false;
+}
+
+/* Makes the back end of an entropy device, which needs a CPU that has a generator. */
+static int make_rng(struct served *s, struct takt_offer *offer) {
+    bool (*source)(struct rng_source * s, u64 * word) = NULL;
+    int error;
+
+    if (cpuid(1, 0).ecx & BIT(30)) source = cpu_random; /* RDRAND */
+    error = back_rng_init(&s->rng, &calls, &s->info, source, offer);
+    if (error == -ENODEV)
+        printf("iodom: %s.%u: this CPU has no RDRAND, so there are no random numbers; with seed=N "
+               "there are some that can be foretold\n",
+               s->info.name, s->info.number);
+    return error;
+}
+
 static int make(struct served *s, struct takt_offer *offer) {
     if (is_net(s)) return back_net_init(&s->net, &bridge, &calls, &s->info, offer);
+    if (is_rng(s)) return make_rng(s, offer);
     if (s->info.type != VIRTIO_ID_BLOCK) return -ENODEV;
     return served_disk_init(&s->disk, &calls, &s->info, offer);
 }
 
 static void unmake(struct served *s) {
-    if (is_net(s))
-        back_net_fini(&s->net);
-    else
-        served_disk_fini(&s->disk);
+    if (is_net(s)) back_net_fini(&s->net);
+    if (is_disk(s)) served_disk_fini(&s->disk);
 }
 
 static const struct option_kind *options_of(const struct takt_back *info) {
     if (info->type == VIRTIO_ID_NET) return back_net_options;
+    if (info->type == VIRTIO_ID_RNG) return back_rng_options;
     return served_disk_options(info);
 }
 
@@ -263,20 +302,18 @@ static void add(struct served **slot, const struct takt_back *info) {
         if (option_is(info->options, "offload", "yes") && !s->net.offload)
             printf("iodom: %s.%u: offload=yes is ignored: an emulated link carries single frames\n",
                    info->name, info->number);
-    } else {
-        served_disk_manage(&s->disk);
     }
-    printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number,
-           is_net(s) ? "network" : "disk", info->options);
+    if (is_disk(s)) served_disk_manage(&s->disk);
+    printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number, kind_of(s),
+           info->options);
 }
 
 /* Stops the service of a device, whose rings are not used any more. Before this returns nothing
  * touches the memory of its VM. */
 static void stop(struct served *s) {
-    if (is_net(s))
-        back_net_stop(&s->net);
-    else
-        served_disk_stop(&s->disk, s->started);
+    if (is_net(s)) back_net_stop(&s->net);
+    if (is_rng(s)) back_rng_stop(&s->rng);
+    if (is_disk(s)) served_disk_stop(&s->disk, s->started);
     s->started = false;
     s->next = ~0ull;
 }
@@ -299,6 +336,10 @@ static void start(struct served *s, const struct takt_front *f) {
         back_net_start(&s->net, f);
         return;
     }
+    if (is_rng(s)) {
+        back_rng_start(&s->rng, f);
+        return;
+    }
     if (s->disk.nr_lanes) s->next = ~0ull;
     served_disk_start(&s->disk, f);
 }
@@ -311,10 +352,8 @@ static void forget(struct served **slot) {
 
     stop(s);
     report(s);
-    if (is_net(s))
-        tunable_remove(&s->net.port);
-    else
-        served_disk_unmanage(&s->disk);
+    if (is_net(s)) tunable_remove(&s->net.port);
+    if (is_disk(s)) served_disk_unmanage(&s->disk);
     unmake(s);
     event_close(s->port);
     *slot = NULL;
@@ -454,8 +493,17 @@ static void serve(struct served *s, u64 now) {
     s->sum++;
     if (is_net(s))
         s->next = back_net_serve(&s->net, now);
+    else if (is_rng(s))
+        s->next = back_rng_serve(&s->rng, now);
     else
         s->next = served_disk_serve(&s->disk, now);
+}
+
+/* Shows a front end what was done for it in this turn. */
+static void flush(struct served *s) {
+    if (is_net(s)) back_net_flush(&s->net);
+    if (is_rng(s)) back_rng_flush(&s->rng);
+    if (is_disk(s)) served_disk_flush(&s->disk);
 }
 
 static u64 run_manager(u64 now) {
@@ -501,10 +549,7 @@ static u64 turn(u64 now) {
         struct served *s = served[i];
 
         if (!s) continue;
-        if (is_net(s))
-            back_net_flush(&s->net);
-        else
-            served_disk_flush(&s->disk);
+        flush(s);
     }
     for (u32 i = 0; i < nr_cards; i++) port_nic_flush(&cards[i]->port);
     due = MIN(due, run_manager(now));

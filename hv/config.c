@@ -29,8 +29,7 @@ struct reader {
     enum config_section section;
     void *object;             /* the section's structure: struct config, config_pool or config_vm */
     struct config_head *head; /* the part of it that all kinds of sections have */
-    /* a bit for each key that this section has given, by its index in keys[] */
-    u64 seen;
+    u32 seen;   /* a bit for each key that this section has given, in the order of the table */
     bool again; /* the command line or the shell: a value replaces the one before it, where a file
                                  may give a key once only */
 };
@@ -102,6 +101,7 @@ static int add_device(struct reader *r, const struct config_key *k, const char *
     size_t n = 0;
 
     if (k->kind == NET) d.type = VIRTIO_ID_NET;
+    if (k->kind == RNG) d.type = VIRTIO_ID_RNG;
     while (value[n] && !is_blank(value[n])) n++;
     for (options = value + n; is_blank(*options);) options++;
     memcpy(d.back, value, MIN(n, sizeof(d.back) - 1));
@@ -261,15 +261,15 @@ static bool may_be_repeated(const struct config_key *k) {
 static int set_key(struct reader *r, const char *name, const char *value) {
     const struct config_key *k = config_find_key(r->section, name);
 
-    _Static_assert(CONFIG_KEYS <= 64, "each key has a bit in `seen`");
+    _Static_assert(CONFIG_MAX_KEYS <= 32, "each key of a section has a bit in `seen`");
     if (k) {
-        u64 bit = BIT(config_key_index(k));
+        u32 n = (u32)(k - config_first_key(r->section)), bit = 1u << n;
 
-        ASSERT(k - config_first_key(r->section) < CONFIG_MAX_KEYS);
+        ASSERT(n < CONFIG_MAX_KEYS);
         if (r->seen & bit && !r->again && !may_be_repeated(k))
             return report(r, name, ERROR, "%s is given twice in this section", name);
         r->seen |= bit;
-        r->head->at[k - config_first_key(r->section)] = reader_place(r, value);
+        r->head->at[n] = reader_place(r, value);
         return set_value(r, k, value);
     }
     if (is_param(r, r->section, name)) return set_param(r, name, value, value);

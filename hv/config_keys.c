@@ -73,6 +73,7 @@ static const struct {
     [VF] = { AS_PCI_DEVICE, "a virtual function such as igb0/any or 01:00.0/2", 0, UINT64_MAX },
     [NET] = { AS_VIRTIO_DEVICE, server_expected },
     [DISK] = { AS_VIRTIO_DEVICE, server_expected },
+    [RNG] = { AS_VIRTIO_DEVICE, server_expected },
     [FREQUENCY] = { AS_NUMBER, "a clock rate such as 2.4GHz, from 1MHz to 10GHz", 1000000,
                     10000000000 },
     [RATE] = { AS_NUMBER, "a rate such as 5GB/s, from 1MB/s to 1000GB/s", 1000000, 1000000000000 },
@@ -123,6 +124,7 @@ static const struct config_key keys[] = {
     KEY(VM, config_vm, "pool", NAME, pool),
     KEY(VM, config_vm, "net", NET, device),
     KEY(VM, config_vm, "disk", DISK, device),
+    KEY(VM, config_vm, "rng", RNG, device),
     KEY(VM, config_vm, "on_crash", ON_CRASH, on_crash),
     KEY(VM, config_vm, "observer", BOOL, observer),
     KEY(VM, config_vm, "debugcon", BOOL, debugcon),
@@ -154,8 +156,6 @@ static const struct config_key keys[] = {
     KEY(MODEL, config_model, "remote", FACTOR, remote),
 };
 
-_Static_assert(ARRAY_SIZE(keys) <= CONFIG_KEYS, "hv/config.c has a bit for each key");
-
 /* ---- keys ---- */
 
 /* Returns the key of that name that a section of this kind has, or NULL. */
@@ -172,9 +172,6 @@ const struct config_key *config_first_key(enum config_section section) {
     while (k->section != section) k++;
     return k;
 }
-
-/* Returns the number of a key in the table of all keys. */
-u32 config_key_index(const struct config_key *k) { return (u32)(k - keys); }
 
 /* Returns key number `index` of all, or NULL at the end. */
 const struct config_key *config_key_at(u32 index) {

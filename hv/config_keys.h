@@ -27,6 +27,7 @@ enum config_kind {
     VF,
     NET,
     DISK,
+    RNG,
     FREQUENCY,
     RATE,
     CPI,
@@ -53,15 +54,11 @@ struct config_key {
     u16 offset, size; /* of the field in the section's structure, in bytes */
 };
 
-#define CONFIG_KEYS 64 /* that all sections may have together */
-
 /* The key `name` of a section. NULL: the section has no such key. */
 const struct config_key *config_find_key(enum config_section section, const char *name);
 /* The first key of a section, in the order of the table; those of one section are neighbours. */
 const struct config_key *config_first_key(enum config_section section);
-/* The number of a key in the whole table, below CONFIG_KEYS. */
-u32 config_key_index(const struct config_key *k);
-/* The key of that number. NULL: there are not so many. */
+/* The key of that number in the whole table. NULL: there are not so many. */
 const struct config_key *config_key_at(u32 index);
 
 enum config_storage config_storage_of(const struct config_key *k);

@@ -139,12 +139,20 @@ static void params(const struct config_head *h) {
     printf("}}");
 }
 
+static const char *type_of(const struct config_device *d) {
+    switch (d->type) {
+    case VIRTIO_ID_NET: return "net";
+    case VIRTIO_ID_RNG: return "rng";
+    default: return "disk";
+    }
+}
+
 static void devices(const struct config_vm *v) {
     printf("\"devices\": [");
     for (u32 i = 0; i < v->nr_devices; i++) {
         if (i > 0) printf(", ");
         putchar('{');
-        string("type", v->device[i].type == VIRTIO_ID_NET ? "net" : "disk");
+        string("type", type_of(&v->device[i]));
         string("options", v->device[i].options);
         printf("\"back\": \"%s\"}", v->device[i].back);
     }

@@ -36,7 +36,7 @@ FILES = os.path.join(machine.ROOT, "guests", "linux")
 AGENT = os.path.join(FILES, "agent")  # programs that use Takt's store; store.c is a part of each
 AGENT_PROGRAMS = ("takt-store", "takt-collab")
 # What init loads, and with each what it depends on. A kernel may have some of them built in.
-MODULES = ("virtio_mmio", "virtio_net", "virtio_blk", "button", "evdev", "msr")
+MODULES = ("virtio_mmio", "virtio_net", "virtio_blk", "virtio_rng", "button", "evdev", "msr")
 DRIVERS = ("igbvf", "e1000e", "nvme")  # of devices that a VM can be given; with --drivers
 # The sets of programs that a RAM disk can have: {name: {package: path of the program in it}}.
 PROGRAMS = {"demo": {"iperf3": "usr/bin/iperf3", "fio": "usr/bin/fio",

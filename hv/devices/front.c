@@ -243,9 +243,18 @@ static const char *device_state(const struct device *d) {
     return "offered";
 }
 
+/* Returns the key of the VM file that gives a VM devices of this type. */
+static const char *device_type(u32 type) {
+    switch (type) {
+    case VIRTIO_ID_NET: return "net";
+    case VIRTIO_ID_RNG: return "rng";
+    default: return "disk";
+    }
+}
+
 /* Fills in *out with what the shell shows of a device. The caller holds backend_lock. */
 static void device_report(const struct device *d, struct device_info *out) {
-    *out = (struct device_info){ .type = d->regs.type == VIRTIO_ID_NET ? "net" : "disk",
+    *out = (struct device_info){ .type = device_type(d->regs.type),
                                  .back = d->config->back,
                                  .state = device_state(d),
                                  .status = d->regs.front.status,

@@ -168,10 +168,11 @@ static int vm_vcpus(struct vm *vm, u32 item) {
 /* Makes two nodes for each device of the VM. */
 static int vm_devices(struct vm *vm, u32 item) {
     const struct config_device *d = &vm->config.device[item / 2];
-    const char *kind;
+    const char *kind = "vbd"; /* as XenStore calls them; it has no name for the last one */
 
     if (item / 2 >= vm->config.nr_devices) return STORENODES_END;
-    kind = d->type == VIRTIO_ID_NET ? "vif" : "vbd"; /* as XenStore calls them */
+    if (d->type == VIRTIO_ID_NET) kind = "vif";
+    if (d->type == VIRTIO_ID_RNG) kind = "rng";
     if (item % 2 == 0)
         return node_put(node_path(vm, "/device/%s/%u/backend", kind, item / 2), d->back);
     return node_put(node_path(vm, "/device/%s/%u/options", kind, item / 2), d->options);

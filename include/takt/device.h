@@ -62,6 +62,7 @@ enum takt_virtio_reg {
 
 #define VIRTIO_ID_NET      1u
 #define VIRTIO_ID_BLOCK    2u
+#define VIRTIO_ID_RNG      4u
 
 #define VIRTIO_ACKNOWLEDGE 0x01u /* Status */
 #define VIRTIO_DRIVER      0x02u

@@ -26,6 +26,7 @@ memory = 256M
 vcpus = {vcpus}
 net = iodom
 disk = iodom size=8M
+rng = iodom
 start = no
 """])
 TICK = 10_000_000  # ns of the unit of /proc/stat
@@ -189,10 +190,13 @@ def test_shell(seen):
 
 
 def test_devices(seen):
-    """Network, disk and console work, and each by interrupts."""
+    """Network, disk, random numbers and console work, and each by interrupts."""
     assert facts(seen, "ping") == ["5 packets transmitted, 5 packets received, 0% packet loss"]
     assert facts(seen, "disk") == ["same"]
-    assert facts(seen, "interrupts") == ["3"]
+    assert facts(seen, "hwrng")[0].split() == ["virtio_rng.0"]
+    assert facts(seen, "hwrng_bytes") == ["64"]
+    assert facts(seen, "hwrng_differs") == [""]
+    assert facts(seen, "interrupts") == ["4"]
     assert facts(seen, "random") == ["1"]
 
 

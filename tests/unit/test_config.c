@@ -412,7 +412,9 @@ static void devices(void **state) {
     config_vm_defaults(&v, "c");
     assert_int_equal(config_vm_set(&v, "net", "b rate=1M", param_at, hear, NULL), 0);
     assert_int_equal(config_vm_set(&v, "disk", "b", param_at, hear, NULL), 0);
-    assert_int_equal(v.nr_devices, 2);
+    assert_int_equal(config_vm_set(&v, "rng", "b seed=7", param_at, hear, NULL), 0);
+    assert_int_equal(v.nr_devices, 3);
+    assert_int_equal(v.device[2].type, VIRTIO_ID_RNG);
     assert_string_equal(v.device[0].back, "b");
     assert_string_equal(v.device[0].options, "rate=1M");
 }

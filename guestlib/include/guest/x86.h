@@ -48,6 +48,14 @@ static inline void load_gdt(const void *r, u16 tr) {
 /* Loads IDTR. `r` is the operand of LIDT, which has the same form. */
 static inline void load_idt(const void *r) { __asm__ volatile("lidt (%0)" : : "r"(r) : "memory"); }
 
+/* Takes a random number from the CPU's own generator. Returns false if that has none at the moment.
+ * CPUID leaf 1, bit 30 of ECX, says whether there is a generator at all (SDM 1 7.3.17.1). */
+static inline bool rdrand(u64 *word) {
+    bool ok;
+    __asm__ volatile("rdrand %0" : "=r"(*word), "=@ccc"(ok));
+    return ok;
+}
+
 static inline void invlpg(u64 va) { __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory"); }
 
 #endif
