@@ -184,7 +184,7 @@ def boot(paths, cpus, platform, directory):
     subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, paths[0], "--module",
                     f"collab-demo.script={paths[1]}"], cwd=machine.ROOT, check=True)
     with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
-        how, _ = m.wait(timeout=3600 if platform == "bochs" else 90)
+        how, _ = m.wait(timeout=3600 if platform == "bochs" else 300)
         said = netdemo.plain(m.serial())
     os.unlink(iso)  # It has 10 MB, and the results have the hashes of its parts.
     return said, how
