@@ -11,11 +11,12 @@ with-lwip:
 	@tools/lwip.sh $(LWIP) || true
 	@$(MAKE) $(J) all
 
-run: ## boots and shows a live table; a key opens the shell (PLATFORM=qemu|bochs|kvm VMS= CPUS=)
+run: ## boots; a live table, and a shell behind it (PLATFORM=qemu|bochs|kvm VMS= CPUS= NVME=image)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
-	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(RUN_ISO)
+	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(if $(NVME),--nvme $(NVME)) \
+	    $(RUN_ISO)
 
 demo: ## checks for ten virtual seconds that each vCPU gets its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)

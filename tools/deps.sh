@@ -40,6 +40,7 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
+test|qemu-utils|qemu-img|makes a disk image in qcow2
 test|gdb|gdb|reads core files of VMs, and debugs VMs
 test|python3-prometheus-client|py:prometheus_client|reads what taktctl metrics prints
 test|python3-matplotlib|py:matplotlib|the picture of make trace

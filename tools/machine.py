@@ -73,6 +73,23 @@ IGB_MAC = "52:54:00:00:{:02x}:01"
 IGB_USER = "user,restrict=on"
 
 
+QCOW2 = b"QFI\xfb"  # how an image in QEMU's own format begins
+
+
+def nvme(path):
+    """Returns QEMU's options for an NVMe controller 00:04.0 whose disk is an image of the host, in
+    the format qcow2 or raw. QEMU would guess the format at each start, and a guest that writes the
+    first bytes of a raw image could make it guess wrongly."""
+    try:
+        with open(path, "rb") as f:
+            kind = "qcow2" if f.read(len(QCOW2)) == QCOW2 else "raw"
+    except OSError as e:
+        raise sentence.Problem(f"the disk image {path} cannot be read: {e.strerror}") from e
+    name = os.path.abspath(path).replace(",", ",,")
+    return ["-drive", f"if=none,id=disk,format={kind},discard=unmap,file={name}", "-device",
+            "nvme,drive=disk,serial=takt,addr=4.0"]
+
+
 # The firmware prints this when it has looked at all disks. By then the emulator has started all of
 # its parts.
 NOTHING_TO_BOOT = "No bootable device"
@@ -651,6 +668,8 @@ def main():
                         help="a network card 00:03.0 at a network inside the emulator")
     parser.add_argument("--igb", type=int, default=0, metavar="N",
                         help="so many igb (SR-IOV) behind root ports, on one network")
+    parser.add_argument("--nvme", metavar="FILE",
+                        help="QEMU: an NVMe controller 00:04.0 with this disk image, qcow2 or raw")
     parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS",
                         help=f"an intel-iommu, as it is: {IOMMU}")
     parser.add_argument("--uefi", action="store_true")
@@ -673,11 +692,14 @@ def main():
         parser.error("the image to boot is missing: `make iso` writes build/takt.iso")
     if not os.path.isfile(args.iso):
         raise sentence.Problem(f"{args.iso}: there is no such image: `make iso` makes one")
+    if args.nvme and platform == "bochs":
+        raise sentence.Problem("Bochs has no NVMe controller: --nvme needs QEMU")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir,
                       uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
                       nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,
-                      exit_port=not args.no_exit_port, ticks=args.ticks)
+                      exit_port=not args.no_exit_port, ticks=args.ticks,
+                      extra=nvme(args.nvme) if args.nvme else ())
     if args.verb == "run":
         warn_if_busy(platform, args.cpus)
         return run(machine)

@@ -5,8 +5,10 @@ import io
 import os
 import re
 import struct
+import subprocess
 
 import pytest
+from machine import nvme
 
 from system.takt import Takt, place, until
 
@@ -258,3 +260,23 @@ def test_what_was_flushed_is_there():
         assert ": crashed" not in takt.serial()
     counts = at_each_flush(log)
     assert set(told) <= set(counts), set(told) - set(counts)
+
+
+@pytest.mark.long
+def test_an_image_in_qcow2():
+    """The disk is an image in QEMU's own format. What a guest writes is in it."""
+    directory = place("disk-qcow2")
+    os.makedirs(directory, exist_ok=True)
+    image, raw = (os.path.join(directory, f) for f in ("disk.qcow2", "disk.raw"))
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, str(IMAGE)], check=True)
+    with Takt("disk-qcow2", CONFIG, extra=nvme(image)) as takt:
+        said(takt, "")
+        until(lambda: "iodom: NVMe controller 00:04.0: 65536 KiB" in takt.serial())
+        takt("create disk")
+        until(lambda: said(takt, r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad"), 60)
+        takt("wait disk 5s")
+    subprocess.run(["qemu-img", "convert", "-O", "raw", image, raw], check=True)
+    written = part(raw, 8 * MIB, 16 * MIB)
+    sectors = {s + i for s in places(16 * MIB // 512, 160, 100) for i in range(160)}
+    assert all(written[512 * s:512 * s + 512] == sector_of(s) for s in sectors)
+    assert os.path.getsize(image) < IMAGE // 2

@@ -12,6 +12,7 @@ from conftest import ROOT
 
 import lastwords
 import machine
+import sentence
 
 ABORTS = """#!/bin/sh
 echo '00000000000i[PLUGIN] loaded plugin libbx_speaker.so'
@@ -241,3 +242,15 @@ def test_kvm_remaps_interrupts_only_outside_the_kernel(tmp_path):
 
     assert accelerator() == "kvm"
     assert accelerator(iommu=machine.IOMMU) == "kvm,kernel-irqchip=split"
+
+
+def test_the_format_of_a_disk_image(tmp_path):
+    """The image's first bytes tell its format, and a comma in its name is for QEMU."""
+    for name, start, kind in (("a,b.img", b"", "raw"), ("c", b"QFI\xfb\0\0\0\3", "qcow2")):
+        path = tmp_path / name
+        path.write_bytes(start)
+        words = machine.nvme(str(path))[1].split(",", 4)
+        assert f"format={kind}" in words
+        assert words[-1] == f"file={tmp_path}/{name}".replace(",", ",,")
+    with pytest.raises(sentence.Problem, match="none.img cannot be read: No such file"):
+        machine.nvme(str(tmp_path / "none.img"))
