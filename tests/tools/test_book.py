@@ -82,8 +82,8 @@ def excerpt(name):
 
 # Chapters in which one looks things up. They need no exercises.
 REFERENCE = {"shell", "lab", "trace", "experiments", "playground", "labs", "policy-measurements",
-             "io-measurements", "collab-measurements", "pictures", "exercises", "answers",
-             "glossary"}
+             "io-measurements", "collab-measurements", "simulation-measurements", "pictures",
+             "exercises", "answers", "glossary"}
 
 
 def exercises(page):
