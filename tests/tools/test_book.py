@@ -234,6 +234,7 @@ BY = (
     ("build/sim replay", "tests/system/test_replay.py", "replay"),
     ("build/sim-whole -w 1s -t 11s labs/vturbo-fig6", "tests/tools/test_whole.py", "vturbo-fig6"),
     ("build/sim", "here"),
+    ("qemu-img create -f qcow2", "tests/system/test_disk.py", '"qemu-img", "create"'),
     ("qemu-system-x86_64 -M q35 -accel kvm", "tools/machine.py", "kernel-irqchip=split"),
     ("qemu-system-x86_64 -accel tcg -cpu max -smp 2", "tests/system/takt.py", "unix:"),
     ("qemu-system-x86_64 -accel tcg -cpu max -m 64", "tests/tools/test_book.py",
