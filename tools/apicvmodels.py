@@ -56,7 +56,7 @@ def ask(model, rom, directory):
     rc, script = os.path.join(directory, "bochsrc"), os.path.join(directory, "dbg")
     text = machine.BOCHSRC.format(memory=32, model=model, cpus=1, hz=machine.BOCHS_HZ,
                                   dir=directory, com1="mode=null", com2="mode=null", iso=rom,
-                                  slots="")
+                                  slots="", time=machine.BOCHS_TIME)
     with open(rc, "w", encoding="ascii") as f:
         f.write(re.sub(r"^romimage: .*$", f"romimage: file={rom}", text, flags=re.MULTILINE))
     with open(script, "w", encoding="ascii") as f:

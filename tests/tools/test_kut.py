@@ -31,7 +31,7 @@ def test_listed(tmp_path):
     assert one == {"name": "one", "file": "one.flat", "smp": 2, "args": ["a b"], "memory": 2048,
                    "groups": ["x", "y"]}
     assert two["memory"] == kut.DEFAULT_MEMORY and two["args"] == [""] and two["smp"] == 1
-    text = kut.vm_file([one, two])
+    text = kut.vm_file([one, two], "qemu")
     assert 'cmdline = "one.flat a b"' in text and "vcpus = 2" in text and "[vm two]" in text
     assert "+0ms wait two 7s" in kut.script([one, two], 7)
 
