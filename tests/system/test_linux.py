@@ -30,8 +30,9 @@ rng = iodom
 start = no
 """])
 TICK = 10_000_000  # ns of the unit of /proc/stat
-# The shell also asks the terminal where the cursor is; Takt shows that as text.
-PROMPT = r"[/~] # (\\x1b\[6n)?$"
+# The shell also asks the terminal where the cursor is. Takt shows that as text, or as it is for a
+# program that draws on the screen.
+PROMPT = r"[/~] # ((\\x1b|\x1b)\[6n)?$"
 LEAVE = "\x1d"
 # On Bochs time is virtual. Takt itself ends the machine if all this takes longer than that.
 LIMIT = {"limit": "@180s poweroff\n"}
