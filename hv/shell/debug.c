@@ -420,6 +420,23 @@ static int cmd_trigger(struct shell_call *c) {
     return 0;
 }
 
+/* Sends a BREAK on the VM's serial line, and a key behind it. Linux takes the two for a magic
+ * system request. */
+static int cmd_sysrq(struct shell_call *c) {
+    struct vm *vm = c->vm;
+
+    if (strlen(c->argv[2]) != 1) return shell_usage();
+    if (!vm_is_pc(vm))
+        return shell_fail(-ENODEV, "%s takes no BREAK: only a VM with a kernel= does", vm->name);
+    if (vm->state != VM_RUNNING)
+        return shell_fail(-EINVAL, "%s is %s: only a VM that runs takes a BREAK", vm->name,
+                          vm_state_name(vm->state));
+    if (!vuart_break(&vm->uart, *c->argv[2]))
+        return shell_fail(-EAGAIN, "%s has not read yet what was typed on its console", vm->name);
+    vm_uart_changed(vm);
+    return 0;
+}
+
 const struct shell_command debug_commands[] = {
     { "debug", "VM [on|off]",
       "stops a VM at breakpoints, or shows what stopped it\n"
@@ -436,6 +453,8 @@ const struct shell_command debug_commands[] = {
       cmd_mem_write, "Vww", "v:" },
     { "step", "VM VCPU", "lets a vCPU of a debugged VM execute one instruction", cmd_step, "Vw",
       "" },
+    { "sysrq", "VM KEY", "sends a magic system request of Linux: a BREAK and a key", cmd_sysrq,
+      "Vw", "" },
     { "trigger", "VM nmi [VCPU]", "sends an NMI to a vCPU, by default to vCPU 0", cmd_trigger,
       "Vw?w", "" },
     { "vcpu-regs", "VM VCPU [NAME=VALUE...]",

@@ -73,14 +73,28 @@ enum { DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR, FCR = IIR };
 #define MCR_OUT2    0x08
 #define MCR_LOOP    0x10
 #define LSR_READY   0x01
+#define LSR_BREAK   0x10
 #define LSR_EMPTY   0x60 /* holding register and transmitter */
 #define MSR_CTS     0x10
 #define MSR_DSR     0x20
 #define MSR_RI      0x40
 #define MSR_DCD     0x80
 
-/* Has somebody typed something that the guest has not read? */
+/* A BREAK comes as a byte 0. The first look at LSR while that byte is the next one tells that it
+ * was a BREAK. */
+enum { BREAK_NONE, BREAK_UNTOLD, BREAK_TOLD };
+
+static u8 break_of(const struct vuart *u) {
+    return __atomic_load_n(&u->line_break, __ATOMIC_ACQUIRE);
+}
+
+static void set_break(struct vuart *u, u8 line_break) {
+    __atomic_store_n(&u->line_break, line_break, __ATOMIC_RELEASE);
+}
+
+/* Is there something that the guest has not read? */
 static bool typed(const struct vuart *u) {
+    if (break_of(u) != BREAK_NONE) return true;
     return __atomic_load_n(&u->console->in.head, __ATOMIC_RELAXED) != u->console->in.tail;
 }
 
@@ -98,6 +112,15 @@ static bool has_room(const struct vuart *u) {
  * in loop mode. */
 bool vuart_is_open(const struct vuart *u) {
     return (u->reg[MCR] & (MCR_DTR | MCR_LOOP)) == MCR_DTR;
+}
+
+/* Sends a BREAK and a byte behind it. The BREAK is set first, so the guest never sees the byte
+ * alone. */
+bool vuart_break(struct vuart *u, char c) {
+    if (typed(u)) return false;
+    set_break(u, BREAK_UNTOLD);
+    ring_put(&u->console->in, &c, 1);
+    return true;
 }
 
 /* Returns why the UART wants an interrupt, as a value of IIR. */
@@ -148,14 +171,21 @@ static u8 read_reg(struct vuart *u, unsigned n) {
 
     if (n <= IER && u->reg[LCR] & LCR_DLAB) return u->divisor[n];
     switch (n) {
-    case DATA: ring_get(&u->console->in, &c, 1); return (u8)c;
+    case DATA:
+        if (break_of(u) == BREAK_NONE)
+            ring_get(&u->console->in, &c, 1);
+        else
+            set_break(u, BREAK_NONE);
+        return (u8)c;
     case IIR:
         if (u->reg[FCR] & FCR_ENABLE) return take_cause(u) | IIR_FIFOS;
         return take_cause(u);
     case LSR:
         if (has_room(u)) c = LSR_EMPTY;
         if (typed(u)) c |= LSR_READY;
-        return (u8)c;
+        if (break_of(u) != BREAK_UNTOLD) return (u8)c;
+        set_break(u, BREAK_TOLD);
+        return (u8)c | LSR_BREAK;
     case MSR: return modem_status(u->reg[MCR]);
     default: return u->reg[n];
     }
@@ -181,6 +211,7 @@ static void write_reg(struct vuart *u, unsigned n, u8 v) {
         u->thr_pending = true;
     }
     if (n == IER && v & ~u->reg[IER] & IER_THRE) u->thr_pending = true;
+    if (n == FCR && v & FCR_CLEAR_R) set_break(u, BREAK_NONE);
     if (n == FCR && v & FCR_CLEAR_R)
         while (ring_get(&u->console->in, &c, 1))
             ;

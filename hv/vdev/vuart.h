@@ -34,6 +34,7 @@ unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len);
 struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
+    u8 line_break;    /* BREAK_* of vuart.c; the operator sets it, from any pCPU */
     bool thr_pending; /* the transmitter has become empty, and IIR was not read since then */
     bool waits; /* a guest that has sent too much has to wait, so that no byte is lost. Constant */
     u32 irq;    /* not 0 if it wants an interrupt; set by vuart_update() */
@@ -41,6 +42,9 @@ struct vuart {
 
 /* Returns whether a program has the port open: the guest's driver has set DTR. */
 bool vuart_is_open(const struct vuart *u);
+/* The operator interrupts the line for a moment (BREAK), and then sends `c`. Returns false, and
+ * does nothing, if the guest has not read yet what was typed before. From any pCPU. */
+bool vuart_break(struct vuart *u, char c);
 /* Computes u->irq. To be called after each access, and when the operator has typed something. From
  * any pCPU. */
 void vuart_update(struct vuart *u);

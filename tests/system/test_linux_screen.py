@@ -1,7 +1,7 @@
 """A person at the console of a Linux VM. With `console -r` programs that draw on the whole screen
 work there: a model of a terminal (pyte) gets all that comes on the line, and answers what a program
 asks it. Without -r what a guest prints cannot change the terminal. And `trigger tux nmi` makes a
-kernel say where it is."""
+kernel say where it is, and `sysrq tux h` which system requests it knows."""
 import re
 import time
 
@@ -121,6 +121,11 @@ def session(person):
     person.enter()
     seen["nmis"].append(nmis(person))
     seen["said"] = person.linux("dmesg | grep -i 'nmi received'")
+    person.leave()
+    person.takt("sysrq tux h")
+    person.enter()
+    person.expect("sysrq: HELP : ")
+    person.linux("true")
     person.linux("echo 1 > /proc/sys/kernel/unknown_nmi_panic")
     person.leave()
     person.takt("trigger tux nmi")

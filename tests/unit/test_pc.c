@@ -288,6 +288,27 @@ static void test_uart(void **state) {
     assert_false(pending(0));
 }
 
+static u8 uart_read(u32 reg) { return (u8)access(&vm->ports, TAKT_UART_PORT + reg, 1, false, 0); }
+
+/* A BREAK is a byte 0 with a mark in LSR, and the key comes behind it. */
+static void test_break(void **state) {
+    route(PC_UART_PIN, 0, LEVEL);
+    access(&vm->ports, TAKT_UART_PORT + 1, 1, true, 1); /* IER: data */
+    assert_true(vuart_break(&vm->uart, 'h'));
+    assert_false(vuart_break(&vm->uart, 's')); /* the first one was not read */
+    vm_uart_changed(vm);
+    assert_true(pending(0));
+    assert_int_equal(uart_read(5), 0x71); /* LSR: BREAK, something to read, nothing to send */
+    assert_int_equal(uart_read(5), 0x61);
+    assert_int_equal(uart_read(0), 0);
+    assert_int_equal(uart_read(5), 0x61);
+    assert_int_equal(uart_read(0), 'h');
+    assert_int_equal(uart_read(5), 0x60);
+    assert_true(vuart_break(&vm->uart, 's'));
+    access(&vm->ports, TAKT_UART_PORT + 2, 1, true, 2); /* FCR: forget what was received */
+    assert_int_equal(uart_read(5), 0x60);
+}
+
 /* ---- KVM's clock ---- */
 
 static u32 cpuid_of(u32 leaf, unsigned reg) {
@@ -477,6 +498,7 @@ int main(void) {
         T(test_lowest_priority),
         T(test_power_button),
         T(test_uart),
+        T(test_break),
         T(test_clock),
         T(test_takt_leaves),
         T(test_wall_clock),

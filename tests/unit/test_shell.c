@@ -526,6 +526,24 @@ static void trigger_nmi(void **state) {
     vm_put(two);
 }
 
+/* `sysrq VM KEY` is for a VM with a kernel= that runs. */
+static void sysrq(void **state) {
+    struct vm *two = vm_find("two");
+
+    answers("sysrq two h", "two takes no BREAK: only a VM with a kernel= does\n");
+    answers("sysrq two help", "usage: sysrq VM KEY\n");
+    strcpy(two->config.kernel, "vmlinuz");
+    answers("pause two", "takt> ");
+    answers("sysrq two h", "two is paused: only a VM that runs takes a BREAK\n");
+    answers("unpause two", "takt> ");
+    assert_true(vuart_break(&two->uart, 'h'));
+    answers("sysrq two h", "two has not read yet what was typed on its console\n");
+    *two->config.kernel = 0;
+    two->uart.line_break = 0;
+    two->console.in.tail = two->console.in.head;
+    vm_put(two);
+}
+
 /* At the prompt, when no person is attached to a console, guests' lines go to the log: line by
  * line, escaped, and not more of them than the other VMs can bear. */
 static void guest_log(void **state) {
@@ -736,6 +754,7 @@ int main(void) {
         cmocka_unit_test(attached_console),
         cmocka_unit_test(raw_console),
         cmocka_unit_test(trigger_nmi),
+        cmocka_unit_test(sysrq),
         cmocka_unit_test(guest_log),
         cmocka_unit_test(waits),
         cmocka_unit_test(measured),
