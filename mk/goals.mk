@@ -11,7 +11,7 @@ with-lwip:
 	@tools/lwip.sh $(LWIP) || true
 	@$(MAKE) $(J) all
 
-run: ## boots; a live table, and a shell behind it (PLATFORM=qemu|bochs|kvm VMS= CPUS= NVME=image)
+run: ## boots and shows a live table; a key opens the shell (PLATFORM=bochs|kvm VMS= CPUS= NVME=)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"

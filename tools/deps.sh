@@ -40,7 +40,6 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
-test|qemu-utils|qemu-img|makes a disk image in qcow2
 test|gdb|gdb|reads core files of VMs, and debugs VMs
 test|python3-prometheus-client|py:prometheus_client|reads what taktctl metrics prints
 test|python3-matplotlib|py:matplotlib|the picture of make trace
@@ -52,6 +51,7 @@ clients|iperf|iperf|the same
 clients|curl|curl|the same
 clients|apache2-utils|ab|the same
 clients|tshark|tshark|judges what they and guests say to each other
+check|qemu-utils|qemu-img|makes a disk image in qcow2
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
 check|clang|clang|fuzz targets
 check|libclang-rt-dev|sanitizers|fuzz targets: libFuzzer and sanitizers

@@ -73,16 +73,13 @@ IGB_MAC = "52:54:00:00:{:02x}:01"
 IGB_USER = "user,restrict=on"
 
 
-QCOW2 = b"QFI\xfb"  # how an image in QEMU's own format begins
-
-
 def nvme(path):
-    """Returns QEMU's options for an NVMe controller 00:04.0 whose disk is an image of the host, in
-    the format qcow2 or raw. QEMU would guess the format at each start, and a guest that writes the
-    first bytes of a raw image could make it guess wrongly."""
+    """Returns QEMU's options for an NVMe controller 00:04.0 whose disk is an image of the host. The
+    file's name tells its format: FILE.qcow2, else raw. Its first bytes must not, because the guest
+    writes those of a raw image, and one in qcow2 may name any other file of the host."""
     try:
-        with open(path, "rb") as f:
-            kind = "qcow2" if f.read(len(QCOW2)) == QCOW2 else "raw"
+        with open(path, "rb"):
+            kind = "qcow2" if path.endswith(".qcow2") else "raw"
     except OSError as e:
         raise sentence.Problem(f"the disk image {path} cannot be read: {e.strerror}") from e
     name = os.path.abspath(path).replace(",", ",,")
@@ -669,7 +666,7 @@ def main():
     parser.add_argument("--igb", type=int, default=0, metavar="N",
                         help="so many igb (SR-IOV) behind root ports, on one network")
     parser.add_argument("--nvme", metavar="FILE",
-                        help="QEMU: an NVMe controller 00:04.0 with this disk image, qcow2 or raw")
+                        help="QEMU: an NVMe controller 00:04.0 with this image: .qcow2, else raw")
     parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS",
                         help=f"an intel-iommu, as it is: {IOMMU}")
     parser.add_argument("--uefi", action="store_true")
