@@ -54,7 +54,7 @@ static u8 judge_discard(struct back_blk *b, struct disk_request *q) {
 static u8 judge(struct back_blk *b, struct disk_request *q) {
     struct virtio_blk_hdr hdr;
 
-    vring_copy_out(&hdr, q->c.seg, q->c.nr_out, 0, HDR);
+    vring_copy_header(&hdr, &q->c, HDR);
     q->type = hdr.type;
     q->sector = hdr.sector;
     q->bytes = 0;

@@ -202,7 +202,7 @@ static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
         n->port.counts.bad++;
         return;
     }
-    vring_copy_out(&h, c->seg, c->nr_out, 0, HDR);
+    vring_copy_header(&h, c, HDR);
     vring_copy_out(f.head, c->seg, c->nr_out, HDR, FRAME_HEAD);
     f.len = c->out_len - HDR;
     first = skip(c->seg, c->nr_out, HDR + FRAME_HEAD);

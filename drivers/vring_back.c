@@ -19,15 +19,21 @@ static u16 back_used_event(struct vring_back *r) { return load16(&r->avail->ring
 /* Returns where we say after which available chain we want to be notified (our event index). */
 static u16 *back_avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
 
-/* Returns where the front end's memory [gpa, gpa + len) is in ours, or NULL if it is not wholly
- * within the window, the range of our addresses that shows that memory. The window has a hole, as
- * the VM's RAM has: [0, low) and [TAKT_HIGH_RAM, TAKT_HIGH_RAM + high). Sums are avoided where they
- * could overflow, because gpa and len come from the other VM. */
-void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
+/* Returns whether the front end's memory [gpa, gpa + len) is wholly within the window, the range of
+ * our addresses that shows that memory. The window has a hole, as the VM's RAM has: [0, low) and
+ * [TAKT_HIGH_RAM, TAKT_HIGH_RAM + high). Sums are avoided where they could overflow, because gpa
+ * and len come from the other VM. */
+static bool in_window(const struct takt_window *w, u64 gpa, u64 len) {
     u64 end = w->low; /* the end of the part of the window in which gpa is */
 
     if (gpa >= TAKT_HIGH_RAM) end = TAKT_HIGH_RAM + w->high;
-    if (gpa > end || len > end - gpa) return NULL;
+    return gpa <= end && len <= end - gpa;
+}
+
+/* Returns where the front end's memory [gpa, gpa + len) is in ours, or NULL if it is not wholly
+ * within the window. */
+void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
+    if (!in_window(w, gpa, len)) return NULL;
     return pa_to_ptr(w->base + gpa);
 }
 
@@ -60,40 +66,42 @@ void vring_back_resume(struct vring_back *r) {
     r->used_next = r->used_shown = at;
 }
 
-/* Copies descriptor i. The barrier keeps the compiler from reading the original again, which the
- * front end may have changed meanwhile. What was checked has to be what is used. */
+/* Copies descriptor i. After the assembler line the compiler knows nothing about the two values any
+ * more. So it cannot read the original again, which the front end may have changed meanwhile: what
+ * was checked has to be what is used. */
 static struct vring_desc snapshot(const u8 *table, u32 i) {
+    u64 half[2];
     struct vring_desc d;
 
-    __builtin_memcpy(&d, table + i * sizeof(d), sizeof(d));
-    __asm__ volatile("" : : : "memory");
+    _Static_assert(sizeof(half) == sizeof(d), "a descriptor is two words");
+    __builtin_memcpy(half, table + i * sizeof(d), sizeof(d));
+    __asm__ volatile("" : "+r"(half[0]), "+r"(half[1]));
+    __builtin_memcpy(&d, half, sizeof(d));
     return d;
 }
 
 /* Adds the buffer of descriptor `d` to the chain. Returns false if the buffer is empty, does not
  * lie in the window, would be one too many, or stands in the wrong order. The lengths are summed up
  * with a check, because the front end could choose them so that the sum overflows. */
-static bool add_segment(struct vring_back *r, struct vring_chain *c, const struct vring_desc *d) {
-    u32 n = c->nr_out + c->nr_in;
-    void *p = window_at(r->window, d->addr, d->len);
-
-    if (n == VRING_MAX_SEGS || !p || !d->len) return false;
+static inline bool add_segment(const struct takt_window *w, struct vring_chain *c,
+                               struct vring_seg *seg, const struct vring_desc *d) {
+    if (seg == c->seg + VRING_MAX_SEGS || !d->len || !in_window(w, d->addr, d->len)) return false;
+    *seg = (struct vring_seg){ pa_to_ptr(w->base + d->addr), d->len };
     if (d->flags & VRING_DESC_WRITE) {
-        if (__builtin_add_overflow(c->in_len, d->len, &c->in_len)) return false;
         c->nr_in++;
-    } else {
-        if (c->nr_in) return false; /* those that the device reads come first: 2.7.4.2 */
-        if (__builtin_add_overflow(c->out_len, d->len, &c->out_len)) return false;
-        c->nr_out++;
+        return !__builtin_add_overflow(c->in_len, d->len, &c->in_len);
     }
-    c->seg[n] = (struct vring_seg){ p, d->len };
-    return true;
+    if (c->nr_in) return false; /* those that the device reads come first: 2.7.4.2 */
+    c->nr_out++;
+    return !__builtin_add_overflow(c->out_len, d->len, &c->out_len);
 }
 
 /* Reads the chain that begins with descriptor i. Returns false if it breaks the rules. The loop
  * ends even if the chain goes round in a circle: each turn but one adds a segment, and their number
  * is bounded. */
 static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
+    const struct takt_window *w = r->window;
+    struct vring_seg *seg = c->seg;
     const u8 *table = r->desc;
     u32 limit = r->size;
     struct vring_desc d;
@@ -105,14 +113,14 @@ static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
         if (d.flags & VRING_DESC_INDIRECT) {
             if (inside || !r->indirect || d.flags & VRING_DESC_NEXT || !d.len || d.len % sizeof(d))
                 return false;
-            table = window_at(r->window, d.addr, d.len);
+            table = window_at(w, d.addr, d.len);
             if (!table) return false;
             limit = d.len / sizeof(d);
             d.next = 0;
             inside = true;
             continue;
         }
-        if (!add_segment(r, c, &d)) return false;
+        if (!add_segment(w, c, seg++, &d)) return false;
         if (!(d.flags & VRING_DESC_NEXT)) return true;
     }
 }

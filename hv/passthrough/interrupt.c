@@ -115,9 +115,7 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
 
 /* Tells the VM that this interrupt came: by the message that it has asked for if it is a PC, or
  * else by an event. */
-static void tell_vm(const struct pci_vector *e, u64 now) {
-    struct vm *vm = e->assignment->owner;
-
+static void tell_vm(struct vm *vm, const struct pci_vector *e, u64 now) {
     if (vm_is_pc(vm))
         vm_message(vm, e->address, e->data);
     else
@@ -168,7 +166,7 @@ static void on_unmask(struct timer *t, u64 now) {
     spin_unlock(&a->lock);
     /* A device without pending bits for MSI may have lost a message while it was masked. So raise
      * the event in any case, and the VM looks at the device. */
-    if (a->irq == PCI_MSI) tell_vm(&a->entry[0], now);
+    if (a->irq == PCI_MSI) tell_vm(a->owner, &a->entry[0], now);
 }
 
 /* ---- where messages go ---- */
@@ -251,24 +249,28 @@ static void on_move(struct timer *t, u64 now) {
 
 /* ---- interrupts ---- */
 
-/* Stops a device that goes on interrupting although it is masked, and ends its VM. Either the
- * device does not obey, or the VM makes it write messages as ordinary data. */
-static void stop_storm(struct assignment *a) {
+/* Judges a device that has interrupted `more` times since it was masked. A few messages may have
+ * been on their way. A device that goes on is stopped, and its VM ended: either the device does not
+ * obey, or the VM makes it write messages as ordinary data. */
+static void judge_storm(struct assignment *a, u32 more) {
     const struct pci_device *d = a->pci;
 
+    if (more != STORM) return;
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
     vm_crash(a->owner, "PCI device %s goes on interrupting though it is masked", d->name);
 }
 
-/* Counts an interrupt of the device. Returns how many there were in this millisecond, with this
- * one. */
-static u32 count_interrupt(struct assignment *a, u64 now) {
+/* Counts an interrupt of the device. Returns whether it is the first one of a new millisecond. */
+static bool count_interrupt(struct assignment *a, u64 now) {
+    bool first = (i64)(now - a->window) >= (i64)NS_PER_MS;
+
     a->interrupts++;
-    if ((i64)(now - a->window) >= (i64)NS_PER_MS) {
+    a->in_window++;
+    if (first) {
         a->window = now;
-        a->in_window = 0;
+        a->in_window = 1;
     }
-    return ++a->in_window;
+    return first;
 }
 
 /* Handles an interrupt that came by a line. The line is level triggered, and would interrupt again
@@ -291,19 +293,21 @@ static void on_message(void *arg) {
     struct pci_vector *e = arg;
     struct assignment *a = e->assignment;
     u64 now = now_ns();
+    bool first;
     u32 n;
 
     counter_inc(&device_interrupts, this_cpu()->id);
     spin_lock(&a->lock);
-    n = count_interrupt(a, now);
+    first = count_interrupt(a, now);
+    n = a->in_window;
     if (n == a->burst) {
         set_masked(a, true);
         wait_for_window(a);
     }
-    if (n == 1 && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &a->move, now);
+    if (first && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &a->move, now);
     spin_unlock(&a->lock);
-    tell_vm(e, now);
-    if (n == a->burst + STORM) stop_storm(a);
+    tell_vm(a->owner, e, now);
+    if (n > a->burst) judge_storm(a, n - a->burst);
 }
 
 /* Unmasks the device's interrupt line, now that the VM has served it. a->masked is false if the
