@@ -292,7 +292,7 @@ static void pools_init(void) {
     config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     /* Pool-0 has CPU 0, and at the end gets all CPUs that are in no other pool. */
-    config.pool[0].cpus = (struct cpumask){ BIT(0) };
+    config.pool[0].cpus = cpumask_of(0);
     for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
     if (setup_check_vms(&config, boot_report, NULL) || error)
         stop_machine("The configuration cannot be used.");

@@ -167,14 +167,14 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsi
 	$(Q)$(CC) -o $@ $^ -lcmocka
 
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of
-# up to 512 pCPUs, for which tests/sim/wide has other sizes.
+# up to 512 pCPUs.
 RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG \
 	$(SIM_INC)
 RELEASE_SRC := $(addprefix tests/sim/,scale.c sim.c measure.c) \
 	$(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
 	$(addprefix hv/lib/,timerq.c parse.c printf.c) common/format.c common/hist.c
 RELEASE_DEP := $(RELEASE_SRC) \
-	$(wildcard common/*.h hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
+	$(wildcard common/*.h hv/sched/*.h hv/lib/*.h tests/sim/*.h)
 
 $(B)/release/flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(RELEASE) $(RELEASE_SRC)'
@@ -185,7 +185,7 @@ $(B)/release/scale: $(RELEASE_DEP) $(B)/release/flags
 $(B)/release/scale-wide: $(RELEASE_DEP) $(B)/release/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
+	$(Q)$(CC) $(RELEASE) -DTAKT_MAX_CPUS=512 -o $@ $(RELEASE_SRC)
 
 sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the simulation is
 	$(B)/release/scale

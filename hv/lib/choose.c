@@ -3,6 +3,9 @@
  * of the others, so that its pCPUs do not crowd one cache while another one is free of them. */
 #include "lib/choose.h"
 
+/* One CPU left for each one chosen has this score. Scores are whole numbers. */
+#define SCORE_UNIT 64u
+
 /* Returns a random member of `left`, and moves *seed on. Chooses by the upper bits of a linear
  * congruential generator (Knuth's MMIX), because the lower bits repeat soon. */
 static u32 random_one(const struct cpumask *left, u64 *seed) {
@@ -31,7 +34,7 @@ static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chose
 
     cpumask_for_each(cpu, left) {
         u32 cache = cache_of(cpu), taken = sharing(cache, chosen, cache_of);
-        u32 score = sharing(cache, left, cache_of) * TAKT_MAX_CPUS / (taken + 1);
+        u32 score = sharing(cache, left, cache_of) * SCORE_UNIT / (taken + 1);
 
         if (score >= most) best = cpu;
         most = MAX(most, score);

@@ -43,6 +43,7 @@ struct sched_pool *sched_enter(struct sched_pool *const *where) {
 /* ---- tracing and recording ---- */
 
 static u32 sequence; /* number of the last input to any pool */
+static u32 nr_known; /* 1 + the highest pCPU that the scheduler was told of */
 
 /* Writes a trace record about a vCPU of the pool. */
 void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a,
@@ -56,9 +57,19 @@ void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u1
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
     /* The pool that stands for "no pool" has no lock. */
     if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock);
-    if (event == TRC_SCHED_INPUT) p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
+    if (event == TRC_SCHED_INPUT && kind != IN_WORD)
+        p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
     trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence,
                 (u32)arg, (u32)(arg >> 32));
+}
+
+/* Writes a record of an input that has a set of pCPUs. A record has room for one word of the set,
+ * so further words follow in records of their own. Words whose pCPUs this machine does not have are
+ * left out, because nothing depends on them. */
+void sched_record_set(struct sched_pool *p, u32 kind, u32 who, const struct cpumask *m) {
+    sched_record(p, TRC_SCHED_INPUT, kind, who, 0, m->word[0]);
+    for (u32 w = 1; w * CPUMASK_WORD < nr_known; w++)
+        sched_record(p, TRC_SCHED_INPUT, IN_WORD, who, w, m->word[w]);
 }
 
 /* ---- states ---- */
@@ -159,11 +170,11 @@ struct sched_vcpu *sched_run(u32 cpu) {
 
     if (!p) return prev;
     record_input(p, IN_RUN, TRACE_NOBODY, 0, cpu);
-    /* A pCPU that decides is not idle. If it were marked so, a policy that looks for an idle
-     * pCPU for another vCPU could kick this one: it would decide twice, and an idle pCPU would
-     * sleep on. */
-    cpumask_clear(&p->idlers, cpu);
     if (sched_is_idle(prev)) {
+        /* A pCPU that decides is not idle. If it were marked so, a policy that looks for an idle
+         * pCPU for another vCPU could kick this one: it would decide twice, and an idle pCPU would
+         * sleep on. */
+        cpumask_clear(&p->idlers, cpu);
         pick = p->policy->pick(p, cpu, NULL);
     } else {
         prev->queued = sched_runnable(prev);
@@ -354,7 +365,7 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     if (cpumask_empty(&allowed)) {
         error = -EINVAL;
     } else {
-        record_input(p, IN_AFFINITY, sched_who(v), 0, m->bits);
+        if (RECORDING) sched_record_set(p, IN_AFFINITY, sched_who(v), m);
         v->affinity = *m;
         if (!cpumask_test(&allowed, v->cpu))
             sched_migrate(p, v);
@@ -422,7 +433,7 @@ static void policy_timer_due(struct timer *t, u64 now) {
 void sched_init(void) {
     memset(sched_cpus, 0, sizeof(sched_cpus));
     memset(sched_pools, 0, sizeof(sched_pools));
-    sequence = 0;
+    sequence = nr_known = 0;
     sched_set_seed(0);
 }
 
@@ -435,6 +446,7 @@ int sched_cpu_online(u32 cpu) {
     if (cpu >= TAKT_MAX_CPUS || c->online) return -EINVAL;
     none.now = machine_now();
     record_input(&none, IN_CPU_ONLINE, TRACE_NOBODY, 0, cpu);
+    nr_known = MAX(nr_known, cpu + 1);
     c->idle = (struct sched_vcpu){ .id = cpu, .cpu = cpu, .on_cpu = cpu, .since = none.now };
     c->current = &c->idle;
     timer_init(&c->slice, slice_over);

@@ -30,11 +30,11 @@ enum sched_input {
     IN_DOM_INIT,
     IN_DOM_FINI,
     IN_DOM_MOVE,  /* pool: the new one */
-    IN_VCPU_INIT, /* arg: affinity */
+    IN_VCPU_INIT, /* arg: the first word of the affinity */
     IN_VCPU_FINI,
     IN_PAUSE,
     IN_UNPAUSE,
-    IN_AFFINITY, /* arg: affinity */
+    IN_AFFINITY, /* arg: the first word of the affinity */
     IN_PARAM,    /* small: index in the policy's table; arg: value */
     IN_PRESET,   /* small: index in the policy's table */
     IN_WAKE,
@@ -46,6 +46,9 @@ enum sched_input {
     IN_PAIR,  /* small: 1 if a pair begins, 0 if it ends; arg: the turbo pool */
     IN_TURBO, /* who: the VM that gets a part in the turbo pool */
     IN_LABEL, /* small: 1 if the VM is I/O-intensive */
+    /* No input, but a part of the one before it, whose sequence number it has: another word of an
+     * affinity. small: which one, from 1; arg: the word. There are as many as the pCPUs fill. */
+    IN_WORD,
 };
 
 enum sched_decision {
@@ -56,6 +59,8 @@ enum sched_decision {
 
 /* Writes one record. The pool's lock is held, except for an input that belongs to no pool. */
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg);
+/* The same, for an input with a set of pCPUs. */
+void sched_record_set(struct sched_pool *p, u32 kind, u32 who, const struct cpumask *m);
 /* Macros, so that the arguments are not even computed while recording is off. */
 #define RECORDING __builtin_expect(trace_mask &TRACE_CLASS_REPLAY, 0)
 #define record_input(p, kind, who, small, arg)                                                     \

@@ -26,10 +26,9 @@ static void boost_vcpu(struct sched_pool *p, struct credit_vcpu *cv, enum boost_
 
 /* ---- timers ---- */
 
-/* Returns the next multiple of `period` on the pool's clock. It is shifted a little from pCPU to
- * pCPU, so that they do not all want the pool's lock at once. */
+/* Returns the next multiple of `period` on the pool's clock, shifted for the pCPU. */
 static u64 next_beat(u64 period, u32 cpu, u64 now) {
-    u64 shift = period / TAKT_MAX_CPUS * cpu;
+    u64 shift = credit_shift(period, cpu);
 
     if (now < shift) return shift;
     return shift + ((now - shift) / period + 1) * period;
@@ -244,13 +243,22 @@ static void next_round(struct credit_cpu *cc) {
 
 /* ---- which pCPUs are kicked ---- */
 
-/* Returns the idle pCPUs that v may use and that were not kicked for another vCPU already. */
-static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_vcpu *v) {
+/* Does for idlers_for() what is left to do if some pCPU is idle. */
+static __attribute__((noinline)) bool
+idlers_among(const struct sched_pool *p, const struct sched_vcpu *v, struct cpumask *out) {
     const struct credit_pool *cp = credit_pool(p);
-    struct cpumask m = cpumask_and(&p->idlers, &v->affinity);
 
-    if (cp->knob.balance != BALANCE_FULL) return m;
-    return cpumask_minus(&m, &cp->kicked);
+    *out = cpumask_and(&p->idlers, &v->affinity);
+    if (cp->knob.balance == BALANCE_FULL) *out = cpumask_minus(out, &cp->kicked);
+    return !cpumask_empty(out);
+}
+
+/* Computes in *out the idle pCPUs that v may use and that were not kicked for another vCPU already.
+ * Returns whether there are any. Where pCPUs are busy none is idle, which is found out first and
+ * without a call. */
+static inline bool idlers_for(const struct sched_pool *p, const struct sched_vcpu *v,
+                              struct cpumask *out) {
+    return !cpumask_empty(&p->idlers) && idlers_among(p, v, out);
 }
 
 /* Is the class of cv better than that of the vCPU that runs? */
@@ -275,14 +283,15 @@ static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     u32 own = cv->vcpu->cpu;
     const struct sched_vcpu *current = sched_current_locked(own);
-    struct cpumask idlers = idlers_for(p, cv->vcpu);
-    bool others = !cpumask_empty(&idlers);
+    struct cpumask idlers;
+    bool others;
 
     if (!current) {
         cpumask_set(&cp->kicked, own);
         sched_kick(p, own);
         return;
     }
+    others = idlers_for(p, cv->vcpu, &idlers);
     /* smart: the current vCPU is left alone if an idle pCPU can take the new one. */
     if (outranks(cv, current) && !(cp->knob.tickle == TICKLE_SMART && others)) sched_kick(p, own);
     if (!others) return;
@@ -304,10 +313,11 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
 
     for (u32 q = next_queue(cc, 0); q < Q_NR; q = next_queue(cc, q + 1))
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
-            struct cpumask idlers = idlers_for(p, cv->vcpu);
+            struct cpumask idlers;
 
             if (left-- == 0) return;
-            if (cv->vcpu->on_cpu == SCHED_NO_CPU && !cpumask_empty(&idlers)) kick_one(p, &idlers);
+            if (cv->vcpu->on_cpu == SCHED_NO_CPU && idlers_for(p, cv->vcpu, &idlers))
+                kick_one(p, &idlers);
         }
 }
 
@@ -317,10 +327,11 @@ static void pass_on(struct sched_pool *p) {
     cpumask_for_each(peer, &credit_pool(p)->waiting) {
         const struct sched_vcpu *current = sched_current_locked(peer);
         struct credit_vcpu *head = queue_head(credit_cpu(peer));
-        struct cpumask idlers = idlers_for(p, head->vcpu);
+        struct cpumask idlers;
+        bool helped = idlers_for(p, head->vcpu, &idlers);
 
         if (!cpumask_empty(&p->idlers)) call_for_help(p, credit_cpu(peer));
-        if (current && cpumask_empty(&idlers) && outranks(head, current)) sched_kick(p, peer);
+        if (current && !helped && outranks(head, current)) sched_kick(p, peer);
     }
 }
 
@@ -409,12 +420,18 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
 /* Returns the pCPU that v is to be assigned to: the one where it is, or the next one that it may
  * use. If v would have to wait there and an idle pCPU can take it, it is the next idle one. */
 static u32 credit_place(struct sched_pool *p, struct sched_vcpu *v) {
-    struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
-    u32 cpu = cpumask_cycle(&allowed, v->cpu);
-    struct sched_vcpu *current = sched_current_locked(cpu);
+    struct sched_vcpu *current;
+    struct cpumask idle;
+    u32 cpu = v->cpu;
 
-    if (cpumask_empty(&idle) || (!credit_cpu(cpu)->queues && (!current || current == v)))
-        return cpu;
+    if (!cpumask_test(&v->affinity, cpu) || !cpumask_test(&p->cpus, cpu)) {
+        struct cpumask allowed = sched_allowed(p, v);
+
+        cpu = cpumask_cycle(&allowed, cpu);
+    }
+    if (!idlers_for(p, v, &idle)) return cpu;
+    current = sched_current_locked(cpu);
+    if (!credit_cpu(cpu)->queues && (!current || current == v)) return cpu;
     return cpumask_cycle(&idle, cpu + 1);
 }
 
@@ -565,11 +582,12 @@ static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct credit_vcpu *cv = NULL, *next;
-    bool full = cp->knob.balance == BALANCE_FULL,
-         helping = !current && cpumask_test(&cp->kicked, cpu);
+    bool full = cp->knob.balance == BALANCE_FULL, helping = false;
 
-    cpumask_clear(&cp->kicked, cpu);
-    if (current) {
+    if (!current) {
+        helping = cpumask_test(&cp->kicked, cpu);
+        cpumask_clear(&cp->kicked, cpu);
+    } else {
         cv = credit_vcpu(current);
         burn(p, cv);
         if (sched_runnable(current)) {
@@ -617,9 +635,9 @@ static void credit_yield(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* v was queued before its state was saved. Only from now on can another pCPU take it. */
 static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
-    struct cpumask idlers = idlers_for(p, v);
+    struct cpumask idlers;
 
-    if (credit_pool(p)->knob.balance == BALANCE_FULL && !cpumask_empty(&idlers))
+    if (credit_pool(p)->knob.balance == BALANCE_FULL && idlers_for(p, v, &idlers))
         kick_one(p, &idlers);
 }
 

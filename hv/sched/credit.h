@@ -176,6 +176,14 @@ static inline enum credit_class credit_class_of(const struct credit_pool *cp,
     return CLASS_UNDER;
 }
 
+/* Returns by how much the ticks of a pCPU are shifted, so that the pCPUs do not all want the pool's
+ * lock at once. There are 64 steps in a period; pCPUs of the same step are a part of it apart. */
+#define CREDIT_STEPS 64u
+static inline u64 credit_shift(u64 period, u32 cpu) {
+    return period / CREDIT_STEPS * (cpu % CREDIT_STEPS) +
+           period / TAKT_MAX_CPUS * (cpu / CREDIT_STEPS);
+}
+
 /* Turn ns into whole units of credit. What is granted is rounded up. */
 static inline u64 credit_round_up(const struct credit_pool *cp, u64 ns) {
     if (!cp->unit) return ns;
@@ -223,7 +231,7 @@ void credit_set_over(struct sched_pool *p);
  * credit it has? Then none waits for more than a slice of each other one. Only with one pCPU:
  * with several, turns on each of them would not be by weight among all. */
 static inline bool credit_rounds(const struct sched_pool *p) {
-    return credit_pool(p)->knob.order == ORDER_ROUND && cpumask_weight(&p->cpus) == 1;
+    return credit_pool(p)->knob.order == ORDER_ROUND && p->nr_cpus == 1;
 }
 
 /* vslicer.c, for the engine */

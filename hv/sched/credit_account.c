@@ -135,7 +135,8 @@ static bool roams(const struct sched_pool *p, const struct sched_vcpu *v) {
 
 /* Returns the least credit that a vCPU has after a pass; debts beyond that are forgiven. With
  * overflow = hand_on nothing is forgiven to a vCPU before it owes FLOOR_PERIODS periods, because
- * on several pCPUs one of a small weight often runs while it is OVER. */
+ * on several pCPUs one of a small weight often runs while it is OVER. The result is
+ * never above -period. */
 static i64 lowest_credit(const struct sched_pool *p, const struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     i64 lowest = -(i64)cp->period;
@@ -199,7 +200,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
         cv->cls = credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
-        cv->credit = MAX(cv->credit, lowest_credit(p, v));
+        if (cv->credit < -limit) cv->credit = MAX(cv->credit, lowest_credit(p, v));
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
@@ -236,7 +237,7 @@ static u64 shortened(const struct credit_pool *cp) {
  * of them. Only then do the vCPUs get their parts. */
 void credit_account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
-    i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;
+    i64 all = (i64)(cp->this_period * p->nr_cpus), balance = 0;
     struct pass s = { .all = (u64)all, .weight = cp->weight, .left = cp->weight };
 
     if (cp->knob.overflow == OVERFLOW_HAND_ON)

@@ -18,7 +18,7 @@
 void credit_cpu_add(struct sched_pool *p, u32 cpu) {
     for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
     credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
-    if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
+    if (p->nr_cpus == 1) credit_pool(p)->master = cpu;
     credit_set_over(p);
 }
 
@@ -31,7 +31,7 @@ void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
     credit_set_over(p);
     if (cp->master != cpu) return;
     cp->master = cpumask_next(&p->cpus, 0);
-    cp->accounting &= !cpumask_empty(&p->cpus);
+    cp->accounting &= p->nr_cpus > 0;
     if (cp->accounting) credit_set_accounting(p);
 }
 

@@ -119,10 +119,10 @@ static void governor_sample(const struct sched_pool *p) {
 /* Gives the turbo pool one more core, or takes one away, if its load asks for that. The regular
  * pool always keeps one pCPU. */
 static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
-    u32 n = cpumask_weight(&t->cpus);
+    u32 n = t->nr_cpus;
     u32 percent = load[t->id] * 100 / SAMPLES; /* of one core */
 
-    if (percent > n * w->turbo_high && n < w->turbo_max && cpumask_weight(&t->regular->cpus) > 1)
+    if (percent > n * w->turbo_high && n < w->turbo_max && t->regular->nr_cpus > 1)
         begin_cpu(t->regular, t);
     else if (n > 1 && percent < (n - 1) * w->turbo_low)
         begin_cpu(t, t->regular);
@@ -153,7 +153,7 @@ static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool
  * right VMs. */
 static void io_pool(struct sched_pool *p) {
     struct sched_pool *rest = sched_pool_next(NULL); /* Pool-0 */
-    u32 n = cpumask_weight(&p->cpus), all = n + cpumask_weight(&rest->cpus);
+    u32 n = p->nr_cpus, all = n + rest->nr_cpus;
     u32 loads = load[p->id] + load[rest->id], percent;
 
     if (begin_misplaced(rest, p, true) || begin_misplaced(p, rest, false) || !loads) return;

@@ -242,6 +242,7 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     memset(c->priv, 0, sizeof(c->priv));
     __atomic_store_n(&c->pool, p, __ATOMIC_RELEASE);
     cpumask_set(&p->cpus, cpu);
+    p->nr_cpus = cpumask_weight(&p->cpus);
     cpumask_set(&p->idlers, cpu);
     if (p->policy->cpu_add) p->policy->cpu_add(p, cpu);
     sched_monitor_start(p, cpu);
@@ -272,10 +273,11 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     pool_begin(&p);
     if (c->pool != p) return pool_end(p, -EINVAL);
     if (p->id == 0 && cpu == 0) return pool_end(p, -EBUSY);
-    if (!c->leaving && p->nr_vms && cpumask_weight(&p->cpus) == 1) return pool_end(p, -EBUSY);
+    if (!c->leaving && p->nr_vms && p->nr_cpus == 1) return pool_end(p, -EBUSY);
     record_input(p, IN_CPU_REMOVE, TRACE_NOBODY, 0, cpu);
     c->leaving = true;
     cpumask_clear(&p->cpus, cpu);
+    p->nr_cpus = cpumask_weight(&p->cpus);
     cpumask_clear(&p->idlers, cpu);
     if (evacuate(p, cpu) || c->current != &c->idle) return pool_end(p, -EAGAIN);
     if (p->policy->cpu_remove) p->policy->cpu_remove(p, cpu);
@@ -392,7 +394,7 @@ int sched_vcpu_init(struct sched_vcpu *v, struct sched_vm *d, u32 id,
     v->state = RS_BLOCKED;
     v->blocked = true;
     v->since = p->now;
-    record_input(p, IN_VCPU_INIT, sched_who(v), 0, affinity->bits);
+    if (RECORDING) sched_record_set(p, IN_VCPU_INIT, sched_who(v), affinity);
     d->vcpu[id] = v;
     d->nr_vcpus = MAX(d->nr_vcpus, id + 1);
     vcpu_join(p, v);

@@ -106,6 +106,7 @@ struct sched_pool {
     const struct sched_policy *policy; /* NULL: this entry of the table is free */
     struct spinlock lock;
     struct cpumask cpus;
+    u32 nr_cpus;           /* how many `cpus` has */
     struct cpumask idlers; /* those of `cpus` whose current vCPU is the idle one */
     struct list vms;
     u32 nr_vms;

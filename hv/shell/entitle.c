@@ -23,7 +23,7 @@ static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
         struct cpumask more = cpumask_minus(&claims[k].cpus, &g);
 
         if (cpumask_empty(&more) || !masks_overlap(&g, &claims[k].cpus)) continue;
-        g.bits |= more.bits;
+        g = cpumask_or(&g, &more);
         k = ~0u; /* start again from claim 0: an earlier claim may compete with the larger set */
     }
     return g;

@@ -92,7 +92,10 @@ static struct claim claim_of(struct vcpu *v) {
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
     /* A VM with a turbo vCPU is in two pools, but gets no more than one share. */
-    if (turbo->pool) cpus.bits |= d->pool->cpus.bits | turbo->pool->cpus.bits;
+    if (turbo->pool) {
+        cpus = cpumask_or(&cpus, &d->pool->cpus);
+        cpus = cpumask_or(&cpus, &turbo->pool->cpus);
+    }
     if (cap) limit = MIN(limit, cap * (SHARE_ONE / 100) / n);
     return (struct claim){ .cpus = cpus, .weight = MAX(weight, 1) * 4096 / n, .limit = (u32)limit };
 }

@@ -68,12 +68,13 @@ static size_t select_records(struct trace_record *r, size_t n, bool *lost) {
     return out;
 }
 
-/* Returns the set of pCPUs whose bits are set in a record's word. */
-static struct cpumask mask_of(u64 w) {
-    struct cpumask m;
+/* Returns the set of pCPUs that an input has: its own argument is the first word, and those of up
+ * to `n` records behind it are further words, as long as these records belong to it. */
+static struct cpumask mask_of(const struct trace_record *r, size_t n) {
+    struct cpumask m = { { arg_of(r) } };
 
-    cpumask_zero(&m);
-    m.bits = w;
+    for (size_t i = 1; i <= n && r[i].event == TRC_SCHED_INPUT && kind_of(&r[i]) == IN_WORD; i++)
+        if (small_of(&r[i]) < CPUMASK_WORDS) m.word[small_of(&r[i])] = arg_of(&r[i]);
     return m;
 }
 
@@ -116,21 +117,20 @@ static void apply_vm(u32 kind, struct sched_pool *p, u32 id, u32 small) {
         sched_unpause(d);
 }
 
-/* Tells the scheduler what an input says of a vCPU. */
-static void apply_vcpu(u32 kind, struct sched_vm *d, u32 id, u64 arg) {
-    struct cpumask m = mask_of(arg);
+/* Tells the scheduler what an input says of a vCPU. `m` is the set of pCPUs in it. */
+static void apply_vcpu(u32 kind, struct sched_vm *d, u32 id, u64 arg, const struct cpumask *m) {
     struct sched_vcpu *v = d->vcpu[id];
 
     if (kind == IN_VCPU_INIT) {
         v = calloc(1, sizeof(*v)); /* a few hundred bytes, freed when the process ends */
-        sched_vcpu_init(v, d, id, &m);
+        sched_vcpu_init(v, d, id, m);
         return;
     }
     if (!v) return;
     if (kind == IN_VCPU_FINI)
         sched_vcpu_fini(v);
     else if (kind == IN_AFFINITY)
-        sched_set_affinity(v, &m);
+        sched_set_affinity(v, m);
     else if (kind == IN_WAKE)
         sched_wake(v);
     else if (kind == IN_BLOCK)
@@ -158,9 +158,10 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
 }
 
 /* Calls the function of the scheduler that the recorded input stands for, with the same arguments,
- * as its caller did when the recording was made. */
-static void apply(const struct trace_record *r) {
+ * as its caller did when the recording was made. `behind` records follow this one. */
+static void apply(const struct trace_record *r, size_t behind) {
     u32 kind = kind_of(r), pool = pool_of(r), small = small_of(r);
+    struct cpumask m = mask_of(r, behind);
     u64 arg = arg_of(r);
     struct sched_pool *p = &sched_pools[pool % SCHED_MAX_POOLS];
     char name[16];
@@ -194,7 +195,8 @@ static void apply(const struct trace_record *r) {
     case IN_LABEL:
     case IN_UNPAUSE: apply_vm(kind, p, r->who >> 16, small); break;
     default:
-        if (vms[r->who >> 16]) apply_vcpu(kind, &vms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
+        if (vms[r->who >> 16])
+            apply_vcpu(kind, &vms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg, &m);
     }
 }
 
@@ -276,7 +278,7 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
         sim.now = r[i].ns;
         sim.cpu = r[i].cpu;
         sim.nr_kept = 0;
-        apply(&r[i]);
+        apply(&r[i], n - i - 1);
         for (size_t k = 0; k < sim.nr_kept; k++, i++) {
             if (i == n && k) return 0; /* the recording ends between an input and its decision */
             if (i == n || memcmp(&sim.kept[k], &r[i], sizeof(*r))) {

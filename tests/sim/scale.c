@@ -87,14 +87,14 @@ static struct sched_pool *start(u32 cores, u32 extra) {
     return sim_pool("Pool-0", "credit", sim_cpus(0, cores - 1));
 }
 
-/* Measures how the cost of decisions grows with the machine. Built with TAKT_MAX_CPUS above 64, the
- * program measures a machine of 512 cores, otherwise small ones. */
+/* Measures how the cost of decisions grows with the machine. Built with a TAKT_MAX_CPUS of 512, the
+ * program measures a machine of so many cores, otherwise small ones. */
 int main(int argc, char **argv) {
     struct sched_pool *p;
     u64 seconds = 100;
 
     if (argc > 1) seconds = strtoull(argv[1], NULL, 0);
-#if TAKT_MAX_CPUS > 64
+#if TAKT_MAX_CPUS >= 512
     /* A rack of machines. The clients are on the last pCPU. */
     p = start(511, 1);
     four_a_core(p, 1, 64, 64, NULL, sim_pool("world", "credit", sim_cpus(511, 511)));

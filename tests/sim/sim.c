@@ -10,6 +10,7 @@
 #include "lib/printf.h"
 #include "sched/machine.h"
 #include "sched/core.h"
+#include "sched/credit.h"
 #include "sched/governor.h"
 #include "sim.h"
 
@@ -267,7 +268,7 @@ static void alarm_at(struct sim_vcpu *v, u64 when) { queue_at(&v->alarm, v->s.cp
 /* Returns when the next tick of the vCPU's pCPU is, after the time `after`. The credit policy
  * shifts the ticks of each pCPU a little, so that not all of them come at once. */
 static u64 next_tick(const struct sim_vcpu *v, u64 after) {
-    u64 tick = v->work.tick_ns, shift = tick / TAKT_MAX_CPUS * v->s.cpu;
+    u64 tick = v->work.tick_ns, shift = credit_shift(tick, v->s.cpu);
 
     if (after < shift) return shift;
     return shift + ((after - shift) / tick + 1) * tick;

@@ -29,7 +29,7 @@ static u64 frames, heap; /* free frames and bytes in use without the two VMs */
 static inline struct config_vm io_config(void) {
     struct config_vm c = fake_config("iodom", 1);
 
-    c.cpus = (struct cpumask){ 2 }; /* pCPU 1 */
+    c.cpus = cpumask_of(1);
     return c;
 }
 
@@ -37,7 +37,7 @@ static inline struct config_vm web_config(u64 chunks) {
     struct config_vm c = fake_config("web", 1);
 
     c.memory = chunks << CHUNK_SHIFT;
-    c.cpus = (struct cpumask){ 1 };
+    c.cpus = cpumask_of(0);
     c.nr_devices = 2;
     c.device[0] =
         (struct config_device){ .type = VIRTIO_ID_NET, .back = "iodom", .options = "rate=1M" };

@@ -303,7 +303,7 @@ static void test_sleeper(void **s) {
     fake_destroy(web);
     assert_int_equal(param_set_text(param_find(p, "sleepless"), p, p, "on", why), 0);
     for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) {
-        c.cpus = (struct cpumask){ 1ull << cpu };
+        c.cpus = cpumask_of(cpu);
         io = fake_vm(&c);
         web = make_web(1);
         map(0);

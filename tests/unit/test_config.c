@@ -89,7 +89,7 @@ static void whole_file(void **state) {
     assert_int_equal(config_place_of(&cfg.pool[0].head, "console").column, 11);
     assert_int_equal(config_place_of(&cfg.pool[0].head, "script").line, 2);
     assert_int_equal(cfg.nr_pools, 2);
-    assert_int_equal(cfg.pool[1].cpus.bits, 0x14);
+    assert_int_equal(cfg.pool[1].cpus.word[0], 0x14);
     assert_string_equal(cfg.pool[1].sched, "null");
     assert_string_equal(cfg.pool[1].preset, "faithful-4.2");
     assert_int_equal(cfg.nr_vms, 2);
@@ -100,8 +100,8 @@ static void whole_file(void **state) {
     assert_string_equal(v->cmdline, "percent=40 # not a comment \"q\"");
     assert_int_equal(v->memory, 32 << 20);
     assert_int_equal(v->vcpus, 2);
-    assert_int_equal(cfg.pool[0].cpus.bits, ~0x14ull);
-    assert_int_equal(v->cpus.bits, 4);
+    assert_int_equal(cfg.pool[0].cpus.word[0], ~0x14ull);
+    assert_int_equal(v->cpus.word[0], 4);
     assert_string_equal(v->pool, "io");
     assert_int_equal(v->on_crash, ON_CRASH_RESTART);
     assert_true(v->debugcon && !v->debug_exit && !v->start);
@@ -123,7 +123,7 @@ static void whole_file(void **state) {
     v = &cfg.vm[1];
     assert_int_equal(v->memory, 16 << 20);
     assert_int_equal(v->vcpus, 1);
-    assert_int_equal(v->cpus.bits, ~0ull);
+    assert_int_equal(v->cpus.word[0], ~0ull);
     assert_true(v->start);
     assert_int_equal(v->demand_permille, 1000);
     assert_int_equal(v->nr_devices, 0);
@@ -327,11 +327,11 @@ static void turbo(void **state) {
     assert_int_equal(cfg.pool[2].choice.nr, 2);
     assert_true(cfg.vm[0].turbo);
     assert_int_equal(cfg.vm[0].vcpus, 1);
-    config_choose_cpus(&cfg, &(struct cpumask){ 0xff }, one_cache);
-    assert_int_equal(cfg.pool[1].cpus.bits, 0xe0);
+    config_choose_cpus(&cfg, &(struct cpumask){ { 0xff } }, one_cache);
+    assert_int_equal(cfg.pool[1].cpus.word[0], 0xe0);
     assert_int_equal(cpumask_weight(&cfg.pool[2].cpus), 2);
-    assert_int_equal(cfg.pool[2].cpus.bits & 0xe1, 0); /* CPU 0 stays */
-    assert_int_equal(cfg.pool[0].cpus.bits & 0xff, 0x1f & ~cfg.pool[2].cpus.bits);
+    assert_int_equal(cfg.pool[2].cpus.word[0] & 0xe1, 0); /* CPU 0 stays */
+    assert_int_equal(cfg.pool[0].cpus.word[0] & 0xff, 0x1f & ~cfg.pool[2].cpus.word[0]);
 }
 
 /* Every prefix of a good file is either good or refused with a report: a truncated module never

@@ -12,7 +12,9 @@ static void entitled(const char *text, u32 n, const u32 *weight, const u32 *limi
     struct claim c[8];
 
     for (u32 i = 0; i < n; i++)
-        c[i] = (struct claim){ .cpus = { cpus[i] }, .weight = weight[i] * 4096, .limit = limit[i] };
+        c[i] = (struct claim){ .cpus = { { cpus[i] } },
+                               .weight = weight[i] * 4096,
+                               .limit = limit[i] };
     while (entitle_step(c, n))
         ;
     for (u32 i = 0; i < n; i++) {

@@ -315,9 +315,11 @@ static void test_order_of_destruction(void **state) {
     struct config_vm c = fake_config("ordered", 2);
     struct vm *vm = fake_vm(&c);
 
-    for (u64 i = 0; i < 2; i++) /* vCPU 1 where fake_current() runs it */
-        assert_int_equal(sched_set_affinity(&vm->vcpu[i]->sched, &(struct cpumask){ BIT(1 - i) }),
-                         0);
+    for (u32 i = 0; i < 2; i++) { /* vCPU 1 where fake_current() runs it */
+        struct cpumask other = cpumask_of(1 - i);
+
+        assert_int_equal(sched_set_affinity(&vm->vcpu[i]->sched, &other), 0);
+    }
     evtchn_alloc(&vm->events, 1);
     fake_current(vm->vcpu[1]); /* on a pCPU: destruction has to wait for it */
     vm_stopped = on_stopped;

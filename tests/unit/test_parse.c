@@ -60,7 +60,7 @@ static void cpu_lists(void **state) {
     const char *bad;
 
     assert_int_equal(parse_cpus("0-3,^2,5", &m, NULL), 0);
-    assert_int_equal(m.bits, 0x2b);
+    assert_int_equal(m.word[0], 0x2b);
     format_cpus(&m, buf);
     assert_string_equal(buf, "0-1,3,5");
     assert_int_equal(parse_cpus("all", &m, NULL), 0);
@@ -82,10 +82,10 @@ static void cpu_lists(void **state) {
     assert_string_equal(bad, ";2");
     assert_int_equal(parse_cpus("allx", &m, NULL), -EINVAL);
 
-    m.bits = 0xb6db6db6db6db6db; /* the longest there is */
+    m.word[0] = 0xb6db6db6db6db6db; /* the longest there is */
     format_cpus(&m, buf);
     assert_int_equal(strlen(buf), 121);
-    m.bits = 0;
+    cpumask_zero(&m);
     format_cpus(&m, buf);
     assert_string_equal(buf, "none");
 }
@@ -144,7 +144,7 @@ static u64 chosen(const char *how, u64 from, u64 seed) {
     struct cpu_choice c;
 
     assert_int_equal(parse_choice(how, &c), 0);
-    return cpus_choose(&c, &(struct cpumask){ from }, seed, two_caches).bits;
+    return cpus_choose(&c, &(struct cpumask){ { from } }, seed, two_caches).word[0];
 }
 
 static void choices(void **state) {

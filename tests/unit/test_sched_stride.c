@@ -100,7 +100,7 @@ static void test_several_cpus(void **state) {
 
         for (u32 step = 0; step < 60; step++) {
             u32 i = (u32)sim_below(&rng, 6);
-            struct cpumask m = { 1 + sim_below(&rng, 7) };
+            struct cpumask m = { { 1 + sim_below(&rng, 7) } };
 
             if (!d[i])
                 d[i] = sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,

@@ -141,7 +141,7 @@ static void make_pools(void) {
     sched_set_seed(cfg.seed);
     config_choose_cpus(&cfg, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
-    cfg.pool[0].cpus = (struct cpumask){ BIT(0) };
+    cfg.pool[0].cpus = cpumask_of(0);
     for (u32 i = 0; i < cfg.nr_pools; i++) {
         if (setup_pool(&cfg, i, &p, hear, NULL)) continue;
         cpumask_for_each(cpu, &cfg.pool[i].cpus) {
