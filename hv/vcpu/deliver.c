@@ -77,13 +77,17 @@ static void deliver(struct vcpu *v) {
     }
     hw->want_nmi_window = v->nmis;
     vector = vlapic_pending(vcpu_lapic(v));
-    if (vector == 0) return;
-    if (vector < 0) /* it waits for a lower priority, so it is looked at when CR8 is written */
-        hw->want_cr8_exit = hw->cr8;
-    else if (guest_can_take_irq(hw))
+    if (vector > 0 && guest_can_take_irq(hw)) {
         inject_irq(v, (u8)vector);
-    else
+        /* What waits behind it is looked for at its EOI, which exits. If the vector is not in
+         * service there will be no EOI, so the next one asks for its own exit now. */
+        if (v->lapic.isr_top == (u32)vector) return;
+        vector = vlapic_pending(&v->lapic);
+    }
+    if (vector > 0)
         hw->want_irq_window = true;
+    else if (vector < 0) /* it waits for a lower priority, so it is looked at when CR8 is written */
+        hw->want_cr8_exit = hw->cr8;
 }
 
 /* ---- the rest ---- */

@@ -1,15 +1,21 @@
 /* The vector of an event may be bound with a flag that it needs no EOI. Then it is not in
  * service in its handler, and comes again without an EOI. A vector without the flag is in
- * service until its EOI. One that is in service when the flag is set stays so. */
+ * service until its EOI. One that is in service when the flag is set stays so. An interrupt of
+ * lower priority that waits behind the event's comes as soon as its handler ends, although the
+ * guest then makes no exit. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/test.h>
+#include <guest/x86.h>
 
 #define VECTOR 0x60
+#define LOWER  0x50
 #define ROUNDS 20
+#define TURNS  20000 /* of a loop without exits, in which the interrupt has to come */
 
-static u32 port, taken, in_service;
+static u32 port, other, taken, in_service;
+static volatile u32 lower;
 static bool eoi;
 
 static void handler(void *arg) {
@@ -18,9 +24,26 @@ static void handler(void *arg) {
     if (eoi) lapic_eoi();
 }
 
-int main(void) {
-    u32 other;
+static void lower_handler(void *arg) {
+    lower++;
+    lapic_eoi();
+}
 
+/* Both wait when interrupts are enabled. */
+static void take_both(void) {
+    u32 turns = 0;
+
+    taken = 0;
+    irq_set_raw_handler(LOWER, lower_handler, NULL);
+    irq_disable();
+    event_send(other);
+    lapic_self_ipi(LOWER);
+    irq_enable();
+    while (!lower && turns < TURNS) turns++;
+    CHECK(taken == 1 && lower == 1, "%u taken, then %u after %u turns", taken, lower, turns);
+}
+
+int main(void) {
     test_begin();
     test_needs_takt();
     port = (u32)event_alloc(takt_vm_id());
@@ -37,6 +60,7 @@ int main(void) {
     for (u32 i = 0; i < ROUNDS; i++) event_send(other);
     CHECK(taken == ROUNDS && in_service == 0, "%u of %u taken, %u in service", taken, ROUNDS,
           in_service);
+    take_both();
 
     CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, VECTOR) == 0, "not bound again");
     eoi = true;

@@ -496,6 +496,37 @@ static void test_hlt(void **state) {
     assert_true(v->virt.want_irq_window);
 }
 
+/* Both are raised, and the first is delivered. */
+static void two_wait(void) {
+    vlapic_raise(&v->lapic, 0x61);
+    vlapic_raise(&v->lapic, 0x42);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x61);
+}
+
+/* A handler that makes no EOI may end without an exit. So what waits behind its interrupt asks for
+ * the next moment at which the guest can take it: the end of the handler, or a lower priority. */
+static void test_behind_no_eoi(void **state) {
+    vlapic_set_no_eoi(&v->lapic, 0x61, true);
+    two_wait();
+    assert_true(v->virt.want_irq_window);
+    handle((struct vm_exit){ .reason = EXIT_IRQ_WINDOW });
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x42);
+    assert_false(v->virt.want_irq_window);
+    v->virt.pending.type = EVENT_NONE;
+    vlapic_write(&v->lapic, R_EOI << 4, 0, 0);
+
+    v->virt.cr8 = 5;
+    two_wait();
+    assert_true(v->virt.want_cr8_exit);
+    assert_false(v->virt.want_irq_window);
+    v->virt.pending.type = EVENT_NONE;
+    cr(8, 0);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x42);
+}
+
 /* Of the NMIs that come while it does not run two are kept, and one while another one's handler
  * runs. */
 static void test_two_nmis_are_kept(void **state) {
@@ -751,6 +782,7 @@ int main(void) {
         TEST(test_pauses_are_counted),
         TEST(test_mmio_of_a_delivery),
         TEST(test_hlt),
+        TEST(test_behind_no_eoi),
         TEST(test_priorities),
         TEST(test_timer_leaves_nothing_to_do),
         TEST(test_deadline_far),
