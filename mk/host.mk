@@ -198,11 +198,23 @@ sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the s
 # Guests count their basic blocks (docs/simulation.md). They are compiled as for a hosted
 # environment, so that common/insn.h takes functions for CPUID and the like.
 WHOLE_COUNT  := -fsanitize-coverage=trace-pc
+COUNT_GUEST  := tests/whole/count-guest.sed
+COUNT_HV     := tests/whole/count-hv.sed
+# Compiles the file $(1) to $@ with the flags $(2), and puts the counting into the code, in place of
+# the compiler's calls, with the script $(3) of sed.
+define compile-counted
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(2) $(MORE) $(WHOLE_COUNT) -MT $@ -MF $(@:.o=.d) -S $(1) -o $(@:.o=.s)
+	$(Q)sed -i -f $(3) $(@:.o=.s)
+	$(Q)$(CC) -c $(@:.o=.s) -o $@
+endef
 WHOLE_WRAP   := memcpy memset
 WHOLE_H_WRAP := $(WHOLE_WRAP) trace_write
 WHOLE_GUEST  := $(filter-out -ffreestanding -fno-pic -fno-pie -MMD -MP,$(GUEST_CFLAGS)) \
-	-fno-builtin -fpie -fvisibility=hidden -MMD -MP
+	-fno-builtin -fpie -fvisibility=hidden -ffixed-r15 -MMD -MP
 WHOLE_G_INC  := -Itests/whole/guest/include -Itests/whole/include
+WHOLE_G_FLAGS := $(WHOLE_G_INC) $(WHOLE_GUEST)
 WHOLE_G_C    := $(wildcard guestlib/*.c common/*.c) $(DRIVERS_C) tests/whole/guest/start.c
 WHOLE_G_OBJ  := $(WHOLE_G_C:%.c=$(B)/whole/guest/%.o)
 WHOLE_NET    := $(addprefix $(B)/whole/guest/,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
@@ -212,20 +224,15 @@ WHOLE_G      := $(filter-out bench iobench,$(patsubst guests/%.c,%,$(wildcard gu
 WHOLE_GUESTS := $(WHOLE_G:%=$(B)/whole/%.elf)
 
 $(B)/whole/guest-flags: FORCE
-	@tools/stamp.sh $@ '$(CC) $(WHOLE_G_INC) $(WHOLE_GUEST) $(WHOLE_COUNT) $(NET_INC)'
+	@tools/stamp.sh $@ '$(CC) $(WHOLE_G_FLAGS) $(WHOLE_COUNT) $(NET_INC)'
 $(B)/whole/guest/tests/whole/guest/start.o: WHOLE_COUNT :=
 $(WHOLE_NET): MORE := $(NET_INC) -Dmem_init=lwip_mem_init
 $(WHOLE_NET_O): MORE := $(NET_INC)
 $(WHOLE_NET) $(WHOLE_NET_O): netstack/lwipopts.h | $(LWIP)/VERSION
-$(B)/whole/guest/lwip/%.o: $(B)/whole/guest-flags $(LWIP)/VERSION
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(filter-out $(WARN),$(WHOLE_G_INC) $(WHOLE_GUEST) $(MORE) $(WHOLE_COUNT)) \
-	    -c $(LWIP)/src/$*.c -o $@
-$(B)/whole/guest/%.o: %.c $(B)/whole/guest-flags
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(WHOLE_G_INC) $(WHOLE_GUEST) $(MORE) $(WHOLE_COUNT) -c $< -o $@
+$(B)/whole/guest/lwip/%.o: $(B)/whole/guest-flags $(COUNT_GUEST) $(LWIP)/VERSION
+	$(call compile-counted,$(LWIP)/src/$*.c,$(filter-out $(WARN),$(WHOLE_G_FLAGS)),$(COUNT_GUEST))
+$(B)/whole/guest/%.o: %.c $(B)/whole/guest-flags $(COUNT_GUEST)
+	$(call compile-counted,$<,$(WHOLE_G_FLAGS),$(COUNT_GUEST))
 $(B)/whole/guest-objects: FORCE
 	@tools/stamp.sh $@ '$(WHOLE_G_OBJ) $(WHOLE_NET)'
 $(B)/whole/libguest.a: $(WHOLE_G_OBJ) $(B)/whole/guest-objects
@@ -259,10 +266,8 @@ WHOLE_H_INC  := -Itests/whole/hv -Itests/whole/include
 $(B)/whole/hv/tests/whole/%.o: WHOLE_COUNT :=
 $(B)/whole/hv-flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(WHOLE_H_INC) $(HOST_CFLAGS) $(WHOLE_COUNT)'
-$(B)/whole/hv/%.o: %.c $(B)/whole/hv-flags
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(WHOLE_H_INC) $(HOST_CFLAGS) $(MORE) $(WHOLE_COUNT) -c $< -o $@
+$(B)/whole/hv/%.o: %.c $(B)/whole/hv-flags $(COUNT_HV)
+	$(call compile-counted,$<,$(WHOLE_H_INC) $(HOST_CFLAGS),$(COUNT_HV))
 $(B)/whole/hv-objects: FORCE
 	@tools/stamp.sh $@ '$(WHOLE_OBJ)'
 $(B)/sim-whole: $(WHOLE_OBJ) $(B)/whole/hv-objects

@@ -61,11 +61,12 @@ static void called(struct whole_call *c) {
     *c = w->call;
 }
 
-void memory_fault(u64 gpa, bool write, u64 rip) {
+void memory_fault(u64 gpa, bool write, u64 rip, i64 left) {
     struct whole_call c = {
         .reason = WHOLE_FAULT, .gpa = gpa, .write = write, .rip = rip, .nr_bytes = sizeof(c.bytes)
     };
 
+    priv(whole_guest)->port.left = left;
     memcpy(c.bytes, (const void *)rip, sizeof(c.bytes));
     called(&c);
     panic("a guest went on after a fault at %lx of its RAM", rip - whole_base_of(whole_guest));
@@ -134,7 +135,7 @@ static void load_op(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu);
     priv(v)->port.per_element = (i64)sockets_element(place_of(v), cpu);
     if (nic_load(v, cpu)) priv(v)->port.per_element = 0;
-    if (v != last[cpu]) whole_owed += whole_costs.switch_;
+    if (v != last[cpu]) whole_charge(whole_costs.switch_);
     last[cpu] = v;
 }
 
@@ -320,9 +321,9 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
         }
         if (w->call.reason != WHOLE_TIME && w->call.reason != WHOLE_COMPUTE) break;
     }
-    whole_owed = whole_costs.exit;
+    whole_owe(whole_costs.exit);
     if (!delivery_is_free(v, e) && !nic_is_free(v, e)) return;
-    whole_owed = 0;
+    whole_owe(0);
     whole_block = 0;
 }
 

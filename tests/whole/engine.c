@@ -14,6 +14,8 @@
 /* From this size on memory is not filled with zeros but given back to this computer, which has
  * zeros where nothing is. So what is scrubbed needs no memory here until somebody writes to it. */
 #define LARGE (32u << 10)
+/* More than any pCPU owes, ps. */
+#define NO_STOP (1ll << 62)
 
 struct pcpu {
     struct percpu p; /* what the hypervisor knows of it */
@@ -28,12 +30,14 @@ struct pcpu {
     void (*entry)(void); /* what it begins with */
 };
 
-u64 whole_now, whole_owed, whole_block;
+u64 whole_now, whole_block;
+i64 whole_due = -NO_STOP;
 struct percpu *whole_this_cpu;
 u32 nr_cpus;
 struct percpu *percpu_of[TAKT_MAX_CPUS];
 u64 tsc_khz = 1000000, tsc_boot, tsc_to_ns_mul = 1ull << 32, ns_to_tsc_mul = 1ull << 32;
 
+static i64 until_stop = NO_STOP; /* what may be owed until a debugger's stop, ps */
 static struct pcpu pcpus[TAKT_MAX_CPUS];
 static struct timerq queue;
 static struct strand loop;
@@ -86,16 +90,39 @@ void strand_switch(struct strand *from, struct strand *to) { strand_swap(&from->
 
 /* ---- time ---- */
 
-u64 rdtsc(void) { return whole_now + whole_owed / PS_PER_NS; }
+u64 whole_owed(void) { return (u64)(whole_due + until_stop); }
 
-void cpu_relax(void) { whole_owed += whole_costs.block; }
+/* Also has to be called when the time has changed, because the time until a debugger's stop is
+ * another one then. */
+void whole_owe(u64 ps) {
+    until_stop = NO_STOP;
+    if (whole_stop.at <= whole_now)
+        until_stop = 0;
+    else if (whole_stop.at - whole_now < NO_STOP / PS_PER_NS)
+        until_stop = (i64)((whole_stop.at - whole_now) * PS_PER_NS);
+    whole_due = (i64)ps - until_stop;
+}
 
-/* The compiler puts a call of this function at the beginning of each basic block of hv/. */
+u64 rdtsc(void) { return whole_now + whole_owed() / PS_PER_NS; }
+
+void cpu_relax(void) { whole_charge(whole_costs.block); }
+
+/* Stops for a debugger. A basic block calls it if the time of the stop has come. */
+void whole_stop_due(void);
+void whole_stop_due(void) {
+    u64 owed = whole_owed();
+
+    if (!whole_this_cpu) return;
+    debug_stop("hypervisor", whole_now * PS_PER_NS + owed);
+    whole_owe(owed);
+}
+
+/* The compiler puts a call of this function at the beginning of each basic block of hv/. Nearly all
+ * of these calls are replaced by the instructions of count-hv.sed, which do the same. */
 void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
-    whole_owed += whole_block;
-    if (__builtin_expect(whole_now + whole_owed / PS_PER_NS >= whole_stop.at, 0) && whole_this_cpu)
-        debug_stop("hypervisor", whole_now * PS_PER_NS + whole_owed);
+    whole_charge(whole_block);
+    if (whole_due >= 0) whole_stop_due();
 }
 
 /* As for guests (guest/start.c): the linker puts these in the place of memcpy() and memset(). */
@@ -105,12 +132,12 @@ void *__real_memset(void *to, int c, size_t n);
 void *__wrap_memset(void *to, int c, size_t n);
 
 void *__wrap_memcpy(void *to, const void *from, size_t n) {
-    whole_owed += whole_elements(n) * whole_costs.element;
+    whole_charge(whole_elements(n) * whole_costs.element);
     return __real_memcpy(to, from, n);
 }
 
 void *__wrap_memset(void *to, int c, size_t n) {
-    whole_owed += whole_elements(n) * whole_costs.element;
+    whole_charge(whole_elements(n) * whole_costs.element);
     if (c == 0 && n >= LARGE && memory_drop(to, n)) return to;
     return __real_memset(to, c, n);
 }
@@ -126,23 +153,24 @@ static void go_on(struct timer *t, u64 now) {
 }
 
 /* Lets virtual time pass on this pCPU until `ns`, while others run. If `interruptible`, a kick ends
- * the wait. What this pCPU owes is kept meanwhile, because whole_owed is that of the pCPU that
+ * the wait. What this pCPU owes is kept meanwhile, because whole_owed() is that of the pCPU that
  * executes. The queue's own code counts as the hypervisor's, too, but is no part of what is
  * simulated. */
 void engine_wait(u64 ns, bool interruptible) {
     struct pcpu *c = me();
-    u64 owed = whole_owed;
+    u64 owed = whole_owed();
 
     if (ns <= whole_now) return;
     if (timerq_next(&queue) > ns && ns != ~0ull && !stopped) {
         whole_now = ns; /* nothing else is due before */
+        whole_owe(owed);
         return;
     }
     c->interruptible = interruptible;
     if (ns != ~0ull) timerq_insert(&queue, &c->wake, ns);
     strand_switch(&c->strand, &loop);
     c->interruptible = false;
-    whole_owed = owed;
+    whole_owe(owed);
 }
 
 /* Lets the virtual time pass that the hypervisor's code on this pCPU has cost since the last call.
@@ -150,16 +178,16 @@ void engine_wait(u64 ns, bool interruptible) {
  * injected. */
 void engine_pay(void) {
     struct pcpu *c = me();
-    u64 ps = c->rest + whole_owed;
+    u64 ps = c->rest + whole_owed();
 
     whole_trace_step();
     nic_step();
     if (whole_inject_step) {
         whole_inject_step();
-        ps = c->rest + whole_owed;
+        ps = c->rest + whole_owed();
     }
     whole_block = whole_costs.block;
-    whole_owed = 0;
+    whole_owe(0);
     c->rest = ps % PS_PER_NS;
     engine_wait(whole_now + ps / PS_PER_NS, false);
 }
@@ -206,7 +234,7 @@ bool engine_interrupted(void) {
 /* The pCPU may have something to do that is due before the kick arrives. */
 void cpu_kick(unsigned cpu) {
     struct pcpu *c = container_of(percpu_of[cpu], struct pcpu, p);
-    u64 at = whole_now + whole_costs.kick_ns, owed = whole_owed;
+    u64 at = whole_now + whole_costs.kick_ns, owed = whole_owed();
 
     if (whole_kick_late) at += whole_kick_late();
     if (&c->p == whole_this_cpu || c->interrupted) return;
@@ -214,7 +242,7 @@ void cpu_kick(unsigned cpu) {
     if (!c->interruptible || (c->wake.queued && c->wake.when <= at)) return;
     timerq_remove(&queue, &c->wake);
     timerq_insert(&queue, &c->wake, at);
-    whole_owed = owed;
+    whole_owe(owed);
 }
 
 void cpu_interrupt_self(void) { me()->interrupted = true; }
@@ -272,7 +300,7 @@ static void begin(void *entry, void *unused) {
 void engine_start(u32 cpus, void (*entry)(void)) {
     nr_cpus = cpus;
     whole_block = whole_costs.block;
-    whole_owed = 0; /* reading the VM file was no work of the machine */
+    whole_owe(0); /* reading the VM file was no work of the machine */
     for (u32 i = 0; i < cpus; i++) {
         struct pcpu *c = &pcpus[i];
         char *stack = aligned_alloc(64, STACK_BYTES);

@@ -28,6 +28,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     r[REG_RDI] = (greg_t)gpa;
     r[REG_RSI] = write;
     r[REG_RDX] = r[REG_RIP];
+    r[REG_RCX] = r[REG_R15];                            /* port->left, while the guest executes */
     r[REG_RSP] = ((r[REG_RSP] - RED_ZONE) & ~15ll) - 8; /* as after a call */
     r[REG_RIP] = (greg_t)memory_fault;
 }

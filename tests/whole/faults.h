@@ -14,7 +14,8 @@ void faults_catch(void);
 bool faults_fill(u64 at, bool write, u64 *gpa);
 /* memory.c: returns whether a guest executes. */
 bool faults_in_guest(void);
-/* cpu.c: the guest goes on here after an access that cannot be. */
-void memory_fault(u64 gpa, bool write, u64 rip) __attribute__((noreturn));
+/* cpu.c: the guest goes on here after an access that cannot be. `left` is what its port->left would
+ * be now. */
+void memory_fault(u64 gpa, bool write, u64 rip, i64 left) __attribute__((noreturn));
 
 #endif

@@ -33,8 +33,8 @@ def arrived():
         return
     where, ps = frame.read_var("in").string(), int(frame.read_var("ps"))
     symbols()
-    # The call that counts basic blocks; a guest's function jumps on to the one that stops.
-    counts = ("__sanitizer_cov_trace_pc", "out_of_time")
+    # What a basic block calls when the time of the stop has come.
+    counts = ("__sanitizer_cov_trace_pc", "whole_stop_due", "whole_out_of_time")
     while frame.name() not in counts:
         frame = frame.older()
     while frame.name() in counts:

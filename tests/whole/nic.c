@@ -101,7 +101,7 @@ static void raise(u32 handle) {
 }
 
 void nic_step(void) {
-    u64 owed = whole_owed, next = ~0ull;
+    u64 owed = whole_owed(), next = ~0ull;
 
     if (!interval || due.queued || this_cpu()->id != card_cpu) return;
     for (struct function *f = functions; f < functions + nr_functions; f++) {
@@ -114,5 +114,5 @@ void nic_step(void) {
         if (f->waits) next = MIN(next, f->next);
     }
     if (next != ~0ull) engine_timer(&due, next);
-    whole_owed = owed;
+    whole_owe(owed);
 }

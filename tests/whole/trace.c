@@ -33,10 +33,10 @@ void __real_trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, 
 void __wrap_trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d);
 
 void __wrap_trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
-    u64 owed = whole_owed;
+    u64 owed = whole_owed();
 
     __real_trace_write(cpu, ns, event, who, a, b, c, d);
-    whole_owed = owed - MIN(owed, whole_block);
+    whole_owe(owed - MIN(owed, whole_block));
 }
 
 /* Writes the names of VMs that are not in the file yet; of all VMs if `all`. */
@@ -61,7 +61,7 @@ static void put_records(u32 cpu) {
 
 /* Empties the rings of all pCPUs into the file. */
 static void drain(void) {
-    u64 owed = whole_owed;
+    u64 owed = whole_owed();
     u8 frame[STREAM_FRAME_MAX];
     bool describe = whole_now >= describe_at;
 
@@ -72,14 +72,14 @@ static void drain(void) {
     if (!broken) put_vms(describe);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) put_records(cpu);
     drain_at = whole_now + DRAIN_NS;
-    whole_owed = owed;
+    whole_owe(owed);
 }
 
 /* Switches all classes of trace records on and, unless `path` is NULL, opens the file and makes a
  * ring of records for each pCPU. Ends the program with a sentence if the file cannot be made. That
  * takes no virtual time. */
 void whole_trace_begin(const char *path) {
-    u64 owed = whole_owed;
+    u64 owed = whole_owed();
 
     trace_mask = ALL_CLASSES;
     if (!path) return;
@@ -91,7 +91,7 @@ void whole_trace_begin(const char *path) {
     }
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         trace_init(cpu, calloc(RECORDS, sizeof(struct trace_record)), RECORDS);
-    whole_owed = owed;
+    whole_owe(owed);
 }
 
 void whole_trace_step(void) {

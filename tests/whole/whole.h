@@ -41,8 +41,13 @@ void strand_init(struct strand *s, void *top, void *fn, void *a, void *b);
 void strand_switch(struct strand *from, struct strand *to);
 
 extern u64 whole_now; /* ns */
-/* What the hypervisor's code on this pCPU has cost and not yet paid, in ps. */
-extern u64 whole_owed;
+/* Return and set what the hypervisor's code on this pCPU has cost and not yet paid, in ps. */
+u64 whole_owed(void);
+void whole_owe(u64 ps);
+/* What is owed, less what may be owed until a debugger's stop, in ps. So one addition counts a
+ * basic block, and its sign tells whether the stop has come (count-hv.sed). */
+extern i64 whole_due;
+static inline void whole_charge(u64 ps) { whole_due += (i64)ps; }
 /* What a basic block of the hypervisor costs now: whole_costs.block or, until the next
  * engine_pay(), 0 for what the CPU itself does on the machine that is modelled. */
 extern u64 whole_block;

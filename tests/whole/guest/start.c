@@ -25,6 +25,13 @@ struct rela { /* an entry of .rela.dyn: System V gABI, chapter 4 */
 };
 
 struct whole_port *volatile whole_port;
+/* port->left, while the guest executes. All of the guest is compiled with -ffixed-r15, so the
+ * register keeps it, and a basic block counts itself without touching memory that another one has
+ * just written (count-guest.sed). */
+register i64 whole_left __asm__("r15");
+i64 whole_per_block; /* port->per_block, which is the same for all vCPUs of the VM */
+
+_Static_assert(__builtin_offsetof(struct whole_port, left) == 0, "the code below reads it");
 
 extern const struct rela rela_first[], rela_last[];
 extern char boot_stack[];
@@ -44,6 +51,7 @@ void whole_start(struct whole_port *port, u64 info);
 void whole_entry(void);
 void ap_entry(void);
 void __sanitizer_cov_trace_pc(void);
+void whole_out_of_time(void);
 i64 hypercall_vmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 i64 hypercall_vmmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp);
@@ -55,6 +63,7 @@ __asm__(".pushsection .text.start, \"ax\"\n"
         ".globl whole_entry\n"
         "whole_entry:\n"
         "    leaq boot_stack+16384(%rip), %rsp\n"
+        "    movq (%rdi), %r15\n" /* port->left */
         "    xorl %ebp, %ebp\n"
         "    call whole_start\n"
         "    ud2\n"
@@ -63,17 +72,20 @@ __asm__(".pushsection .text.start, \"ax\"\n"
         "ap_entry:\n"
         "    movq ap_stack(%rip), %rsp\n"
         "    movq ap_vcpu(%rip), %rdi\n"
+        "    movq whole_port(%rip), %rax\n"
+        "    movq (%rax), %r15\n" /* port->left */
         "    xorl %ebp, %ebp\n"
         "    call vcpu_main\n"
         "    ud2\n"
-        /* void thread_switch(u64 *save_rsp, u64 new_rsp), as in guestlib/entry.asm */
+        /* void thread_switch(u64 *save_rsp, u64 new_rsp), as in guestlib/entry.asm, but R15 belongs
+         * to no thread */
         ".globl thread_switch\n"
         "thread_switch:\n"
         "    pushq %rbx\n    pushq %rbp\n    pushq %r12\n"
         "    pushq %r13\n    pushq %r14\n    pushq %r15\n"
         "    movq %rsp, (%rdi)\n"
         "    movq %rsi, %rsp\n"
-        "    popq %r15\n    popq %r14\n    popq %r13\n"
+        "    addq $8, %rsp\n    popq %r14\n    popq %r13\n"
         "    popq %r12\n    popq %rbp\n    popq %rbx\n"
         "    ret\n"
         ".popsection\n"
@@ -86,6 +98,13 @@ __asm__(".pushsection .text.start, \"ax\"\n"
         ".popsection\n");
 
 /* ---- exits ---- */
+
+/* Makes the call of the machine. While the hypervisor executes, R15 is its own. */
+static void exit_to(struct whole_call *c) {
+    whole_port->left = whole_left;
+    whole_port->call(c);
+    whole_left = whole_port->left;
+}
 
 /* Takes what the hypervisor wants the guest to take, as the CPU does at an entry. If another
  * interrupt waits at the end of a handler, it is taken in the same loop and not by irq_restore():
@@ -104,31 +123,30 @@ static void take_event(void) {
         whole_port->irqs = false;
         trap(&f);
         whole_port->irqs = f.rflags & RFLAGS_IF;
-        if (whole_port->irqs && whole_port->attention) whole_port->call(&window);
+        if (whole_port->irqs && whole_port->attention) exit_to(&window);
     }
 }
 
 static void leave(struct whole_call *c) {
     c->rip = (u64)__builtin_return_address(0);
     do {
-        whole_port->call(c);
+        exit_to(c);
         take_event();
     } while (c->again);
 }
 
 /* The guest has computed as long as it may: time has to pass for the others, too. */
-static __attribute__((noinline)) void out_of_time(void) {
+void whole_out_of_time(void) {
     struct whole_call c = { .reason = WHOLE_TIME };
 
     leave(&c);
 }
 
-/* The compiler puts a call of this function at the beginning of each basic block. */
+/* The compiler puts a call of this function at the beginning of each basic block. Nearly all of
+ * these calls are replaced by the instructions of count-guest.sed, which do the same. */
 void __sanitizer_cov_trace_pc(void) {
-    struct whole_port *p = whole_port;
-
-    p->left -= p->per_block;
-    if (__builtin_expect(p->left < 0, 0)) out_of_time();
+    whole_left -= whole_per_block;
+    if (whole_left < 0) whole_out_of_time();
 }
 
 /* The linker puts these in the place of memcpy() and memset(), which are basic blocks of any length
@@ -139,9 +157,7 @@ void *__real_memset(void *to, int c, size_t n);
 void *__wrap_memset(void *to, int c, size_t n);
 
 static void charge(size_t bytes) {
-    struct whole_port *p = whole_port;
-
-    p->left -= (i64)whole_elements(bytes) * p->per_element;
+    whole_left -= (i64)whole_elements(bytes) * whole_port->per_element;
 }
 
 void *__wrap_memcpy(void *to, const void *from, size_t n) {
@@ -170,14 +186,12 @@ void whole_halt(void) {
 u64 rdtsc(void) {
     const struct whole_port *p = whole_port;
 
-    return (p->end - (u64)p->left) / PS_PER_NS + p->tsc_offset;
+    return (p->end - (u64)whole_left) / PS_PER_NS + p->tsc_offset;
 }
 
 void cpu_relax(void) {
-    struct whole_port *p = whole_port;
-
-    p->left -= PAUSE_BLOCKS * p->per_block;
-    if (p->left < 0) out_of_time();
+    whole_left -= PAUSE_BLOCKS * whole_per_block;
+    if (whole_left < 0) whole_out_of_time();
 }
 
 void compute_for_ever(void) {
@@ -326,6 +340,7 @@ void whole_start(struct whole_port *port, u64 info) {
     relocate(port->base);
     port->slot = (struct whole_port **)&whole_port;
     whole_port = port;
+    whole_per_block = port->per_block;
     guest_start(pa_to_ptr(info));
 }
 

@@ -281,13 +281,13 @@ static void check(void) {
  * the end of the run it destroys VMs instead. The checks take no virtual time. */
 void whole_inject_step(void) {
     static bool inside;
-    u64 owed = whole_owed;
+    u64 owed = whole_owed();
 
     if (!state || !config || inside) return;
     inside = true;
     events++;
     check();
-    whole_owed = owed;
+    whole_owe(owed);
     if (ending)
         destroy_all();
     else
