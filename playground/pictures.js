@@ -222,6 +222,8 @@ function drawHistogram(painter, width, timeline, _, colors) {
     const binWidth = (width - LEFT - RIGHT) / BINS;
 
     painter.rect(0, 0, width, CHART, colors.ground);
+    if (!sums.some((sum) => sum))
+        painter.text(LEFT + 8, bottom / 2, "No vCPU slept and woke.", colors.faint);
     for (const mark of ticks(0, most, 3)) {
         const y = bottom - mark / most * (bottom - 8);
 
@@ -252,7 +254,10 @@ function drawHistogram(painter, width, timeline, _, colors) {
 
 const BAR = 22;
 
-const sharesHeight = (shares) => BAR * shares.length + AXIS;
+const LEGEND = ["bar: CPU time, % of one pCPU", "mark: what the VM is entitled to"];
+const LEGEND_LINE = 15;
+
+const sharesHeight = (shares) => BAR * shares.length + 4 + LEGEND_LINE * LEGEND.length;
 
 /* shares: [{ vm, got, entitled, color }], in per cent of one pCPU */
 function drawShares(painter, width, shares, colors) {
@@ -269,6 +274,7 @@ function drawShares(painter, width, shares, colors) {
         painter.text(toX(Math.max(s.got, s.entitled)) + 8, y + BAR / 2,
                      `${s.got.toFixed(1)} of ${s.entitled.toFixed(1)} %`, colors.faint);
     });
-    painter.text(LEFT, shares.length * BAR + 11,
-                 "bar: CPU time, % of one pCPU; mark: what the VM is entitled to", colors.faint);
+    LEGEND.forEach((words, i) => {
+        painter.text(LEFT, shares.length * BAR + 11 + LEGEND_LINE * i, words, colors.faint);
+    });
 }

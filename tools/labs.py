@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.parse
 
 import faults
 import sentence
@@ -29,6 +30,7 @@ import sentence
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LABS = os.path.join(ROOT, "labs")
 WORK = os.path.join(ROOT, "build", "labs-check")
+PLAYGROUND = os.path.join(ROOT, "build", "playground", "index.html")  # of `make playground`
 
 # What a student's tree is made of, by the kind of the lab: sources to compile. The headers that
 # these include are found by the compiler.
@@ -119,6 +121,7 @@ class Lab:
         self.policy = told.get("policy", "")  # LABS= of an image that is built beside a simulation
         self.boots = self.kind == "image" or bool(self.policy)
         self.given = told.get("given", {})  # files that a student writes from a given text
+        self.scenes = told.get("playground", [])  # what to look at there
 
     def solution(self, name):
         text = read(self.files[name])
@@ -199,9 +202,25 @@ class Lab:
                 for path in glob.glob(os.path.join(ROOT, pattern))}
         return sorted(here - own - set(kind["without"]))
 
-    def page(self):
+    def text(self, name):
+        """Returns a VM file of the lab as a student gets it."""
+        return self.starter(name) if name in self.files else read(self.folder, name)
+
+    def look(self):
+        """Returns the section of the assignment about the playground, and what its links lead to:
+        each carries a VM file, and would be too long within the text."""
+        links, targets = [], []
+        for number, scene in enumerate(self.scenes, 1):
+            words = {"file": self.text(scene["file"]), "pcpus": self.cpus}
+            if "other" in scene:
+                words |= {"compare": "yes", "other": scene["other"]}
+            links.append(f"- [{scene['words']}][scene-{number}]\n")
+            targets.append(f"[scene-{number}]: playground.html#{urllib.parse.urlencode(words)}\n")
+        return LOOK + "\n" + "".join(links), "\n" + "".join(targets)
+
+    def page(self, playground=False):
         """Returns the assignment, with the table of its steps, and with those parts of docs/ that
-        it asks for."""
+        it asks for. With `playground` it has links to the playground, too."""
         def section(match):
             text = read(match[1])
             found = re.search(rf"^(#+) {re.escape(match[2])}\n(.*?)(?=^#|\Z)", text, re.M | re.S)
@@ -211,6 +230,9 @@ class Lab:
 
         text = read(self.folder, "README.md")
         text = re.sub(r"^\{section (\S+) (.+)\}$", section, text, flags=re.M)
+        if playground and self.scenes:
+            look, targets = self.look()
+            text = text.replace("## Hand in\n", f"{look}\n## Hand in\n") + targets
         return text.replace("{steps}", self.table())
 
     def table(self):
@@ -288,6 +310,12 @@ def without_dead_links(text, there):
     return re.sub(r"(?<!!)\[([^]]*)\]\(([^)\s]+)\)", link, text)
 
 
+LOOK = """\
+## To look at
+
+Open `playground.html` in a browser: it is the simulation with Takt's own policies, and draws who
+ran where, and why. You can change everything in it. These links show VM files of this lab:
+"""
 MAKEFILE = """\
 # Lab {number}: {title}. The assignment is in README.md; {kind}.mk says what there is to make.
 FILES    := {files}
@@ -306,8 +334,9 @@ SOURCES  := {sources}
 """
 
 
-def tree(number, out):
-    """Writes the student's tree of a lab to `out`, which must be empty or not there."""
+def tree(number, out, playground=None):
+    """Writes the student's tree of a lab to `out`, which must be empty or not there. `playground`
+    is the page of the playground, if there is one and the student is to have it."""
     lab = Lab(number)
     if os.path.exists(out) and (not os.path.isdir(out) or os.listdir(out)):
         raise sentence.Problem(f"{out} is there already, and is not an empty directory: name "
@@ -351,8 +380,22 @@ def tree(number, out):
     for name in lab.files:
         write(os.path.join(out, name), lab.starter(name))
     there = {os.path.join("docs", page) for page in pages}
-    write(os.path.join(out, "README.md"), without_dead_links(lab.page(), there))
+    if playground and lab.scenes:
+        there.add("playground.html")
+        shutil.copy(playground, os.path.join(out, "playground.html"))
+    write(os.path.join(out, "README.md"), without_dead_links(lab.page(bool(playground)), there))
     return lab
+
+
+def playground_page():
+    """Returns the page of the playground, or None if it was not made."""
+    return PLAYGROUND if os.path.exists(PLAYGROUND) else None
+
+
+def say_without(written):
+    """Says that the pages of these labs would have links if there was a playground."""
+    if any(lab.scenes for lab in written) and not playground_page():
+        print("without links to the playground, which is not there: `make playground` makes it")
 
 
 def course(out):
@@ -360,14 +403,16 @@ def course(out):
     if os.path.exists(out) and (not os.path.isdir(out) or os.listdir(out)):
         raise sentence.Problem(f"{out} is there already, and is not an empty directory: name "
                                "another one")
-    rows = []
+    rows, written = [], []
     for number in numbers():
-        lab = tree(number, os.path.join(out, f"lab{number}"))
+        lab = tree(number, os.path.join(out, f"lab{number}"), playground_page())
+        written.append(lab)
         rows.append(f"| [{number}](lab{number}/README.md) | {lab.title} | {lab.hours} |")
     page = read("labs/frame/course.md").replace("{labs}", "\n".join(rows))
     write(os.path.join(out, "README.md"), page)
     write(os.path.join(out, "LICENSE"), read("LICENSE"))
     print(f"{out}: {sentence.count(len(rows), 'lab')}")
+    say_without(written)
 
 
 # ---- checks ----
@@ -526,8 +571,9 @@ def main():
             lab = Lab(number)
             print(f"{number:3}  {lab.title:<60} {lab.hours} hours")
     elif args.command == "tree":
-        lab = tree(args.number, args.out)
+        lab = tree(args.number, args.out, playground_page())
         print(f"{args.out}: lab {lab.number}, {lab.title}; begin with its README.md")
+        say_without([lab])
     elif args.command == "course":
         course(args.out)
     elif args.command == "fit":

@@ -15,12 +15,13 @@ A step is a function with points and a hint:
 
 The last one is a test of tests/check.c. A step gives all of its points, or none if one of its
 checks fails. The first step is always that the files compile. Time is virtual in all that is
-measured. The clock of this computer only ends a program that would never end: after GRADE_TIMEOUT
-seconds of CPU time (10 by default).
+measured. The clock of this computer only ends a program that would never end: one that has used
+GRADE_TIMEOUT seconds of CPU time (10 by default), or has slept for so long.
 
 Prints the steps, writes grade.json, and exits with 0 (all points), 1 (not all) or 2 (the grader
 itself cannot work).
 """
+import glob
 import importlib
 import json
 import os
@@ -33,8 +34,10 @@ import textwrap
 
 BUILD = "build"
 MOST_OUTPUT = 4 << 20  # bytes that a program may print
+MOST_BUILT = 64 << 20  # bytes of a file that the compiler may write
+MOST_MEMORY = 1024     # MiB that a program may use
 MACHINE_FACTOR = 12    # a machine that Bochs plays may use so many times the CPU time
-WAIT_FACTOR = 20       # a program that sleeps, and uses no CPU time, is ended after so many times
+WAIT_FACTOR = 20       # and what waits for Bochs may sleep for so many times that time
 TICKS = 100_000_000    # of Bochs' clock, in a virtual second
 LONGEST = 300          # characters of a message that are shown
 WIDTH = 78             # columns of what is said of a step
@@ -69,13 +72,17 @@ def short(text):
 
 
 class Ended:
-    """How a program ended: `status` as of subprocess, `out` and `err` what it printed."""
+    """How a program ended: `status` as of subprocess, or None if it slept for too long and was
+    ended; `out` and `err` what it printed."""
 
     def __init__(self, status, out, err):
         self.status, self.out, self.err = status, out, err
 
     def fault(self):
         """Returns a sentence if the program crashed or did not end, else None."""
+        if self.status is None:
+            return (f"it slept for {time_limit()} s, so it was ended: it probably waits for "
+                    "something that never comes")
         if self.status in (-signal.SIGXCPU, -signal.SIGKILL):
             return (f"it did not end within {time_limit()} s of CPU time: there is probably a loop "
                     "that never ends (on a slow computer GRADE_TIMEOUT=60 gives it more time)")
@@ -84,6 +91,13 @@ class Ended:
         report = re.search(r"(\S+:\d+(?::\d+)?): runtime error: (.*)", self.err)
         if report:
             return f"it did something that C does not define: {report[1]}: {report[2]}"
+        if re.search(r"AddressSanitizer: hard rss limit exhausted", self.err):
+            return (f"it used more than {MOST_MEMORY} MiB of memory: there is probably a loop that "
+                    "asks for more and more")
+        report = re.search(r"Direct leak of (\d+) byte.*", self.err, re.S)
+        if report:
+            return (f"it lost memory: {report[1]} bytes were allocated{first_place(report[0])}, "
+                    "and were not freed although nothing points to them any more")
         report = re.search(r"ERROR: AddressSanitizer:? ([\w-]+)", self.err)
         if report:
             kind = "a stack that is full (endless recursion)"
@@ -96,33 +110,70 @@ class Ended:
 
 
 def first_place(report):
-    """Returns where a report of the AddressSanitizer says that the program was: the first function
-    that is not of a library."""
-    place = re.search(r"#\d+ \S+ in (\w+) (\S+?:\d+)", report)
-    if not place:
-        return ""
-    return f", in {place[1]}() at {os.path.relpath(place[2]) if '/' in place[2] else place[2]}"
+    """Returns where a report of a sanitizer says that the program was: the first function whose
+    source is here, and not that of a library."""
+    for function, path, line in re.findall(r"#\d+ \S+ in (\w+) (\S+?):(\d+)", report):
+        if os.path.exists(path):
+            return f", in {function}() at {os.path.relpath(path)}:{line}"
+    return ""
 
 
-def run(command, factor=1):
-    """Runs a program within the limits, and returns how it ended. It may use `factor` times the CPU
-    time of other programs."""
-    seconds = factor * time_limit()
-
+def limits(seconds, size):
+    """Returns a function that a new process calls: it may use so many seconds of CPU time, and
+    write files of so many bytes."""
     def limit():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_OUTPUT, MOST_OUTPUT))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return limit
 
+
+def make(goal):
+    """Builds something. Returns how make ended."""
+    return subprocess.run(["make", "-s", goal], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, errors="replace", check=False,
+                          preexec_fn=limits(MACHINE_FACTOR * time_limit(), MOST_BUILT))
+
+
+def sleeps(process):
+    """Returns whether all threads of a process sleep, or are stopped. A thread that only waits for
+    its turn on a busy computer does not sleep."""
+    states = set()
+    for path in glob.glob(f"/proc/{process.pid}/task/*/stat"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                states.add(f.read().rpartition(") ")[2][0])
+        except OSError:
+            pass  # The thread has ended.
+    return states <= set("STtZ")
+
+
+def wait(process, longest):
+    """Waits for the end of a process. Returns its status, or None if the process slept for so many
+    seconds without a pause and was ended for that."""
+    asleep = 0
+    while asleep < longest:
+        try:
+            return process.wait(1)
+        except subprocess.TimeoutExpired:
+            asleep = asleep + 1 if sleeps(process) else 0
+    process.kill()
+    process.wait()
+    return None
+
+
+def run(command, factor=1, wait_factor=1):
+    """Runs a program within the limits, and returns how it ended. It may use `factor` times the CPU
+    time of other programs, and sleep for `wait_factor` times this time."""
+    seconds = factor * time_limit()
     out, err = (os.path.join(BUILD, name) for name in ("grade.out", "grade.err"))
     os.makedirs(BUILD, exist_ok=True)
+    environment = os.environ | {"ASAN_OPTIONS": f"hard_rss_limit_mb={MOST_MEMORY}"}
     try:
-        with open(out, "wb") as o, open(err, "wb") as e:
-            status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=o, stderr=e,
-                                    preexec_fn=limit, timeout=WAIT_FACTOR * seconds,
-                                    check=False).returncode
-    except subprocess.TimeoutExpired:
-        status = -signal.SIGKILL
+        with open(out, "wb") as o, open(err, "wb") as e, subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=o, stderr=e, env=environment,
+                preexec_fn=limits(seconds, MOST_OUTPUT)) as process:
+            status = wait(process, wait_factor * seconds)
     except FileNotFoundError as e:
         raise Broken(f"{e.filename}: there is no such program") from None
     texts = []
@@ -183,13 +234,15 @@ class Checks:
     def at_least(self, what, came, least, hint=""):
         self.true(what, came >= least, f"at least {least}", came, hint)
 
-    def program(self, what, command, hint=""):
-        """Runs a program that has to end with status 0. Returns what it printed."""
-        self.again = " ".join(command)
+    def program(self, what, command, hint="", unsaid=()):
+        """Runs a program that has to end with status 0. Returns what it printed. `unsaid` are words
+        of the command that nobody needs who wants to see the same once more."""
+        self.again = " ".join(word for word in command if word not in unsaid)
         ended = run(command)
         fault = ended.fault()
         if fault is None and ended.status:
-            fault = ended.err or ended.out or f"exit status {ended.status}"
+            # One fault often causes others. The first line tells most.
+            fault = (ended.err or ended.out).partition("\n")[0] or f"exit status {ended.status}"
         if fault:
             raise Failed(what, "that it runs to its end", short(fault), hint)
         return ended.out
@@ -212,8 +265,7 @@ class Checks:
         """Runs a VM file in the simulation of the scheduler, where rules are checked (-C)."""
         command = [f"{BUILD}/sim", "-C", "-q", "-j", "-p", str(cpus), "-w", warm_up, "-t", time,
                    *options, scenario]
-        out = self.program(f"the simulation of {scenario}", command, hint)
-        self.again = " ".join(word for word in command if word not in ("-q", "-j"))
+        out = self.program(f"the simulation of {scenario}", command, hint, ("-q", "-j"))
         return Result(out, self.again)
 
     def machine(self, name, seconds, cpus=1):
@@ -236,14 +288,13 @@ class Checks:
 def boot(name, seconds, cpus):
     """Returns what a machine said."""
     image = f"{BUILD}/{name}.iso"
-    made = subprocess.run(["make", "-s", image], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, errors="replace", check=False)
+    made = make(image)
     if made.returncode:
         raise Failed("the image to boot", "that it can be made", short(made.stderr))
     ended = run([sys.executable, "-B", "takt/tools/machine.py", "watch", "--platform", "bochs",
                  "--cpus", str(cpus), "--memory", "128", "--ticks", str(seconds * TICKS),
                  "--timeout", str(WAIT_FACTOR * MACHINE_FACTOR * time_limit()), "--dir",
-                 f"{BUILD}/{name}", image], MACHINE_FACTOR)
+                 f"{BUILD}/{name}", image], MACHINE_FACTOR, WAIT_FACTOR)
     said = re.search(r"SIGXCPU", ended.err)
     if said:
         raise Failed("the machine", "that it comes to its end",
@@ -316,8 +367,7 @@ class Lab:
 
 def compiles(t):
     """The step that every lab begins with."""
-    ended = subprocess.run(["make", "-s", "all"], stdin=subprocess.DEVNULL, capture_output=True,
-                           text=True, errors="replace", check=False)
+    ended = make("all")
     errors = [line for line in ended.stderr.splitlines() if re.search(r"error|undefined", line)]
     if ended.returncode:
         raise Failed("make", "that it builds", short((errors or [ended.stderr])[0]))

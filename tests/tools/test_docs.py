@@ -29,6 +29,19 @@ def test_files_of_labs_that_are_named_are_there():
             assert os.path.exists(os.path.join(ROOT, name)), f"{page}: {name}"
 
 
+def test_the_table_of_locks_is_complete():
+    """Each ticket lock of the hypervisor has a row that names the file with its definition, and
+    each of these files still has one. The console's lock is the only one of another kind."""
+    defined = set()
+    for path in glob.glob(os.path.join(ROOT, "hv", "**", "*.[ch]"), recursive=True):
+        found = re.findall(r"^(?:    |static |)struct spinlock \w+;", text(path), re.M)
+        defined |= {os.path.relpath(path, ROOT)} if found else set()
+    table = text("docs", "architecture.md").partition("\n## Locks\n")[2]
+    rows = re.findall(r"^\| [^|]*lock[^|]* \| `(hv/\S+)` \|", table, re.M)
+    assert len(rows) > 15 and rows.pop() == "hv/platform/console.c"
+    assert set(rows) == defined
+
+
 def test_parameters_and_presets_of_the_docs():
     """Every parameter of Credit is in docs/scheduler.md, and so is every preset."""
     source, doc = text("hv", "sched", "credit_params.c"), text("docs", "scheduler.md")

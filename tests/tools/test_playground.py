@@ -7,6 +7,7 @@ import re
 import subprocess
 import urllib.parse
 
+import labs
 import pytest
 from conftest import BUILD, ROOT
 
@@ -535,6 +536,31 @@ def test_light_dark_and_a_phone(page, dark):
     assert ground < 64 if dark else ground > 192
 
 
+def test_no_words_of_a_picture_are_cut_off(page):
+    """On a phone, with two policies, and with a VM of which there is nothing to count."""
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
+    page.open(file=TWO, pcpus=1, warmUp=1, seconds=1, compare="yes")
+    page.script("""
+        window.cut = []; window.words = [];
+        const text = CanvasPainter.prototype.text;
+        CanvasPainter.prototype.text = function (x, y, words, color, align = "left") {
+            const long = this.context.measureText(words).width;
+            const from = x - { left: 0, center: long / 2, right: long }[align];
+            window.words.push(words);
+            if (from < 0 || from + long > this.context.canvas.width / this.scale)
+                window.cut.push(words);
+            text.call(this, x, y, words, color, align);
+        };
+    """)
+    page.set("seed", 3)
+    page.set("file", "[vm a]\nimage = spin\n")
+    cut, words = page.script("return [window.cut, window.words]")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert "mark: what the VM is entitled to" in words and "No vCPU slept and woke." in words
+    assert cut == []
+
+
 def test_every_control_has_a_name_and_is_reached_by_tab(page):
     """Readers of screens need a name for each control."""
     page.open(file=EIGHT, pcpus=4, seconds=1, compare="yes")
@@ -568,6 +594,21 @@ def test_the_scenarios_that_the_docs_link_can_be_seen(page):
         assert page.text("problem") == "", link
         name = words["example"]
         assert page.value("pcpus") == str(examples()[name]["pcpus"])
+        assert page.script("return sides.length") == (2 if "compare" in words else 1), link
+        if "compare" in words:
+            assert page.trace(0) != page.trace(1), link
+
+
+@pytest.mark.parametrize("number", [5, 6, 7, 8])
+def test_the_scenarios_that_the_labs_link_can_be_seen(page, number):
+    links = re.findall(r"^\[scene-\d\]: playground\.html#(\S+)$", labs.Lab(number).page(True),
+                       re.M)
+    assert links
+    for link in links:
+        words = dict(urllib.parse.parse_qsl(link))
+        page.open(**words)
+        assert page.text("problem") == "", link
+        assert page.value("file") == words["file"] and page.value("pcpus") == words["pcpus"]
         assert page.script("return sides.length") == (2 if "compare" in words else 1), link
         if "compare" in words:
             assert page.trace(0) != page.trace(1), link
