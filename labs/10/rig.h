@@ -44,9 +44,7 @@ static inline void verdict(const char *what, enum backlog_verdict came,
                            enum backlog_verdict expected) {
     static const char *const words[] = { "dropped", "kept", "acknowledged now" };
 
-    if (came == expected) return;
-    printf("%s\t%s\t%s\n", what, words[expected], words[came % 3]);
-    exit(1);
+    if (came != expected) differs(what, words[expected], words[came % 3]);
 }
 
 /* TCP takes all that is in the backlog, as when the thread releases the socket. */

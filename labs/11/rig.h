@@ -46,10 +46,7 @@ static inline const char *or_nothing(const char *text) { return *text ? text : "
 
 /* Compares what the guest did with what it should have done, and begins a new story. */
 static inline void tell(const char *what, const char *expected) {
-    if (strcmp(story, expected) != 0) {
-        printf("%s\t%s\t%s\n", what, or_nothing(expected), or_nothing(story));
-        exit(1);
-    }
+    if (strcmp(story, expected) != 0) differs(what, or_nothing(expected), or_nothing(story));
     story[0] = '\0';
 }
 

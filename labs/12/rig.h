@@ -47,8 +47,10 @@ static inline u64 hw_word(hpa_t pa) {
     u64 word;
 
     if (pa >= (u64)MODEL_FRAMES * PAGE_SIZE) {
-        printf("an address in a table\tthat it is in memory\t%#llx\n", (unsigned long long)pa);
-        exit(1);
+        char text[20];
+
+        snprintf(text, sizeof(text), "%#llx", (unsigned long long)pa);
+        differs("an address in a table", "that it is in memory", text);
     }
     memcpy(&word, hpa_to_va(pa), sizeof(word));
     return word;

@@ -254,7 +254,8 @@ class Checks:
         ended = run(command)
         told = ended.out.rstrip("\n").rpartition("\n")[2].split("\t")
         if ended.status == 1 and len(told) == 3:
-            raise Failed(*told, hint)
+            what, expected, came = told
+            raise Failed(what, expected.removeprefix("expected "), came.removeprefix("came "), hint)
         fault = ended.fault()
         if fault is None and ended.status:
             fault = ended.err or f"exit status {ended.status}"

@@ -137,6 +137,38 @@ def test_faults_of_c_are_sentences_with_the_line(tmp_path, code, came):
     assert re.fullmatch(came, grade_c(tmp_path, code))
 
 
+CHECK = """
+#include "check.h"
+static void good(void) { expect("a number", 7, 7); }
+static void bad(void) { expect_result("what f returns", -12, 0); }
+int main(int argc, char **argv) {
+    static const struct test tests[] = { { "good", good }, { "bad", bad }, { NULL, NULL } };
+    return run_tests(tests, argc, argv);
+}
+"""
+
+
+def test_a_test_in_c_tells_a_person_and_the_grader(tmp_path):
+    """`make run` shows the same line that the grader takes apart."""
+    (tmp_path / "check.c").write_text(CHECK)
+    (tmp_path / "Makefile").write_text(
+        "all: build/check\nbuild/check: check.c\n\t@mkdir -p build\n\t@gcc "
+        f"-I{FRAME} -I{ROOT}/include -o $@ $<\n")
+    (tmp_path / "steps.py").write_text(
+        "from grader import Lab\nlab = Lab(3, 'a test')\nlab.test('good', 10, 'good', 'none')\n"
+        "lab.test('bad', 10, 'bad', 'look here')\nlab.main()\n")
+    done = subprocess.run([sys.executable, "-B", "steps.py"], cwd=tmp_path, capture_output=True,
+                          env=os.environ | {"PYTHONPATH": FRAME}, text=True, check=False)
+    result = json.loads((tmp_path / "grade.json").read_text())
+    assert (done.returncode, result["points"]) == (1, 15)
+    step = result["steps"][2]
+    assert (step["what"], step["expected"], step["came"]) == ("what f returns", "0", "-12")
+    told = subprocess.run(["build/check"], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    assert told.returncode == 1 and "test bad fails:\n" in told.stdout
+    assert "what f returns\texpected 0\tcame -12\n" in told.stdout
+
+
 def test_of_several_complaints_the_first_is_shown(tmp_path):
     program = "import sys; sys.exit('the cause\\nwhat follows')"
     assert grade(tmp_path, program)[2]["steps"][1]["came"] == "the cause"
