@@ -90,13 +90,14 @@ class Person:
         return answer["result"]
 
     def linux(self, command, seconds=60):
-        """Gives a command to the shell in the VM and returns what it prints. A line of this test
-        tells where that ends, because a prompt alone may be an older one."""
+        """Gives a command to the shell in the VM and returns what it prints. Lines of this test
+        tell where that begins and ends: a prompt alone may be an older one, and the shell breaks a
+        long line that was typed."""
         self.commands += 1
-        between = " " if command.endswith("&") else "; "
-        self.link.sendall(f"{command}{between}echo end-''{self.commands}\r".encode())
-        start = self.expect(r"\n").end()
-        end = self.expect(f"end-{self.commands}\n", seconds).start()
+        n, between = self.commands, " " if command.endswith("&") else "; "
+        self.link.sendall(f"echo begin-''{n}; {command}{between}echo end-''{n}\r".encode())
+        start = self.expect(f"begin-{n}\n").end()
+        end = self.expect(f"end-{n}\n", seconds).start()
         self.expect(PROMPT)
         return self.text[start:end]
 
