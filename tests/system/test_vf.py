@@ -62,8 +62,8 @@ def test_stream_between_virtual_functions(boot):
 
 
 def test_turbo_core_takes_the_interrupts(boot):
-    """The server's function interrupts the server's turbo vCPU, which does the work of the stack;
-    the other vCPU only waits for data."""
+    """The server's function interrupts the server's turbo vCPU, which does the work of the stack.
+    The other vCPU waits for data and checks them, which takes about as long."""
     turbo, regular = (v for v in boot.results["vcpus"] if v["vm"] == "server")
     interrupts = [f["interrupts"] for f in boot.results["pci"] if f["vm"] == "server"]
     assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (
@@ -73,7 +73,7 @@ def test_turbo_core_takes_the_interrupts(boot):
         "Pool-0",
     )
     assert len(interrupts) == 1 and interrupts[0] > 50, interrupts
-    assert turbo["wakes"] > 50 and turbo["running_ns"] > regular["running_ns"]
+    assert turbo["wakes"] > 50 and turbo["running_ns"] > regular["running_ns"] / 2
 
 
 def test_ping_from_behind_the_bridge(boot):
