@@ -103,14 +103,15 @@ PXE  ?= $(B)/pxe
 iso: $(B)/takt.elf $(B)/cfgdump guests ## builds the boot image, for BIOS and UEFI, CD and USB stick
 	$(call say,ISO)
 	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MENU) $(MKISO_ARGS)
+	@echo "$(ISO) has the VMs of $(VMS)"
 
 pxe: $(B)/takt.elf $(B)/cfgdump guests ## writes files for booting by network (VMS= HTTP= PXE=dir)
 	@tools/deps.sh build
 	$(call say,PXE)
 	$(Q)tools/mkiso.sh $(PXE) $(VMS) --hv $(B)/takt.elf --net $(if $(HTTP),--http $(HTTP)) \
 	    $(MKISO_ARGS)
-	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the lines \
-	    for dnsmasq"
+	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the"\
+	    "lines for dnsmasq"
 
 flash: ## writes the boot image to a USB stick, after it has asked (DEV=/dev/sdX VMS=file.cfg)
 	@$(if $(DEV),,echo 'which device? make flash DEV=/dev/sdX; lsblk lists them' >&2; exit 1)

@@ -196,6 +196,11 @@ def bochs_version():
     return (int(m[1]), int(m[2])) if m else (2, 7)
 
 
+# The kernel ends the emulator when this program ends, in whatever way. So a time limit of CI, or a
+# make that is killed, leaves no emulator behind that would go on to write into its directory.
+LEASH = ["setpriv", "--pdeathsig", "KILL", "--"]
+
+
 class Machine:
     """One machine. Its serial output is in `dir`/serial.txt.
 
@@ -368,7 +373,8 @@ class Machine:
             f.write(" ".join(command) + "\n")
         stdio = self.com1 == "stdio" and self.platform != "bochs"
         with open(os.path.join(self.dir, "emulator.log"), "wb") as log, self.display():
-            self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL,
+            self.process = subprocess.Popen(LEASH + command,
+                                            stdin=None if stdio else subprocess.DEVNULL,
                                             stdout=None if stdio else log,
                                             stderr=None if stdio else subprocess.STDOUT,
                                             start_new_session=not stdio,
@@ -700,8 +706,6 @@ def main():
     if args.verb == "run":
         warn_if_busy(platform, args.cpus)
         return run(machine)
-    # so that the machine ends when this program does
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with machine:
         how, what = machine.wait(args.until, args.timeout, echo=sys.stdout)
     if how == "matched" or (how == "ended" and not args.until):

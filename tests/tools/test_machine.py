@@ -1,10 +1,12 @@
 """The machines of tools/machine.py themselves."""
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,6 +68,30 @@ def test_tests_are_not_begun_with_a_dead_emulator(dying_bochs):
 
 def test_emulators_live_long_enough_to_look_for_a_disk(platform, tmp_path):
     machine.check(platform, str(tmp_path))
+
+
+HOLDER = """
+import sys, time, machine
+m = machine.Machine("qemu", sys.argv[1] + "/empty.iso", directory=sys.argv[1])
+print(m.start().process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_no_emulator_outlives_the_program_that_started_it(tmp_path):
+    (tmp_path / "empty.iso").write_bytes(bytes(1 << 20))
+    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE,
+                          text=True, cwd=os.path.join(ROOT, "tools")) as program:
+        emulator = int(program.stdout.readline())
+        time.sleep(1)
+        assert os.path.exists(f"/proc/{emulator}")
+        program.kill()
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{emulator}"):
+            return
+        time.sleep(0.1)
+    os.kill(emulator, signal.SIGKILL)
+    pytest.fail("the emulator goes on")
 
 
 def test_bochs_leaves_the_sound_card_alone(tmp_path):
