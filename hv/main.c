@@ -6,6 +6,7 @@
 #include "devices/devices.h"
 #include "lib/printf.h"
 #include "lib/version.h"
+#include "mm/frame.h"
 #include "nodes/nodes.h"
 #include "passthrough/give.h"
 #include "passthrough/pcbus.h"
@@ -290,7 +291,12 @@ static void pools_init(void) {
     sched_init();
     sched_set_seed(config.seed);
     config_choose_cpus(&config, &there, cpu_cache);
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
+        struct sched_cpu *c = heap_alloc(sizeof(*c));
+
+        if (!c) stop_machine("There is not enough memory for the CPUs of this machine.");
+        sched_cpu_online(cpu, c);
+    }
     /* Pool-0 has CPU 0, and at the end gets all CPUs that are in no other pool. */
     config.pool[0].cpus = cpumask_of(0);
     for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
@@ -376,5 +382,6 @@ void hv_main(u32 magic, u64 mbi) {
     devices_init();
     check_machine();
     smp_start(&acpi, trampoline_page, config.smt, ap_start);
+    tlbgen_cpus = nr_cpus;
     stack_switch(boot_cpu.p.stack_top, boot_go);
 }

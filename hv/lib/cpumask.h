@@ -4,9 +4,9 @@
 
 #include <takt/types.h>
 
-/* A build can choose another limit; tests of the simulation do. */
+/* The most CPUs that Takt uses. A build can choose another limit, a multiple of 64. */
 #ifndef TAKT_MAX_CPUS
-#define TAKT_MAX_CPUS 64
+#define TAKT_MAX_CPUS 256
 #endif
 
 #define CPUMASK_WORD  64u /* pCPUs in a word of a set */

@@ -59,7 +59,7 @@ struct console_spec {
  * All but the first two may be followed by a rate, as in "com2,9600" and "com1,115200,8n1". */
 int parse_console(const char *s, struct console_spec *c, const char **bad);
 
-/* Room for any list: the longest one of 64 CPUs, "0-1,3-4,6-7,...", has 121 characters. */
+/* Room for any list: the longest one of 256 CPUs, "0-1,3-4,6-7,...", has 609 characters. */
 #define CPUS_TEXT (3 * TAKT_MAX_CPUS)
 /* Writes a CPU list in its shortest form ("0-3,5", "all" for a full mask, "none"). */
 void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]);

@@ -170,8 +170,13 @@ void npt_damage(struct npt *t, gpa_t gpa) {
 
 /* Makes an empty table. Returns 0 or -ENOMEM. */
 int npt_init(struct npt *t, const struct npt_format *format) {
-    *t = (struct npt){ .format = format, .root = frame_alloc_zeroed(0), .tlb.current = 1 };
-    if (t->root == HPA_NONE) return -ENOMEM;
+    *t = (struct npt){ .format = format, .root = HPA_NONE };
+    if (tlbgen_init(&t->tlb) < 0) return -ENOMEM;
+    t->root = frame_alloc_zeroed(0);
+    if (t->root == HPA_NONE) {
+        tlbgen_fini(&t->tlb);
+        return -ENOMEM;
+    }
     npt_publish(t, hpa_to_va(t->root), PAGE_SIZE);
     return 0;
 }
@@ -189,4 +194,5 @@ static void free_table(hpa_t pa, unsigned level) {
 void npt_fini(struct npt *t) {
     if (t->root != HPA_NONE) free_table(t->root, LEVELS);
     t->root = HPA_NONE;
+    tlbgen_fini(&t->tlb);
 }

@@ -5,6 +5,25 @@
  * VPID) marks whose translations are whose, so that a switch between vCPUs needs no flush. */
 #include "mm/tlbgen.h"
 
+#include <takt/errno.h>
+#include "mm/frame.h"
+
+u32 tlbgen_cpus = TAKT_MAX_CPUS;
+
+/* Makes a tlbgen for as many pCPUs as the machine has. Returns 0 or -ENOMEM. */
+int tlbgen_init(struct tlbgen *g) {
+    *g = (struct tlbgen){ .current = 1, .nr_cpus = tlbgen_cpus };
+    g->cpu = heap_alloc(tlbgen_cpus * sizeof(*g->cpu));
+    if (!g->cpu) return -ENOMEM;
+    return 0;
+}
+
+/* Frees what tlbgen_init() has allocated. */
+void tlbgen_fini(struct tlbgen *g) {
+    heap_free(g->cpu);
+    g->cpu = NULL;
+}
+
 /* Notes that entries of the tables were changed, so that translations from before are old: raises
  * the generation. Returns the generation that pCPUs have to pass. */
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
@@ -13,9 +32,9 @@ u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __
  * which no vCPU of the VM is loaded uses no translation; before the next entry there it compares
  * the generation. */
 bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
-    for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        if (__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) &&
-            __atomic_load_n(&g->flushed[cpu], __ATOMIC_ACQUIRE) < generation)
+    for (u32 cpu = 0; cpu < g->nr_cpus; cpu++)
+        if (__atomic_load_n(&g->cpu[cpu].loaded, __ATOMIC_SEQ_CST) &&
+            __atomic_load_n(&g->cpu[cpu].flushed, __ATOMIC_ACQUIRE) < generation)
             return false;
     return true;
 }
@@ -42,13 +61,13 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
  * least one side sees the other: either the code that bumps it sees this vCPU, or this pCPU sees
  * the bump before the next entry. */
 void tlb_resume(struct tlbgen *g, unsigned cpu) {
-    __atomic_store_n(&g->loaded[cpu], 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&g->cpu[cpu].loaded, true, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 /* Notes that no vCPU of the VM is loaded on this pCPU any more. */
 void tlb_save(struct tlbgen *g, unsigned cpu) {
-    __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&g->cpu[cpu].loaded, false, __ATOMIC_RELEASE);
 }
 
 /* Gives the loaded vCPU a tag under which this pCPU's TLB holds no old translation. It is called
@@ -61,7 +80,7 @@ void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsig
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);
     enum tlb_flush what = TLB_FLUSH_VM;
 
-    if (g->flushed[cpu] == now) what = TLB_KEEP;
+    if (g->cpu[cpu].flushed == now) what = TLB_KEEP;
     if (t->next == t->nr) {
         t->next = 1;
         t->epoch++;
@@ -71,5 +90,5 @@ void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsig
     u->epoch = t->epoch;
     u->generation = now;
     if (what != TLB_KEEP) flush(what, ctx);
-    __atomic_store_n(&g->flushed[cpu], now, __ATOMIC_RELEASE);
+    __atomic_store_n(&g->cpu[cpu].flushed, now, __ATOMIC_RELEASE);
 }

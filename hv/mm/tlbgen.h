@@ -19,9 +19,20 @@
 /* Of a VM. `current` begins at 1, so that 0 means "never flushed". */
 struct tlbgen {
     u64 current;
-    u64 flushed[TAKT_MAX_CPUS]; /* written by that pCPU */
-    u8 loaded[TAKT_MAX_CPUS];   /* a vCPU of this VM is loaded there; written by that pCPU */
+    u32 nr_cpus;
+    struct tlb_cpu {
+        u64 flushed;
+        bool loaded; /* a vCPU of this VM is loaded there */
+    } * cpu;         /* by the number of a pCPU, which alone writes its entry */
 };
+
+/* How many pCPUs a tlbgen that is made from now on is for. At first that is TAKT_MAX_CPUS. It is
+ * set once it is known how many the machine has, so no memory is wasted on others. */
+extern u32 tlbgen_cpus;
+/* Makes a tlbgen that no pCPU has used yet. Returns 0 or -ENOMEM. */
+int tlbgen_init(struct tlbgen *g);
+/* Frees its memory. No pCPU enters a guest with its table any more. */
+void tlbgen_fini(struct tlbgen *g);
 
 /* Of a pCPU: it has the tags 1 to nr - 1; tag 0 is the host's. All are 0 before tlb_tags_init(). */
 struct tlb_tags {

@@ -16,7 +16,7 @@
 #include "sched/machine.h"
 
 struct spinlock sched_lock;
-struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
+struct sched_cpu *sched_cpus[TAKT_MAX_CPUS];
 void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
 /* Locks the pool that *where points to, and returns it; returns NULL, with nothing locked, if there
@@ -96,7 +96,7 @@ static enum run_state state_off_cpu(const struct sched_vcpu *v) {
 }
 
 /* Does a pCPU run this vCPU now, so that nobody else may touch it? */
-static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
+static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu]->current == v; }
 
 /* Brings the state of a vCPU in line with its flags, one of which has changed: queues it, or takes
  * it off its queue. A vCPU that is current on a pCPU is not touched here. Its pCPU is kicked if the
@@ -129,7 +129,7 @@ void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* Called at the end of a slice: makes the pCPU decide anew. */
 static void slice_over(struct timer *t, u64 now) {
-    machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
+    machine_kick(container_of(t, struct sched_cpu, slice)->idle.cpu);
 }
 
 /* Returns whether `prev`, which could run on, loses the pCPU before its slice is over. The timer of
@@ -162,7 +162,7 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
  * timer that ends its slice. The old vCPU is only taken off here; its state is saved later, and
  * until then no other pCPU may run it (sched_saved()). */
 struct sched_vcpu *sched_run(u32 cpu) {
-    struct sched_cpu *c = &sched_cpus[cpu];
+    struct sched_cpu *c = sched_cpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
     struct sched_pool *p = sched_enter(&c->pool);
     struct sched_pick pick;
@@ -207,7 +207,7 @@ void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     struct sched_pool *p = sched_enter(&prev->vm->pool);
 
     record_input(p, IN_SAVED, sched_who(prev), 0, cpu);
-    if (sched_cpus[cpu].current != prev && prev->on_cpu == cpu) {
+    if (sched_cpus[cpu]->current != prev && prev->on_cpu == cpu) {
         __atomic_store_n(&prev->on_cpu, SCHED_NO_CPU, __ATOMIC_RELAXED);
         if (prev->migrating) {
             prev->migrating = false;
@@ -221,7 +221,7 @@ void sched_saved(u32 cpu, struct sched_vcpu *prev) {
 
 /* Returns the vCPU that `cpu` runs, maybe its idle one. */
 struct sched_vcpu *sched_current(u32 cpu) {
-    return sched_cpus[cpu].current;
+    return sched_cpus[cpu]->current;
 }
 
 /* ---- what vCPUs do ---- */
@@ -381,7 +381,7 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
 /* Makes a pCPU of the pool decide anew what it runs. */
 void sched_kick(struct sched_pool *p, u32 cpu) {
     ASSERT_HELD(&p->lock);
-    sched_trace(p, sched_cpus[cpu].current, TRC_KICK, cpu, 0, 0);
+    sched_trace(p, sched_cpus[cpu]->current, TRC_KICK, cpu, 0, 0);
     record_decision(p, DEC_KICK, TRACE_NOBODY, cpu);
     machine_kick(cpu);
 }
@@ -397,16 +397,16 @@ void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
 
 /* Sets the policy's timer of this kind for the pCPU. `armed` is what sched_timer_fire() goes by. */
 void sched_timer_set(u32 cpu, u32 kind, u64 when) {
-    sched_cpus[cpu].timer[kind].armed = true;
-    machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);
+    sched_cpus[cpu]->timer[kind].armed = true;
+    machine_timer_set(cpu, &sched_cpus[cpu]->timer[kind].t, when);
 }
 
 /* Calls the policy because its timer of this kind is due on pCPU `cpu`. Another pCPU may have moved
  * or cancelled the timer while this one waited for the lock. So it counts only if it is still armed
  * and not queued again. */
 void sched_timer_fire(u32 cpu, u32 kind) {
-    struct policy_timer *t = &sched_cpus[cpu].timer[kind];
-    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool), *turbo = NULL;
+    struct policy_timer *t = &sched_cpus[cpu]->timer[kind];
+    struct sched_pool *p = sched_enter(&sched_cpus[cpu]->pool), *turbo = NULL;
 
     if (!p) return;
     if (kind == SCHED_TIMER_BOTH) turbo = sched_enter(&p->turbo);
@@ -439,11 +439,11 @@ void sched_init(void) {
 
 /* Brings a pCPU to the scheduler, in no pool yet. Returns 0 or -EINVAL. A recording names the pool
  * of each input, and this pCPU has none, so `none` stands for it. */
-int sched_cpu_online(u32 cpu) {
+int sched_cpu_online(u32 cpu, struct sched_cpu *c) {
     static struct sched_pool none = { .id = 0xff }; /* stands for no pool in the recording */
-    struct sched_cpu *c = sched_cpus + cpu;
 
-    if (cpu >= TAKT_MAX_CPUS || c->online) return -EINVAL;
+    if (cpu >= TAKT_MAX_CPUS || sched_cpus[cpu]) return -EINVAL;
+    memset(c, 0, sizeof(*c));
     none.now = machine_now();
     record_input(&none, IN_CPU_ONLINE, TRACE_NOBODY, 0, cpu);
     nr_known = MAX(nr_known, cpu + 1);
@@ -454,7 +454,7 @@ int sched_cpu_online(u32 cpu) {
         c->timer[i] = (struct policy_timer){ .cpu = cpu, .kind = i };
         timer_init(&c->timer[i].t, policy_timer_due);
     }
-    c->online = true;
+    sched_cpus[cpu] = c;
     return 0;
 }
 

@@ -163,7 +163,7 @@ _Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private d
 static inline struct credit_pool *credit_pool(const struct sched_pool *p) {
     return (void *)p->priv;
 }
-static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
+static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu]->priv; }
 static inline struct credit_vm *credit_vm(const struct sched_vm *d) { return (void *)d->priv; }
 static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) {
     return (void *)v->priv;

@@ -25,7 +25,7 @@ static struct null_pool *pool_of(const struct sched_pool *p) { return (void *)p-
 static struct null_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
 /* Returns where a pCPU keeps the vCPU that is assigned to it. */
-static struct sched_vcpu **null_owner(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
+static struct sched_vcpu **null_owner(u32 cpu) { return (void *)sched_cpus[cpu]->priv; }
 
 /* Takes v off its pCPU, or out of the list of those that wait for one. */
 static void null_release(struct sched_pool *p, struct sched_vcpu *v) {

@@ -159,8 +159,7 @@ extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 struct sched_cpu {
     /* under sched_lock and the pool's lock */
     struct sched_pool *pool; /* NULL: it is in none, and idles */
-    bool online;
-    bool leaving; /* it is no longer in pool->cpus, but still holds a vCPU of the pool */
+    bool leaving;            /* it is no longer in pool->cpus, but still holds a vCPU of the pool */
     u64 priv[SCHED_PRIV];
     /* under the pool's lock; only the pCPU itself changes `current` */
     struct sched_vcpu *current;
@@ -172,13 +171,14 @@ struct sched_cpu {
         bool armed;
     } timer[SCHED_TIMERS];
 };
-extern struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
+/* By the number of a pCPU; NULL where the machine has none. */
+extern struct sched_cpu *sched_cpus[TAKT_MAX_CPUS];
 
 /* The vCPU that `cpu` runs, or NULL if it idles. The lock of the pCPU's pool is held. */
 static inline struct sched_vcpu *sched_current_locked(u32 cpu) {
-    struct sched_vcpu *v = sched_cpus[cpu].current;
+    struct sched_vcpu *v = sched_cpus[cpu]->current;
 
-    ASSERT_HELD(&sched_cpus[cpu].pool->lock);
+    ASSERT_HELD(&sched_cpus[cpu]->pool->lock);
     if (sched_is_idle(v)) return NULL;
     return v;
 }

@@ -76,8 +76,8 @@ struct sched_pool *sched_pool_find(const char *name) {
 
 /* Returns the pool that a pCPU is in; NULL if there is no such pCPU, or if it is in no pool. */
 struct sched_pool *sched_pool_of_cpu(u32 cpu) {
-    if (cpu >= TAKT_MAX_CPUS) return NULL;
-    return sched_cpus[cpu].pool;
+    if (cpu >= TAKT_MAX_CPUS || !sched_cpus[cpu]) return NULL;
+    return sched_cpus[cpu]->pool;
 }
 
 /* Gives the pool a name. Returns 0, -EINVAL if the name is not valid, or -EEXIST if another pool
@@ -141,7 +141,7 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
 int sched_pool_destroy(struct sched_pool *p) {
     pool_begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        if (sched_cpus[cpu].pool == p) return pool_end(p, -EBUSY);
+        if (sched_pool_of_cpu(cpu) == p) return pool_end(p, -EBUSY);
     if (p->id == 0 || p->nr_vms || p->turbo || p->regular) return pool_end(p, -EBUSY);
     record_input(p, IN_POOL_DESTROY, TRACE_NOBODY, 0, 0);
     p->policy = NULL;
@@ -233,9 +233,10 @@ int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char *
 /* Adds a pCPU that is in no pool to this pool. Returns 0, -ENODEV or -EBUSY. The pCPU is kicked, so
  * that it looks at once whether there is a vCPU for it. */
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
-    struct sched_cpu *c = &sched_cpus[cpu];
+    struct sched_cpu *c;
 
-    if (cpu >= TAKT_MAX_CPUS || !c->online) return -ENODEV;
+    if (cpu >= TAKT_MAX_CPUS || !sched_cpus[cpu]) return -ENODEV;
+    c = sched_cpus[cpu];
     pool_begin(&p);
     if (c->pool) return pool_end(p, -EBUSY);
     record_input(p, IN_CPU_ADD, TRACE_NOBODY, 0, cpu);
@@ -267,9 +268,10 @@ static bool evacuate(struct sched_pool *p, u32 cpu) {
  * `leaving` keeps the pCPU from getting vCPUs while it still has one. It is cleared at the last
  * call, when the pCPU is out of the pool. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
-    struct sched_cpu *c = &sched_cpus[cpu];
+    struct sched_cpu *c;
 
-    if (cpu >= TAKT_MAX_CPUS) return -EINVAL;
+    if (cpu >= TAKT_MAX_CPUS || !sched_cpus[cpu]) return -EINVAL;
+    c = sched_cpus[cpu];
     pool_begin(&p);
     if (c->pool != p) return pool_end(p, -EINVAL);
     if (p->id == 0 && cpu == 0) return pool_end(p, -EBUSY);

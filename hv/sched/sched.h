@@ -133,9 +133,11 @@ void sched_init(void);
 /* Sets the seed of the random numbers of pools that are created from now on. 0 after
  * sched_init(). */
 void sched_set_seed(u64 seed);
-/* Brings a pCPU to the scheduler: in no pool, with its idle vCPU as the current one. Returns 0, or
- * -EINVAL if there is no such pCPU or it is known already. */
-int sched_cpu_online(u32 cpu);
+/* Brings a pCPU to the scheduler: in no pool, with its idle vCPU as the current one. `c` is memory
+ * for what the scheduler knows of it (policy.h), which stays in use until sched_init(). Returns 0,
+ * or -EINVAL if there can be no such pCPU or it is known already. */
+struct sched_cpu;
+int sched_cpu_online(u32 cpu, struct sched_cpu *c);
 /* Returns the vCPU that `cpu` is to run from now on, its idle vCPU if none can run, and sets the
  * timer that ends the slice. The pCPU itself calls this: after it was kicked, or after its
  * current vCPU blocked, yielded or was paused. It has to clear the request (need_resched) before

@@ -42,7 +42,7 @@ static inline u64 ns_at(u64 tsc) { return tsc_to_ns(tsc - tsc_boot); }
  * the VM have become old, so that these pCPUs leave the guest and drop them. */
 void kick_users(const struct tlbgen *g) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
+        if (g->cpu[cpu].loaded && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
 /* Tells a vCPU that it has something to do before it enters its guest again, such as to take an

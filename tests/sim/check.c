@@ -10,14 +10,14 @@ static u32 nr_pcpus; /* of the machine that is checked */
 static u32 times_current(const struct sched_vcpu *v) {
     u32 n = 0;
 
-    for (u32 cpu = 0; cpu < nr_pcpus; cpu++) n += sched_cpus[cpu].current == v;
+    for (u32 cpu = 0; cpu < nr_pcpus; cpu++) n += sched_cpus[cpu]->current == v;
     return n;
 }
 
 /* Checks what must hold for a vCPU that runs, and for one that does not. */
 static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     u32 id = sched_who(v), running = times_current(v);
-    const struct sched_cpu *c = &sched_cpus[v->cpu];
+    const struct sched_cpu *c = sched_cpus[v->cpu];
 
     MUST(running <= 1, "vCPU %x on %u pCPUs", id, running);
     MUST(c->pool == p, "vCPU %x is assigned to pCPU %u of another pool", id, v->cpu);
@@ -137,10 +137,10 @@ void sched_check(u32 cpus) {
         }
         MUST(n == p->nr_vms, "pool %s has %u VMs, counted %u", p->name, n, p->nr_vms);
         cpumask_for_each(cpu, &p->cpus) {
-            bool idle = sched_is_idle(sched_cpus[cpu].current);
+            bool idle = sched_is_idle(sched_cpus[cpu]->current);
 
             MUST(cpumask_test(&p->idlers, cpu) == idle, "pCPU %u", cpu);
-            MUST(sched_cpus[cpu].pool == p, "pCPU %u", cpu);
+            MUST(sched_cpus[cpu]->pool == p, "pCPU %u", cpu);
         }
         if (p->policy == &credit_policy) check_credit(p);
     }

@@ -75,7 +75,7 @@ void machine_timer_cancel(struct timer *t) { t->queued = false; }
 /* Calls the scheduler for the timers that are due. */
 static void timers(void) {
     for (u32 k = SCHED_TIMERS; k-- > 0;) {
-        struct timer *t = &sched_cpus[0].timer[k].t;
+        struct timer *t = &sched_cpus[0]->timer[k].t;
 
         if (t->queued && t->when <= clock_ns) {
             t->queued = false;
@@ -140,13 +140,14 @@ static void set(struct sched_pool *p, void *object, const char *name, i64 value)
  * With `pair`, each VM also has a turbo vCPU in a turbo pool on pCPU 1. The vCPUs of Pool-0 are
  * runnable. */
 static void make(u32 n, u32 policy, bool pair) {
+    static struct sched_cpu cpus[2];
     struct sched_pool *p, *t;
     struct cpumask all;
 
     cpumask_fill(&all);
     sched_init();
-    sched_cpu_online(0);
-    sched_cpu_online(1);
+    sched_cpu_online(0, &cpus[0]);
+    sched_cpu_online(1, &cpus[1]);
     if (sched_pool_create("Pool-0", "credit", &p) || sched_pool_add_cpu(p, 0)) exit(2);
     if (param_preset(p, policies[policy].preset)) exit(2);
     if (pair && (sched_pool_create("turbo", "credit", &t) || sched_pool_add_cpu(t, 1) ||
@@ -230,7 +231,7 @@ int main(int argc, char **argv) {
         } else {
             clock_ns += 30 * NS_PER_MS;
             run();
-            for (u32 k = 0; k < SCHED_TIMERS; k++) sched_cpus[0].timer[k].t.queued = false;
+            for (u32 k = 0; k < SCHED_TIMERS; k++) sched_cpus[0]->timer[k].t.queued = false;
             measured_pass();
         }
     }

@@ -167,7 +167,7 @@ static void apply(const struct trace_record *r, size_t behind) {
     char name[16];
 
     switch (kind) {
-    case IN_CPU_ONLINE: sched_cpu_online((u32)arg); break;
+    case IN_CPU_ONLINE: sim_cpu_online((u32)arg); break;
     case IN_POOL_CREATE:
         snprintf(name, sizeof(name), "pool%u", pool);
         sched_set_seed(arg);
@@ -184,7 +184,7 @@ static void apply(const struct trace_record *r, size_t behind) {
         break;
     case IN_RUN: sched_run((u32)arg); break;
     case IN_TIMER:
-        sched_cpus[arg].timer[small].armed = true;
+        sched_cpus[arg]->timer[small].armed = true;
         sched_timer_fire((u32)arg, small);
         break;
     case IN_DOM_INIT:
@@ -215,7 +215,7 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
     if (sequence(r) != expected) return "an input is missing";
     if (kind < IN_CPU_ONLINE || kind > IN_LABEL) return "an unknown kind of input";
     if (has_cpu && (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS ||
-                    (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
+                    (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]])))
         return "a pCPU that is not there";
     if (kind == IN_TIMER && small >= SCHED_TIMERS) return "a timer that no policy has";
     if (kind == IN_POOL_CREATE) {

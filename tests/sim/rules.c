@@ -114,7 +114,7 @@ static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
 /* Returns whether the pCPU idles, or halts in the place of a vCPU that is blocked (`sleepless` of
  * the policy null). */
 static bool has_nothing_to_do(u32 cpu) {
-    const struct sched_vcpu *current = sched_cpus[cpu].current;
+    const struct sched_vcpu *current = sched_cpus[cpu]->current;
 
     return sched_is_idle(current) || current->blocked;
 }
@@ -157,7 +157,7 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     u32 times = 0, cpu = SCHED_NO_CPU;
 
     for (u32 i = 0; i < sim.opt.cpus; i++) {
-        if (sched_cpus[i].current != v) continue;
+        if (sched_cpus[i]->current != v) continue;
         times++;
         cpu = i;
     }

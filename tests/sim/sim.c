@@ -28,6 +28,7 @@ struct pcpu {
 
 static struct timerq queue;
 static struct pcpu pcpus[TAKT_MAX_CPUS];
+static struct sched_cpu cpu_memory[TAKT_MAX_CPUS]; /* what the scheduler knows of each */
 static struct sim_vm *vms[4096];
 static u32 nr_vms;
 
@@ -510,6 +511,11 @@ static void govern(struct timer *t, u64 now) {
     timerq_insert(&queue, t, MAX(governor_step(now), now + NS_PER_US));
 }
 
+int sim_cpu_online(u32 cpu) {
+    if (cpu >= TAKT_MAX_CPUS) return -EINVAL;
+    return sched_cpu_online(cpu, &cpu_memory[cpu]);
+}
+
 /* Starts a simulation without pools and VMs. Everything that an earlier simulation has left is
  * cleared, so that a process can run several, one after the other, and each gives the result that
  * it would give alone. */
@@ -528,7 +534,7 @@ void sim_start(const struct sim_options *o) {
     sched_set_seed(o->seed);
     sched_state_hook = on_state;
     for (u32 cpu = 0; cpu < o->cpus; cpu++) {
-        sched_cpu_online(cpu);
+        sim_cpu_online(cpu);
         pcpus[cpu].current = sched_current(cpu);
         timer_init(&pcpus[cpu].kick, kicked);
         timer_init(&pcpus[cpu].switched, switched);

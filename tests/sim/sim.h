@@ -163,6 +163,8 @@ extern struct sim {
 
 /* Starts a simulation. There are no pools and VMs, and all of the one before is forgotten. */
 void sim_start(const struct sim_options *o);
+/* Brings a pCPU to the scheduler, as sched_cpu_online(). sim_start() has done so for its pCPUs. */
+int sim_cpu_online(u32 cpu);
 /* Frees all that the functions below made. */
 void sim_stop(void);
 /* Lets time pass up to `ns`. */

@@ -36,8 +36,8 @@ static struct timeline_record look_at(u32 i) {
                                  .cls = TIMELINE_NO_CLASS,
                                  .io = s->vm->io };
 
-    if (s->state == RS_RUNNING && sched_cpus[s->cpu].slice.queued)
-        r.slice_end = sched_cpus[s->cpu].slice.when;
+    if (s->state == RS_RUNNING && sched_cpus[s->cpu]->slice.queued)
+        r.slice_end = sched_cpus[s->cpu]->slice.when;
     if (s->vm->pool->policy == &credit_policy) {
         r.cls = (u8)credit_vcpu(s)->cls;
         r.credit = credit_vcpu(s)->credit;

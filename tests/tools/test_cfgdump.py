@@ -32,8 +32,8 @@ VM = "[vm a]\nimage = spin\n"
             'my.cfg:3:10: weight must be a whole number from 1 to 65535, not "x"\n',
         ),
         (
-            VM + "cap = 6401\n",
-            'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n',
+            VM + "cap = 25601\n",
+            'my.cfg:3:7: cap must be a whole number from 0 to 25600 (%), not "25601"\n',
         ),
         (VM + "  io = maybe # yes\n", 'my.cfg:3:8: io must be auto, io or cpu, not "maybe"\n'),
         (

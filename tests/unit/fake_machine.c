@@ -103,7 +103,7 @@ static struct virt_vcpu *loaded_on[FAKE_CPUS];
 static bool run(struct work *w) {
     u32 cpu = this_cpu()->id;
     struct virt_vcpu *v = loaded_on[cpu];
-    u8 was = v ? v->vm->npt.tlb.loaded[cpu] : 0;
+    u8 was = v ? v->vm->npt.tlb.cpu[cpu].loaded : 0;
 
     list_del(&w->link);
     current = w;
@@ -373,6 +373,7 @@ void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci) 
 }
 
 void fake_machine(const char *policy) {
+    static struct sched_cpu sched_cpu[FAKE_CPUS];
     static void *ram;
     struct sched_pool *pool;
 
@@ -392,7 +393,7 @@ void fake_machine(const char *policy) {
     sched_init();
     ASSERT(sched_pool_create("Pool-0", policy, &pool) == 0);
     for (u32 i = 0; i < FAKE_CPUS; i++)
-        ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
+        ASSERT(sched_cpu_online(i, &sched_cpu[i]) == 0 && sched_pool_add_cpu(pool, i) == 0);
     vm_init(parts);
     vcpu_init();
     back_ends_init();

@@ -256,7 +256,7 @@ static void test_parameter_words(void **state) {
     } wrong[] = {
         { "weight", "x", "weight must be a whole number from 1 to 65535, not \"x\"" },
         { "weight", "0", "weight must be a whole number from 1 to 65535, not \"0\"" },
-        { "cap", "6401", "cap must be a whole number from 0 to 6400 (%), not \"6401\"" },
+        { "cap", "25601", "cap must be a whole number from 0 to 25600 (%), not \"25601\"" },
         { "io", "maybe", "io must be auto, io or cpu, not \"maybe\"" },
         { "tslice_us", "1ms",
           "tslice_us must be a whole number from 50 to 1000000 (us), not \"1ms\"" },

@@ -47,7 +47,7 @@ static struct sim_work random_work(u64 *rng) {
 
 static struct cpumask random_affinity(u64 *rng, const struct sched_pool *p) {
     struct cpumask m = ALL, one;
-    u32 cpu = cpumask_cycle(&p->cpus, (u32)sim_below(rng, TAKT_MAX_CPUS));
+    u32 cpu = cpumask_cycle(&p->cpus, (u32)sim_below(rng, 64));
 
     switch (sim_below(rng, 4)) {
     case 0: /* a single one */ return sim_cpus(cpu, cpu);
@@ -208,7 +208,7 @@ static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
 
     for (u32 cpu = 0; cpu < w->cpus; cpu++) {
-        const struct sched_vcpu *idle = &sched_cpus[cpu].idle;
+        const struct sched_vcpu *idle = &sched_cpus[cpu]->idle;
 
         total +=
             idle->state_ns[RS_RUNNING] + (idle->state == RS_RUNNING ? sim.now - idle->since : 0);
@@ -459,12 +459,60 @@ static void test_replay_rubbish(void **state) {
     free(r);
 }
 
+/* On a machine of 130 pCPUs an affinity fills three words of a recording. Each of them counts when
+ * it is replayed: without the last one, the pinned vCPU could not run where it did. */
+static void test_replay_of_many_cpus(void **state) {
+    u32 words = 0, vm_words = 0, who;
+    struct sim_difference diff;
+    struct trace_record *r, *copy;
+    struct cpumask m = sim_cpus(64, 128);
+    struct sched_pool *p;
+    struct sim_vm *d;
+    size_t n;
+
+    start_sim((struct sim_options){ .cpus = 130, .seed = 1, .kick_ns = 1000, .keep = true });
+    p = sim_pool("Pool-0", "credit", sim_cpus(0, 129));
+    d = sim_vm(p, "pinned", 1, sim_cpus(129, 129), HOG);
+    for (u32 i = 0; i < 4; i++) sim_vm(p, "roams", 50, ALL, HOG);
+    sim_run_until(50 * MS);
+    assert_int_equal(d->vcpu[0]->s.cpu, 129);
+    assert_true(sim_ran(d->vcpu[0]) > 10 * MS);
+    who = sched_who(&d->vcpu[0]->s);
+    assert_int_equal(sched_set_affinity(&d->vcpu[0]->s, &m), 0);
+    sim_run_until(100 * MS);
+    n = sim.nr_kept;
+    r = malloc(n * sizeof(*r));
+    memcpy(r, sim.kept, n * sizeof(*r));
+    copy = malloc(n * sizeof(*r));
+    memcpy(copy, r, n * sizeof(*r));
+    sim_stop();
+    for (size_t i = 0; i < n; i++)
+        if (r[i].event == TRC_SCHED_INPUT && (r[i].arg[0] & 0xff) == IN_WORD) {
+            words++;
+            vm_words += r[i].who == who;
+        }
+    assert_int_equal(vm_words, 2 * 2); /* of the pinned vCPU: when it is made, and later */
+    assert_int_equal(words, vm_words + 2 * 200);
+    if (sim_replay(copy, n, &diff)) fail_msg("record %zu: %s", diff.record, diff.what);
+    sim_stop();
+    for (size_t i = 0; i < n; i++)
+        if (r[i].event == TRC_SCHED_INPUT && (r[i].arg[0] & 0xff) == IN_WORD &&
+            r[i].arg[0] >> 16 == 2) {
+            r[i].arg[2] = 1;
+            break;
+        }
+    assert_int_equal(sim_replay(r, n, &diff), 1);
+    sim_stop();
+    free(copy);
+    free(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conservation),       cmocka_unit_test(test_work_conserving),
         cmocka_unit_test(test_simultaneous_wakes), cmocka_unit_test(test_meddling),
         cmocka_unit_test(test_pools_are_apart),    cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_replay_rubbish),
+        cmocka_unit_test(test_replay_rubbish),     cmocka_unit_test(test_replay_of_many_cpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

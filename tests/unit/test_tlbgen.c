@@ -240,13 +240,14 @@ static void test_cached_by_root_too(void **state) { run_model(true); }
 
 /* The waiting itself: a frame is held back exactly as long as a pCPU has not passed. */
 static void test_passing(void **state) {
-    struct tlbgen g = { .current = 1 };
+    struct tlbgen g;
     struct tlb_tags tags;
     struct tlb_user u = { 0 };
     struct flush_ctx ctx = { &cpus[0], 0 };
     u64 gen;
 
     tlb_tags_init(&tags, TAGS);
+    assert_int_equal(tlbgen_init(&g), 0);
     assert_true(tlbgen_passed(&g, tlbgen_bump(&g)));
     tlb_load(&g, &tags, &u, 0);
     gen = tlbgen_bump(&g);
@@ -261,6 +262,10 @@ static void test_passing(void **state) {
     assert_true(tlbgen_passed(&g, gen));
     tlb_load(&g, &tags, &u, 0);
     assert_true(tlb_stale(&g, &u));
+    tlb_save(&g, 0);
+    tlb_load(&g, &tags, &u, TAKT_MAX_CPUS - 1); /* the last pCPU counts as well */
+    assert_false(tlbgen_passed(&g, tlbgen_bump(&g)));
+    tlbgen_fini(&g);
 }
 
 int main(void) {

@@ -133,6 +133,7 @@ static bool govern_step(struct work *w) {
  * in no other pool. */
 static void make_pools(void) {
     static struct work governor = { .step = govern_step };
+    static struct sched_cpu sched_cpu[TAKT_MAX_CPUS];
     struct cpumask there = { 0 };
     struct sched_pool *p;
 
@@ -140,7 +141,7 @@ static void make_pools(void) {
     sched_init();
     sched_set_seed(cfg.seed);
     config_choose_cpus(&cfg, &there, cpu_cache);
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu, &sched_cpu[cpu]);
     cfg.pool[0].cpus = cpumask_of(0);
     for (u32 i = 0; i < cfg.nr_pools; i++) {
         if (setup_pool(&cfg, i, &p, hear, NULL)) continue;
