@@ -2,7 +2,6 @@
 made on request."""
 import re
 import socket
-import subprocess
 import time
 
 import pytest
@@ -273,29 +272,9 @@ def runs_behind(name, first, cpus, timeout):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first, cpus", [(64, 72), (192, 255)])
-def test_cpus_of_further_words(first, cpus):
-    """A VM runs on a CPU in the second and in the fourth word of a set of CPUs. 255 CPUs are as
-    many as APIC ids of 8 bits can name."""
-    runs_behind(f"many-{cpus}", first, cpus, 1500)
-
-
-@pytest.mark.long
-def test_more_cpus_than_are_used():
-    """The 256 CPUs that are used are whole sockets, as far as possible. Some have APIC ids that
-    only an x2APIC can send to."""
-    said = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True,
-                          check=True).stdout
-    if int(re.search(r"version (\d+)", said)[1]) < 9:
-        pytest.skip("QEMU before 9.0 has no x2APIC for emulated CPUs")
-    text = boot("qemu", "most", "@0ms topology\n+1s poweroff\n", "top = no", timeout=1500,
-                memory=2048, extra=["-smp", "288,sockets=4,cores=36,threads=2"])
-    assert re.search(r"Takt uses 256 CPUs at most: \d+ are left out", text), text
-    assert "] 256 CPUs" in text
-    sockets = [int(s) for s in re.findall(r"\n +\d+ +(\d+) +\d+ +\d+ +\d+ +\d+ +\d+", text)]
-    assert len(sockets) == 256 and sockets == sorted(sockets), text
-    ids = [int(i) for i in re.findall(r"\n +\d+ +\d+ +\d+ +\d+ +\d+ +\d+ +(\d+)", text)]
-    assert max(ids) > 255, text
+def test_cpus_of_the_second_word():
+    """A VM runs on a CPU that is not in the first word of a set of CPUs."""
+    runs_behind("many-72", 64, 72, 600)
 
 
 def test_without_smt():
