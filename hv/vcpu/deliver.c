@@ -62,6 +62,17 @@ static void inject_irq(struct vcpu *v, u8 vector) {
     if (__builtin_expect(trace_mask, 0)) trace_inject(v, vector);
 }
 
+/* Queues an NMI that waits for the next entry, if the guest can take one. */
+static __attribute__((noinline)) void deliver_nmi(struct vcpu *v) {
+    struct virt_vcpu *hw = &v->virt;
+
+    if (guest_can_take_nmi(hw)) {
+        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
+        v->nmis--;
+    }
+    hw->want_nmi_window = v->nmis;
+}
+
 /* Chooses what the next entry delivers: an NMI that waits, or else the most urgent interrupt of the
  * LAPIC. For what cannot be delivered yet, it asks for an exit at the moment at which it can: when
  * the guest can take an NMI or an interrupt, or when it lowers its priority (CR8). */
@@ -70,18 +81,15 @@ static void deliver(struct vcpu *v) {
     int vector;
 
     hw->want_irq_window = false;
+    hw->want_nmi_window = false;
     hw->want_cr8_exit = false;
-    if (v->nmis && guest_can_take_nmi(hw)) {
-        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
-        v->nmis--;
-    }
-    hw->want_nmi_window = v->nmis;
+    if (v->nmis) deliver_nmi(v);
     vector = vlapic_pending(vcpu_lapic(v));
     if (vector > 0 && guest_can_take_irq(hw)) {
         inject_irq(v, (u8)vector);
         /* What waits behind it is looked for at its EOI, which exits. If the vector is not in
          * service there will be no EOI, so the next one asks for its own exit now. */
-        if (v->lapic.isr_top == (u32)vector) return;
+        if (!vlapic_any_waits(&v->lapic) || v->lapic.isr_top == (u32)vector) return;
         vector = vlapic_pending(&v->lapic);
     }
     if (vector > 0)

@@ -133,6 +133,15 @@ void vlapic_tick(struct vlapic *l, u64 now);
 /* Returns the vector that can be delivered now, because its class is above that of PPR. Returns 0
  * if no interrupt is pending, and -1 if the highest one has to wait for a lower priority. */
 int vlapic_pending(const struct vlapic *l);
+/* Returns whether any interrupt waits, of whatever priority. */
+static inline bool vlapic_any_waits(const struct vlapic *l) {
+    u64 waiting = 0;
+
+#pragma GCC unroll 4
+    for (u32 i = 0; i < 4; i++)
+        waiting |= __atomic_load_n(&l->pair[R_IRR / 2 + i], __ATOMIC_RELAXED);
+    return waiting;
+}
 /* To be called when the vector is being delivered: moves it from IRR to ISR. */
 void vlapic_accept(struct vlapic *l, u8 vector);
 /* Says whether the handler of this vector makes an EOI. If `none` is set it makes none, so the
