@@ -329,10 +329,10 @@ def test_the_machine_of_a_file(tmp_path):
 
 
 def test_an_option_that_makes_no_sense():
-    done = subprocess.run([SIM, "-p", "65", DEMO], cwd=ROOT, capture_output=True, text=True,
+    done = subprocess.run([SIM, "-p", "257", DEMO], cwd=ROOT, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 2
-    assert done.stderr == 'sim-whole: -p: expected a number from 1 to 64, not "65"\n'
+    assert done.stderr == 'sim-whole: -p: expected a number from 1 to 256, not "257"\n'
 
 
 def test_a_guest_that_gives_up_is_reported(tmp_path):
