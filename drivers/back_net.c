@@ -171,23 +171,23 @@ static u32 skip(struct vring_seg *seg, u32 nr, u32 n) {
 /* Gives a large frame, whose data are in `nr` segments, to the bridge if the front end may send
  * such frames and if it is in order. All its headers are copied, because the bridge may have to cut
  * it by them. */
-static void transmit_large(struct back_net *n, struct frame *f, struct vring_seg *data, u64 now) {
+static void transmit_large(struct back_net *n, struct frame f, struct vring_seg *data, u64 now) {
     struct vring_seg seg[1 + VRING_MAX_SEGS];
     u8 head[GSO_HEAD_MAX];
     u32 i;
 
-    if (!n->offload || !(n->dev.features & VIRTIO_NET_F_HOST_TSO4) || !gso_check(f, head)) {
+    if (!n->offload || !(n->dev.features & VIRTIO_NET_F_HOST_TSO4) || !gso_check(&f, head)) {
         n->port.counts.bad++;
         return;
     }
-    if (gso_cuts(f) == 1) f->gso_size = 0;
-    seg[0] = (struct vring_seg){ head + FRAME_HEAD, f->gso_head - FRAME_HEAD };
-    i = skip(data, f->nr, f->gso_head - FRAME_HEAD);
-    f->nr -= i;
-    for (u32 k = 0; k < f->nr; k++) seg[1 + k] = data[i + k];
-    f->nr++;
-    f->seg = seg;
-    bridge_input(n->bridge, &n->port, f, now);
+    if (gso_cuts(&f) == 1) f.gso_size = 0;
+    seg[0] = (struct vring_seg){ head + FRAME_HEAD, f.gso_head - FRAME_HEAD };
+    i = skip(data, f.nr, f.gso_head - FRAME_HEAD);
+    f.nr -= i;
+    for (u32 k = 0; k < f.nr; k++) seg[1 + k] = data[i + k];
+    f.nr++;
+    f.seg = seg;
+    bridge_input(n->bridge, &n->port, &f, now);
 }
 
 /* Checks a frame that the front end sends, and gives it to the bridge. The header is copied first,
@@ -217,7 +217,7 @@ static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
         (f.partial && !(n->dev.features & VIRTIO_NET_F_CSUM)))
         n->port.counts.bad++;
     else if (h.gso_type == VIRTIO_NET_HDR_GSO_TCPV4)
-        transmit_large(n, &f, c->seg + first, now);
+        transmit_large(n, f, c->seg + first, now);
     else
         bridge_input(n->bridge, &n->port, &f, now);
 }

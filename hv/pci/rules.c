@@ -8,16 +8,18 @@
 #define FIRST_CAPABILITY 0x40u  /* the first offset behind the header */
 #define FIRST_EXTENDED   0x100u /* the first offset that only PCI Express has */
 
-#define HEADER           0u
-#define EXTENDED(n)      (0x100u | (n))
-#define EXT_AER          0x01
-#define EXT_SERIAL       0x03
+/* The header and extended capabilities have numbers that no capability of a device has. Any number
+ * of 8 bits may be one, 0 as well: it stands for a capability that is empty. */
+#define HEADER      0x20000u
+#define EXTENDED(n) (0x10000u | (n))
+#define EXT_AER     0x01
+#define EXT_SERIAL  0x03
 
 /* The rule for the bytes [first, end) of a capability, or of the header (PCI 3.0, 6.1; PCI Express
  * 7.8 to 7.10). Registers that are not in this table are refused, except the heads of all
  * capabilities: a VM needs these to find the capabilities that it may read. */
 static const struct range {
-    u16 capability;
+    u32 capability;
     u8 first, end;
     u8 rule; /* enum pci_rule */
 } ranges[] = {

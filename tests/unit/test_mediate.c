@@ -98,6 +98,14 @@ static void test_reads(void **state) {
             }
 }
 
+/* A capability of number 0 is empty. Its bytes are not those of the header, whose rules would show
+ * BARs that no device has. */
+static void test_empty_capability(void **state) {
+    fake_pci_cap(card, 0xe8, 0);
+    as_it_is(0xe8, 0xea);
+    refused(0xea, 0x100);
+}
+
 static void test_emulated(void **state) {
     for (u32 i = 0; i < 6; i++) a->gpa[i] = a->pci->bar[i].addr;
     assert_int_equal(read(0x10, 4), 0xfe400000);
@@ -163,6 +171,7 @@ static void test_lists_lie(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_reads, setup),
+        cmocka_unit_test_setup(test_empty_capability, setup),
         cmocka_unit_test_setup(test_emulated, setup),
         cmocka_unit_test_setup(test_writes, setup),
         cmocka_unit_test_setup(test_lists_lie, setup),
