@@ -112,6 +112,22 @@ def test_devices_are_those_with_a_driver():
         assert set(re.findall(r"0x8086:(0x[0-9a-f]{4})\)", f.read())) == ids
 
 
+def test_cpus_beyond_the_limit(tmp_path):
+    """The script's limit is that of the hypervisor."""
+    with open(os.path.join(ROOT, "hv", "lib", "cpumask.h"), encoding="utf-8") as f:
+        most = int(re.search(r"#define TAKT_MAX_CPUS (\d+)", f.read())[1])
+    for cpus, remark in ((most, ""), (most + 1, f"Takt uses {most} of them")):
+        code, _, rows = check(machine(tmp_path / str(cpus), AMD, None, cpus=cpus))
+        assert code == 0 and rows["CPUs"] == (str(cpus), remark)
+
+
+def test_a_virtual_machine_without_nested_virtualisation(tmp_path):
+    """The advice is for the VM's host. A VM has no firmware set-up that could help."""
+    code, last, rows = check(machine(tmp_path, "fpu lm hypervisor"))
+    assert (code, last) == (1, NO + "this virtual machine has neither VT-x nor AMD-V")
+    assert rows["virtualisation"][1] == "allow nested virtualisation on its host"
+
+
 def test_where_there_is_nothing_to_read(tmp_path):
     code, last, _ = check(tmp_path)
     assert (code, last) == (2, "takt-check: there is no /proc/cpuinfo here: run this under Linux")
