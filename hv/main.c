@@ -332,14 +332,19 @@ static void make_vms(void) {
     }
 }
 
-/* What every other CPU does when it has started. It waits until the boot CPU is ready, and takes
- * part in its tests meanwhile. */
+/* What every other CPU does when it has started. It waits until the boot CPU is ready and kicks it.
+ * It halts meanwhile: 255 CPUs of an emulator that turned in a loop would leave the boot CPU hardly
+ * any time. A self test gives it jobs and measures kicks itself, so then it looks all the time. */
 static void ap_start(void) {
     smp_watch();
     if (virt_cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
     while (!boot_done) {
-        selftest_serve();
-        cpu_relax();
+        if (config.selftest) {
+            selftest_serve();
+            cpu_relax();
+        } else {
+            cpu_halt();
+        }
     }
     cpu_loop();
 }
@@ -359,6 +364,7 @@ static void boot_go(void) {
     console_set_async(&acpi);
     watchdog_init(&acpi, config.watchdog);
     boot_done = true;
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) cpu_kick(cpu);
     cpu_loop();
 }
 

@@ -277,6 +277,12 @@ def test_cpus_of_the_second_word():
     runs_behind("many-72", 64, 72, 600)
 
 
+@pytest.mark.long
+def test_255_cpus():
+    """As many as xAPIC can name. They halt until the boot CPU is ready."""
+    runs_behind("many-255", 192, 255, 900)
+
+
 def test_without_smt():
     text = boot("qemu", "smt", "@1s topology\n@1200ms poweroff\n", "smt = no", extra=NUMA)
     assert "] 4 CPUs" in text
