@@ -26,7 +26,7 @@ SCENARIO ?= $(VMS)
 is_like = $(shell printf '%s' '$(subst ','\'',$1)' | grep -xE '$2')
 expect  = $(if $(call is_like,$($1),$2),,$(error $1=$($1): expected $3))
 
-$(call expect,CPUS,[1-9]|[1-5][0-9]|6[0-4],a whole number from 1 to 64)
+$(call expect,CPUS,[1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-6],a whole number from 1 to 256)
 $(call expect,MEMORY,[1-9][0-9]*,a whole number of MiB (such as 256))
 ifneq ($(origin SECONDS),undefined)
 $(call expect,SECONDS,[0-9]*[1-9][0-9]*([.][0-9]*)?|[0-9]*[.][0-9]*[1-9][0-9]*,a number of \

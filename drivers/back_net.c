@@ -195,7 +195,7 @@ static void transmit_large(struct back_net *n, struct frame f, struct vring_seg 
  * front end's memory until the bridge has copied it. */
 static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
     struct virtio_net_hdr h;
-    struct frame f;
+    struct frame f = { .buf = NULL };
     u32 first;
 
     if (c->out_len < HDR + FRAME_HEAD || c->out_len > HDR + GSO_FRAME_MAX) {

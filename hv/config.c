@@ -291,6 +291,7 @@ void config_defaults(struct config *c) {
     set_name(c->console, "auto");
     c->loglvl = LOG_INFO;
     c->smt = true;
+    c->max_cpus = TAKT_MAX_CPUS;
 }
 
 /* Gives a VM the values that hold where its section says nothing. */

@@ -153,6 +153,7 @@ struct config {
     u32 watchdog;
     /* all threads of a core are used; if false, only the first of each core */
     bool smt;
+    u32 max_cpus;   /* so many CPUs of the machine are used at most */
     bool selftest;  /* the self test runs instead of VMs (selftest/selftest.h) */
     bool probe;     /* the machine is described instead of running VMs (probe.h) */
     u32 boot_fault; /* enum boot_fault */

@@ -57,6 +57,7 @@ static const struct {
     [COM] = { AS_TEXT, "com1 to com4, perhaps with a rate, as com2,115200, or none" },
     [MEMORY] = { AS_NUMBER, "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
     [COUNT] = { AS_NUMBER, "a number from 1 to 64", 1, 64 },
+    [PCPUS] = { AS_NUMBER, "a number from 1 to 256", 1, TAKT_MAX_CPUS },
     [NUMBER] = { AS_NUMBER, "a number below 2^64", 0, UINT64_MAX },
     [SECONDS] = { AS_NUMBER, "a number of seconds from 0 to 600", 0, 600 },
     [CPUS] = { AS_CPUS, "a list of CPUs such as 0-3,^2, or all" },
@@ -102,6 +103,7 @@ static const struct config_key keys[] = {
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),
+    KEY(HYPERVISOR, config, "max_cpus", PCPUS, max_cpus),
     KEY(HYPERVISOR, config, "selftest", BOOL, selftest),
     KEY(HYPERVISOR, config, "probe", BOOL, probe),
     KEY(HYPERVISOR, config, "boot_fault", BOOT_FAULT, boot_fault),
@@ -137,7 +139,7 @@ static const struct config_key keys[] = {
     KEY(VM, config_vm, "allow_shared_group", BOOL, allow_shared_group),
     KEY(VM, config_vm, "irq_rate", NUMBER, irq_rate),
     KEY(VM, config_vm, "demand", SHARE, demand_permille),
-    KEY(MODEL, config_model, "cpus", COUNT, cpus),
+    KEY(MODEL, config_model, "cpus", PCPUS, cpus),
     KEY(MODEL, config_model, "memory", MEMORY, memory),
     KEY(MODEL, config_model, "clock", FREQUENCY, clock),
     KEY(MODEL, config_model, "cpi", CPI, cpi),
@@ -152,7 +154,7 @@ static const struct config_key keys[] = {
     KEY(MODEL, config_model, "inject", DURATION, inject),
     KEY(MODEL, config_model, "nic", NAME, nic),
     KEY(MODEL, config_model, "itr", DURATION, itr),
-    KEY(MODEL, config_model, "socket", COUNT, socket),
+    KEY(MODEL, config_model, "socket", PCPUS, socket),
     KEY(MODEL, config_model, "remote", FACTOR, remote),
 };
 
@@ -252,6 +254,7 @@ int config_read_number(const struct config_key *k, const char *value, u64 *v, co
     case CACHE:
     case MEMORY: error = parse_size(value, v, bad); break;
     case COUNT:
+    case PCPUS:
     case SECONDS:
     case NUMBER: error = parse_u64(value, v, bad); break;
     case SHARE: error = parse_permille(value, v, bad); break;

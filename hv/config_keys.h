@@ -13,6 +13,7 @@ enum config_kind {
     COM,
     MEMORY,
     COUNT,
+    PCPUS,
     NUMBER,
     SECONDS,
     CPUS,

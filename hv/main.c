@@ -387,7 +387,7 @@ void hv_main(u32 magic, u64 mbi) {
     platform_init();
     devices_init();
     check_machine();
-    smp_start(&acpi, trampoline_page, config.smt, ap_start);
+    smp_start(&acpi, trampoline_page, config.smt, config.max_cpus, ap_start);
     tlbgen_cpus = nr_cpus;
     stack_switch(boot_cpu.p.stack_top, boot_go);
 }

@@ -214,6 +214,7 @@ static void dump(void) {
     string("guest_console", cfg.guest_console_log ? "log" : "keep");
     boolean("noreboot", cfg.noreboot);
     boolean("smt", cfg.smt);
+    printf("\"max_cpus\": %u, ", cfg.max_cpus);
     boolean("selftest", cfg.selftest);
     boolean("probe", cfg.probe);
     boolean("top", cfg.top);

@@ -172,7 +172,7 @@ def host_busy(cpus, seconds=0.5):
 def busy_host(cpus):
     """Returns a sentence if other programs of this host take so much time that what is measured on
     QEMU may be wrong, or None if they do not."""
-    took = host_busy(cpus)
+    took = host_busy(min(cpus, 2 * (os.cpu_count() or 1)))
     if took < BUSY:
         return None
     return (f"This host is busy: a virtual CPU would wait {took:.0%} of its time, while QEMU's "

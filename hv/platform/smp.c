@@ -168,7 +168,7 @@ static bool start_one(struct cpu *c, hpa_t page) {
 
 /* Starts all other CPUs of the machine, each of which then calls `entry`. CPUs are started one
  * after the other, because they share the trampoline and `starting`. */
-void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
+void smp_start(const struct acpi_info *a, hpa_t page, bool smt, u32 most, void (*entry)(void)) {
     static u32 ids[ACPI_MAX_CPUS];
     u32 nr = a->nr_cpus, left_out = a->cpus_left_out;
     struct place_bits bits = place_bits_read();
@@ -189,7 +189,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         u32 id = ids[i];
         struct cpu *c;
 
-        if (nr_cpus == TAKT_MAX_CPUS) {
+        if (nr_cpus == most) {
             left_out += nr - i;
             break;
         }
@@ -210,7 +210,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         else
             log_warn("the CPU with APIC id %u does not answer: it is not used", id);
     }
-    if (left_out) log_warn("Takt uses %u CPUs at most: %u are left out", TAKT_MAX_CPUS, left_out);
+    if (left_out)
+        log_warn("Takt uses %u CPU%s at most: %u are left out", most, plural(most), left_out);
     log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), mode);
 }
 

@@ -18,10 +18,10 @@ int cpu_give_stacks(struct cpu *c);
  * each core is started.
  *
  * CPUs are numbered by socket, core and thread, beginning with the caller (x86/place.h). If the
- * machine has more than TAKT_MAX_CPUS, the first ones in that order are used. A CPU that does not
- * answer within 1 s, or whose TSC cannot be set right, is reported in the log and not used. Sets
- * nr_cpus and percpu_of. */
-void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void));
+ * machine has more than `most`, which is from 1 to TAKT_MAX_CPUS, the first ones in that order are
+ * used. A CPU that does not answer within 1 s, or whose TSC cannot be set right, is reported in the
+ * log and not used. Sets nr_cpus and percpu_of. */
+void smp_start(const struct acpi_info *a, hpa_t page, bool smt, u32 most, void (*entry)(void));
 /* Faults on request, by which tests see that Takt notices them. With the first one, each CPU that
  * is started begins with its TSC behind. With the second one, Takt behaves as if no CPU had
  * IA32_TSC_ADJUST, by which it could mend that. They are set before smp_start(). */

@@ -291,6 +291,15 @@ def test_without_smt():
         ("3", "1", "1", "0", "6")]
 
 
+def test_a_limit_of_cpus():
+    """Whole sockets are left out: all CPUs that are used are on the boot CPU's node."""
+    text = boot("qemu", "max-cpus", "@1s topology\n@1200ms poweroff\n", "max_cpus = 4", extra=NUMA)
+    assert "Takt uses 4 CPUs at most: 4 are left out" in text, text
+    assert "] 4 CPUs" in text
+    assert re.findall(r"\n +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +(\d+)", text) == [
+        ("0", "0", "0"), ("1", "0", "1"), ("2", "0", "2"), ("3", "0", "3")]
+
+
 def test_bad_parameters():
     """The file was not checked before (PXE, a stick). The image reports everything that its
     policies do not accept, and where it stands."""

@@ -130,11 +130,11 @@ def test_a_make_that_is_started_by_a_rule_shares_the_jobs_of_the_one_above(tmp_p
 
 
 @pytest.mark.parametrize("word, expected", [
-    ("CPUS=0", "a whole number from 1 to 64"),
-    ("CPUS=65", "a whole number from 1 to 64"),
-    ("CPUS=x", "a whole number from 1 to 64"),
-    ("CPUS=", "a whole number from 1 to 64"),
-    ("CPUS=1 2", "a whole number from 1 to 64"),
+    ("CPUS=0", "a whole number from 1 to 256"),
+    ("CPUS=257", "a whole number from 1 to 256"),
+    ("CPUS=x", "a whole number from 1 to 256"),
+    ("CPUS=", "a whole number from 1 to 256"),
+    ("CPUS=1 2", "a whole number from 1 to 256"),
     ("MEMORY=x", "a whole number of MiB (such as 256)"),
     ("MEMORY=1G", "a whole number of MiB (such as 256)"),
     ("MEMORY=0", "a whole number of MiB (such as 256)"),
