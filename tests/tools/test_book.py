@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import book
+import faults
 import pytest
 from conftest import ROOT
 
@@ -294,12 +295,46 @@ def test_the_picture_of_the_floors_is_the_table_of_rooms():
     assert sorted(shown) == table
 
 
-def test_each_floor_has_a_section_with_an_excerpt():
+# The sections of each chapter about a floor.
+SECTIONS = ["What this floor is for", "What it stands on, and who uses it", "Its central structure",
+            "Journey: ", "The rule that is easiest to break", "What holds it"]
+
+
+def floor_chapters():
+    """Returns [(floor, title, page)] from the table of docs/book/floors.md."""
     page = text(os.path.join(ROOT, "docs", "book", "floors.md"))
-    sections = re.findall(r"^## Floor (\d+): ([^\n]*)\n(.*?)(?=^## |\Z)", page,
-                          re.M | re.S)
-    assert [f"{floor}  {rooms}" for floor, rooms, _ in sections] == picture("floors")[0][::-1]
-    assert all("```{excerpt}" in body for _, _, body in sections)
+    rows = re.findall(r"^\| (\d+) \| \[(.*?)\]\((floor-\w+)\.md\) \| (.*?) \|", page, re.M)
+    rooms = [f"{floor}  {re.sub('`|/(?=`)', '', rooms)}" for floor, _, _, rooms in rows]
+    assert rooms == picture("floors")[0][::-1]
+    return [(floor, title, name) for floor, title, name, _ in rows]
+
+
+def test_each_floor_has_a_chapter_with_a_journey():
+    pages = {os.path.basename(page) for page in PAGES if "/floor-" in page}
+    assert pages == {f"{name}.md" for _, _, name in floor_chapters()}
+    rooms = dict(cell.split("  ") for cell in picture("floors")[0])
+    for floor, title, name in floor_chapters():
+        page = text(os.path.join(ROOT, "docs", "book", f"{name}.md"))
+        assert page.startswith(f"# Floor {floor}: {title}\n\nRooms: "), name
+        named = re.search(r"^Rooms: (.*)\.$", page, re.M)[1]
+        assert re.sub("`|/(?=`)", "", named) == rooms[floor], name
+        headings = re.findall(r"^## (.*)$", page, re.M)
+        assert len(headings) == len(SECTIONS), name
+        assert all(heading.startswith(wanted) for heading, wanted in zip(headings, SECTIONS)), name
+        journey = page.partition("\n## Journey: ")[2].partition("\n## ")[0]
+        assert 3 <= journey.count("```{excerpt}") <= 7, name
+
+
+def test_faults_that_chapters_name_are_there():
+    """Each row names a fault of tests/mutants/, and the test that it turns red."""
+    known = {fault.name: fault.tests for fault in faults.all_faults()}
+    for _, _, name in floor_chapters():
+        page = text(os.path.join(ROOT, "docs", "book", f"{name}.md"))
+        table = page.partition("\n| fault | what goes wrong | test |\n")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| `(\w+)` \| .* \| `(.*)` \|$", table, re.M)
+        assert len(rows) >= 2, name
+        for fault, test in rows:
+            assert test in known.get(fault, []), f"{name}: {fault}, {test}"
 
 
 @pytest.mark.parametrize("name, files", [
