@@ -20,7 +20,7 @@ myst_heading_anchors = 4
 # A page may skip a level of headings, and show code that is not complete.
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 html_theme = "alabaster"
-html_theme_options = {"description": "a small hypervisor", "page_width": "62em",
+html_theme_options = {"description": "a small hypervisor", "page_width": "65em",
                       "sidebar_width": "16em", "show_powered_by": False}
 html_sidebars = {"**": ["about.html", "searchbox.html", "globaltoc.html"]}
 html_show_copyright = False
