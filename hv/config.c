@@ -282,8 +282,10 @@ static int set_key(struct reader *r, const char *name, const char *value) {
 static void set_name(char *field, const char *name) { hv_snprintf(field, CONFIG_NAME, "%s", name); }
 
 /* Fills in *c as for a VM file that says nothing: Pool-0 alone, and no VM. */
-void config_defaults(struct config *c) {
+void config_defaults(struct config *c, struct config_vm *vm, u32 max) {
     memset(c, 0, sizeof(*c));
+    c->vm = vm;
+    c->max_vms = max;
     set_name(c->pool[0].head.name, "Pool-0");
     set_name(c->pool[0].sched, "credit");
     cpumask_fill(&c->pool[0].cpus);
@@ -292,6 +294,18 @@ void config_defaults(struct config *c) {
     c->loglvl = LOG_INFO;
     c->smt = true;
     c->max_cpus = TAKT_MAX_CPUS;
+}
+
+/* Returns for how many VMs there has to be room. Each line that begins with '[' counts. */
+u32 config_room(const char *text, size_t len) {
+    bool begins = true; /* nothing but blanks was on this line so far */
+    u32 n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (begins && text[i] == '[') n++;
+        begins = text[i] == '\n' || (begins && is_blank(text[i]));
+    }
+    return MIN(n, CONFIG_MAX_VMS);
 }
 
 /* Gives a VM the values that hold where its section says nothing. */
@@ -361,8 +375,8 @@ static int start_vm(struct reader *r, const char *at, const char *name) {
 
     if (old)
         return report(r, at, ERROR, "VM %s was already described on line %u", name, old->head.line);
-    if (c->nr_vms == CONFIG_MAX_VMS)
-        return report(r, at, ERROR, "VM %s is one too many: %u are allowed", name, CONFIG_MAX_VMS);
+    if (c->nr_vms == c->max_vms)
+        return report(r, at, ERROR, "VM %s is one too many: %u are allowed", name, c->max_vms);
     c->nr_vms++;
     config_vm_defaults(v, name);
     enter_section(r, VM, v, &v->head);

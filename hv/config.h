@@ -9,7 +9,7 @@
 #define CONFIG_NAME       32
 #define CONFIG_VALUE      256
 #define CONFIG_CMDLINE    2048 /* of a VM's command line, as long as Linux reads it */
-#define CONFIG_MAX_VMS    64
+#define CONFIG_MAX_VMS    256
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
 #define CONFIG_MAX_PCI    4
@@ -162,8 +162,8 @@ struct config {
     bool top;    /* the live table starts after boot */
     bool record; /* what the scheduler does is recorded from boot on, to trace_console */
     char script[CONFIG_VALUE]; /* "" or the name of a boot module with timed shell commands */
-    struct config_vm vm[CONFIG_MAX_VMS];
-    u32 nr_vms;
+    struct config_vm *vm; /* the caller of config_defaults() gave room for `max_vms` */
+    u32 nr_vms, max_vms;
     struct config_model model;
 };
 
@@ -181,8 +181,13 @@ static inline const char *config_vm_image(const struct config_vm *v) {
     return v->image;
 }
 
-/* Fills in the values of a file that says nothing: Pool-0 alone, and no VM. */
-void config_defaults(struct config *c);
+/* Fills in the values of a file that says nothing: Pool-0 alone, and no VM. The descriptions of VMs
+ * will be written to `vm`, where there is room for `max` of them. It belongs to the caller, and is
+ * needed as long as `c`. */
+void config_defaults(struct config *c, struct config_vm *vm, u32 max);
+/* For how many VMs there has to be room, at most CONFIG_MAX_VMS, before `len` bytes of `text` are
+ * parsed. It may be a few more than the text describes. */
+u32 config_room(const char *text, size_t len);
 /* Fills in what a VM has whose section says nothing, all but its image. `name` is copied. */
 void config_vm_defaults(struct config_vm *v, const char *name);
 /* The VM or pool of that name. NULL: there is none. */

@@ -171,17 +171,26 @@ static void boot_report(void *ctx, bool fatal, const char *text) {
         log_warn("%s", text);
 }
 
+/* Makes an empty configuration with room for the descriptions of `max` VMs. */
+static void give_config_room(u32 max) {
+    hpa_t pa = frame_alloc(frame_order(max * sizeof(struct config_vm)));
+
+    if (pa == HPA_NONE) stop_machine("There is no memory for the descriptions of the VMs.");
+    config_defaults(&config, hpa_to_va(pa), max);
+}
+
 /* Reads the configuration, which is the first boot module, and after it the command line, which
  * overrides it. The other modules are images of guests, by name. */
 static void read_boot_config(void) {
     const struct boot_module *m = &boot.module[0];
+    const char *text = hpa_to_va(m->start);
+    size_t len = m->end - m->start;
 
-    config_defaults(&config);
     if (!boot.nr_modules)
         stop_machine(
             "There is no configuration: it must be the first boot module (docs/config.md).");
-    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_name_at,
-                     boot_report, NULL) ||
+    give_config_room(config_room(text, len));
+    if (config_parse(&config, m->name, text, len, param_name_at, boot_report, NULL) ||
         config_cmdline(&config, boot.cmdline, param_name_at, boot_report, NULL))
         stop_machine("The configuration cannot be used.");
     if (config.model.head.line)

@@ -30,6 +30,7 @@
 #include "shell/script.h"
 
 static struct config cfg;
+static struct config_vm cfg_vms[CONFIG_MAX_VMS];
 
 /* ---- what the policies need of a machine: here nothing ever runs ---- */
 
@@ -533,7 +534,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     fclose(f);
-    config_defaults(&cfg);
+    config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
     error = config_parse(&cfg, file, text, n, param_name_at, hear, NULL);
     if (argc - optind > 1)
         error |= config_cmdline(&cfg, argv[optind + 1], param_name_at, hear, NULL);

@@ -33,6 +33,7 @@ static void check(const struct config *c) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct config c;
+    static struct config_vm vms[CONFIG_MAX_VMS];
     static char cmdline[257];
     size_t n;
 
@@ -41,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (n > size - 1) return 0;
     memcpy(cmdline, data + 1, n);
     cmdline[n] = 0;
-    config_defaults(&c);
+    config_defaults(&c, vms, config_room((const char *)data + 1 + n, size - 1 - n));
     complaints = 0;
     if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_name_at, hear,
                      NULL) == 0) {

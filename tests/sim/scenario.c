@@ -18,6 +18,7 @@
 #define CREDIT_EVERY_NS (7 * NS_PER_MS)
 
 static struct config cfg;
+static struct config_vm cfg_vms[CONFIG_MAX_VMS];
 static struct report_vm vm[CONFIG_MAX_VMS];
 static struct sim_vcpu *server[CONFIG_MAX_VMS + 1]; /* vCPU 0 of a VM, by id */
 
@@ -345,7 +346,7 @@ static void read_config(const struct scenario *sc) {
     n = fread(text, 1, sizeof(text), f);
     if (ferror(f)) fail("cannot read", sc->file, strerror(errno)); /* as of a directory */
     fclose(f);
-    config_defaults(&cfg);
+    config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
     config_parse(&cfg, sc->file, text, n, param_name_at, hear, NULL);
     if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_name_at, hear, NULL);
     if (!cfg.lines_are_good) end_if_complained(sc);

@@ -283,6 +283,18 @@ def test_255_cpus():
     runs_behind("many-255", 192, 255, 900)
 
 
+@pytest.mark.long
+def test_256_vms():
+    """As many as a file may have. Each wakes twice a second, and they all run at a time."""
+    vms = "".join(f"[vm v{i}]\nimage = waker\nmemory = 2M\ncmdline = period_us=500000 report_s=99\n"
+                  for i in range(256))
+    text = boot("qemu", "256-vms", "@30s list\n+1s poweroff\n", "top = no", vms=vms, timeout=600,
+                memory=1024)
+    assert "256 VMs; boot took" in text
+    listed = text.split("list\n")[1]
+    assert len(set(re.findall(r"\n(v\d+) +\d+ +2 ", listed))) == 256, listed
+
+
 def test_without_smt():
     text = boot("qemu", "smt", "@1s topology\n@1200ms poweroff\n", "smt = no", extra=NUMA)
     assert "] 4 CPUs" in text

@@ -47,9 +47,11 @@ static inline const char *rig_say(const char *line) {
     return nl ? nl + 1 : "";
 }
 
+static struct config_vm rig_vms[4];
+
 static inline void rig_start(struct config *c, const char *text) {
     fake_machine("credit");
-    config_defaults(c);
+    config_defaults(c, rig_vms, ARRAY_SIZE(rig_vms));
     ASSERT(config_parse(c, "rig", text, strlen(text), param_name_at, NULL, NULL) == 0);
     shell_init(c);
     rig_run(1000);

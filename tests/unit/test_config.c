@@ -9,6 +9,7 @@
 #include "common/string.h"
 
 static struct config cfg;
+static struct config_vm cfg_vms[CONFIG_MAX_VMS];
 static char said[4096];
 
 static void hear(void *ctx, bool fatal, const char *text) {
@@ -27,7 +28,7 @@ static const char *param_at(u32 i, char *scope) {
 
 static int parse(const char *text) {
     said[0] = 0;
-    config_defaults(&cfg);
+    config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
     return config_parse(&cfg, "t.cfg", text, strlen(text), param_at, hear, NULL);
 }
 
@@ -346,7 +347,7 @@ static void truncated_anywhere(void **state) {
 
     for (size_t n = 0; n <= strlen(text); n++) {
         said[0] = 0;
-        config_defaults(&cfg);
+        config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
         if (config_parse(&cfg, "t.cfg", text, n, param_at, hear, NULL))
             assert_int_not_equal(said[0], 0);
     }
@@ -392,12 +393,23 @@ static void machine(void **state) {
 }
 
 static void too_many(void **state) {
-    static char text[65 * 32];
+    static char text[257 * 32];
     size_t n = 0;
 
-    for (int i = 0; i < 65; i++) n += (size_t)sprintf(text + n, "[vm v%d]\nimage = x\n", i);
+    for (int i = 0; i < 257; i++) n += (size_t)sprintf(text + n, "[vm v%d]\nimage = x\n", i);
     assert_int_equal(parse(text), -EINVAL);
-    assert_string_equal(said, "t.cfg:129:1: VM v64 is one too many: 64 are allowed\n");
+    assert_string_equal(said, "t.cfg:513:1: VM v256 is one too many: 256 are allowed\n");
+}
+
+/* There is room for each VM of a text, and never for more than a file may have. */
+static void room(void **state) {
+    static char text[300 * 2];
+    const char *two = "[vm a]\nimage = [x]\n# [vm no]\n \t[vm b]\r\n";
+
+    assert_int_equal(config_room(two, strlen(two)), 2);
+    assert_int_equal(config_room("", 0), 0);
+    for (size_t i = 0; i < sizeof(text); i += 2) memcpy(text + i, "[\n", 2);
+    assert_int_equal(config_room(text, sizeof(text)), 256);
 }
 
 static void devices(void **state) {
@@ -462,6 +474,7 @@ int main(void) {
         cmocka_unit_test(complaints),
         cmocka_unit_test(truncated_anywhere),
         cmocka_unit_test(too_many),
+        cmocka_unit_test(room),
         cmocka_unit_test(devices),
         cmocka_unit_test(command_line),
         cmocka_unit_test(model),

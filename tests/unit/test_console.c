@@ -136,6 +136,7 @@ void panic(const char *fmt, ...) {
 /* ---- the rig ---- */
 
 static struct config cfg;
+static struct config_vm cfg_vms[CONFIG_MAX_VMS];
 static struct acpi_info acpi = { .nr_overrides = 1,
                                  .override = { { 20, 0xf, 3 } } }; /* line 3: pin 20, low, level */
 static const char script[] = "@6s list -j=timed\n";
@@ -179,7 +180,7 @@ static int setup(void **state) {
 
     fake_machine("credit");
     module_add(&script_module);
-    config_defaults(&cfg);
+    config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
     ASSERT(config_parse(&cfg, "rig", text, strlen(text), param_name_at, NULL, NULL) == 0);
     console_init("com1,115200", &acpi);
     shell_init(&cfg);

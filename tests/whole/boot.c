@@ -21,6 +21,7 @@
 #define LOOP_AT 2000u
 
 static struct config cfg;
+static struct config_vm cfg_vms[CONFIG_MAX_VMS];
 static const struct whole_options *options;
 static struct whole_machine machine;
 static bool complained;
@@ -103,7 +104,7 @@ static void read_config(void) {
     size_t size;
     char *text = read_file("VM file", options->file, &size);
 
-    config_defaults(&cfg);
+    config_defaults(&cfg, cfg_vms, CONFIG_MAX_VMS);
     config_parse(&cfg, options->file, text, size, param_name_at, hear, NULL);
     if (options->cmdline) config_cmdline(&cfg, options->cmdline, param_name_at, hear, NULL);
     end_if_complained();
