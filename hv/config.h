@@ -162,7 +162,7 @@ struct config {
     bool top;    /* the live table starts after boot */
     bool record; /* what the scheduler does is recorded from boot on, to trace_console */
     char script[CONFIG_VALUE]; /* "" or the name of a boot module with timed shell commands */
-    struct config_vm *vm; /* the caller of config_defaults() gave room for `max_vms` */
+    struct config_vm *vm;      /* the caller of config_defaults() gave room for `max_vms` */
     u32 nr_vms, max_vms;
     struct config_model model;
 };
