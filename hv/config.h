@@ -100,6 +100,9 @@ struct config_vm {
     u32 demand_permille;
 };
 
+/* Does the CPU emulate a part of the LAPICs of guests (struct virt_apic)? */
+enum apicv { APICV_AUTO, APICV_ON, APICV_OFF };
+
 struct config_pool {
     struct config_head head;
     char sched[CONFIG_NAME];
@@ -148,6 +151,7 @@ struct config {
     u32 vfs;           /* virtual functions that each physical one gets */
     bool relax_rmrr;   /* devices that the firmware goes on using may be given to VMs: vtd.h */
     bool virtual_irqs; /* guests get their interrupts as virtual interrupts of the CPU: virt.h */
+    u32 apicv;         /* enum apicv */
     bool noreboot;
     /* the machine is reset after so many seconds without a sign of life; 0: never */
     u32 watchdog;

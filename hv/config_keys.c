@@ -38,6 +38,10 @@ static const struct word boot_fault_words[] = { { "none", BOOT_FAULT_NONE },
 
 static const struct word delivery_words[] = { { "emulated", false }, { "posted", true }, { NULL } };
 
+static const struct word apicv_words[] = {
+    { "auto", APICV_AUTO }, { "on", APICV_ON }, { "off", APICV_OFF }, { NULL }
+};
+
 static const char pci_expected[] = "a PCI device such as 00:03.0 or 0001:03:00.0";
 static const char server_expected[] =
     "the name of the VM that serves it, perhaps with at most 95 characters of options";
@@ -81,6 +85,7 @@ static const struct {
     [CPI] = { AS_NUMBER, "cycles per instruction such as 0.8, from 0.1 to 100", 100, 100000 },
     [CACHE] = { AS_NUMBER, "a size such as 256k or 8M, from 4k to 1G", 4 << 10, 1 << 30 },
     [FACTOR] = { AS_NUMBER, "a factor such as 1.5, from 1 to 100", 1000, 100000 },
+    [APICV] = { AS_NUMBER, "auto, on or off", 0, APICV_OFF, apicv_words },
     [DELIVERY] = { AS_NUMBER, "emulated or posted", 0, true, delivery_words },
     [DURATION] = { AS_NUMBER, "a time such as 700ns or 2us, from 1ns to 1ms", 1, NS_PER_MS },
 };
@@ -100,6 +105,7 @@ static const struct config_key keys[] = {
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
     KEY(HYPERVISOR, config, "relax_rmrr", BOOL, relax_rmrr),
     KEY(HYPERVISOR, config, "virtual_irqs", BOOL, virtual_irqs),
+    KEY(HYPERVISOR, config, "apicv", APICV, apicv),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),

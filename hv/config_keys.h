@@ -36,6 +36,7 @@ enum config_kind {
     CACHE,
     FACTOR,
     DELIVERY,
+    APICV,
 };
 
 /* Where a value goes after it was read. */

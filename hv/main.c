@@ -249,6 +249,15 @@ static void vms_init(void) {
 
 /* ---- what runs ---- */
 
+/* Lets the CPU deliver the interrupts of guests, if that is configured and the CPU can. */
+static void use_apicv(void) {
+    if (config.apicv != APICV_ON) return;
+    if (vmx_use_apicv())
+        log_info("apicv = on: the CPU delivers interrupts to guests");
+    else
+        log_warn("apicv = on: this CPU cannot deliver interrupts to guests: they are injected");
+}
+
 /* Tells what this machine offers. The boot ends here if no guest can run on it. */
 static void check_machine(void) {
     const char *why = preflight(no_iommu);
@@ -260,6 +269,7 @@ static void check_machine(void) {
         stop_machine("Guests cannot run on this machine.");
     }
     if (virt_cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
+    use_apicv();
 }
 
 /* Makes pool number i of the configuration, and gives it its CPUs. Returns 0, or -EINVAL after an

@@ -78,7 +78,7 @@ const char *preflight(const char *no_iommu) {
           "FXSAVE is used: guests have no AVX" },
         { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
         { "preemption timer", v.preemption_timer, "ends slices", no_preemption_timer(&kind) },
-        { "APIC virtualization", v.apicv, "not used yet", "interrupts are injected" },
+        { "APIC virtualization", v.apicv, "used if apicv = on", "interrupts are injected" },
         { "x2APIC", apic_x2, "used", "APIC by MMIO: at most 255 CPUs" },
         { "TSC deadline", apic_tsc_deadline, "used", no_deadline },
         { "invariant TSC", cpuid_or_zero(CPUID_LEAF_POWER, 0).edx & CPUID_80000007_EDX_ITSC,

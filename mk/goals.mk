@@ -112,6 +112,11 @@ apicv-models: ## prints what CPU models of Bochs offer for interrupts without ex
 	@tools/deps.sh build bochs
 	@$(PYTHON) tools/apicvmodels.py $(MODELS)
 
+apicv-exits: ## counts the exits of a guest's interrupts on Bochs, with apicv = on and off
+	@tools/deps.sh build bochs
+	@$(MAKE) $(B)/takt.elf $(B)/cfgdump $(B)/guests/exits.elf
+	@$(PYTHON) tools/apicvexits.py
+
 trace: ## draws which vCPU ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
 	@tools/deps.sh build $(EMULATOR) picture
 	@$(MAKE) with-lwip

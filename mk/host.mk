@@ -253,7 +253,7 @@ $(B)/whole/%.elf: $(B)/whole/guest/guests/%.o $(B)/whole/libguest.a tests/whole/
 # The hypervisor above hv/virt and hv/platform. tests/whole has all that is left out.
 WHOLE_SKIP   := hv/main.c hv/preflight.c hv/probe.c drivers/uart.c common/string.c \
 	$(wildcard hv/selftest/*.c) hv/pci/space.c \
-	$(addprefix hv/virt/,virt.c vmx.c vmx_run.c svm.c svm_run.c) \
+	$(addprefix hv/virt/,virt.c vmx.c vmx_apic.c vmx_run.c svm.c svm_run.c) \
 	$(filter-out hv/x86/errata.c hv/x86/place.c,$(wildcard hv/x86/*.c)) \
 	$(filter-out \
 	$(addprefix hv/platform/,acpi.c bootinfo.c crashlog.c dmar.c mptable.c timer.c),\

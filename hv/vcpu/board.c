@@ -4,7 +4,7 @@
  * function of type bus_fn, which the exit of an access calls: `a` says what is accessed, and
  * `*value` is what is written, or becomes what is read. */
 #include "image/firmware.h"
-#include "vcpu/vcpu.h"
+#include "vcpu/exits.h"
 #include "x86/tsc.h"
 
 /* The bus_fn of the LAPICs' page. Every vCPU finds its own LAPIC at the same address. Accesses of
@@ -62,7 +62,7 @@ static int board_make(struct vm *vm) {
         bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
     if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);
     bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm);
-    return 0;
+    return apicv_map(vm);
 }
 
 const struct vm_part board_part = { "board", board_make, NULL };

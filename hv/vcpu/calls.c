@@ -100,6 +100,7 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     /* The call may follow an STI, whose shadow would hold back the interrupt that ends the
      * sleep. */
     virt->clear_shadow(&v->virt);
+    vcpu_lapic_fetch(v);
     if (vlapic_pending(vcpu_lapic(v)) > 0 && guest_can_take_irq(&v->virt))
         vcpu_notify(v, TODO_EVENT);
     vcpu_block(v);
@@ -142,8 +143,10 @@ static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
 
     if (no_eoi && !vector) return -EINVAL; /* there is no handler that could do without an EOI */
     error = evtchn_vector(&v->vm->events, (u32)a[0], vcpu, vector);
-    if (!error && vector) vlapic_set_no_eoi(&v->vm->vcpu[vcpu]->lapic, (u8)vector, no_eoi);
-    return error;
+    if (error || !vector) return error;
+    vlapic_set_no_eoi(&v->vm->vcpu[vcpu]->lapic, (u8)vector, no_eoi);
+    apicv_vector_changed(v->vm->vcpu[vcpu]);
+    return 0;
 }
 
 /* ---- what a guest may know, and what it tells ---- */

@@ -75,7 +75,8 @@ static __attribute__((noinline)) void deliver_nmi(struct vcpu *v) {
 
 /* Chooses what the next entry delivers: an NMI that waits, or else the most urgent interrupt of the
  * LAPIC. For what cannot be delivered yet, it asks for an exit at the moment at which it can: when
- * the guest can take an NMI or an interrupt, or when it lowers its priority (CR8). */
+ * the guest can take an NMI or an interrupt, or when it lowers its priority (CR8). If the CPU
+ * delivers interrupts by itself (apicv.c), nothing is asked for. */
 static void deliver(struct vcpu *v) {
     struct virt_vcpu *hw = &v->virt;
     int vector;
@@ -84,6 +85,7 @@ static void deliver(struct vcpu *v) {
     hw->want_nmi_window = false;
     hw->want_cr8_exit = false;
     if (v->nmis) deliver_nmi(v);
+    if (__builtin_expect(hw->apic.page != NULL, 0) && apicv_choose(v)) return;
     vector = vlapic_pending(vcpu_lapic(v));
     if (vector > 0 && guest_can_take_irq(hw)) {
         inject_irq(v, (u8)vector);
@@ -124,11 +126,17 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (v->waiting_sipi) return;
     if (todo & TODO_NMI) take_nmis(v);
     if (todo & TODO_TICK) {
+        vcpu_lapic_fetch(v);
         vlapic_tick(vcpu_lapic(v), now_ns());
         /* The interrupt of the timer is delivered now. If its TODO_EVENT stayed set, the next call
          * of vcpu_notify() would find the bit set, and would not kick the pCPU. */
         __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
     }
+}
+
+/* Will the guest get an interrupt or an exception at the next entry? */
+static bool event_comes(const struct vcpu *v) {
+    return v->virt.pending.type != EVENT_NONE || v->cpu_delivers;
 }
 
 /* Prepares the next entry of the loaded vCPU: delivers what is pending. Returns false if the guest
@@ -144,12 +152,12 @@ bool vcpu_prepare(struct vcpu *v) {
         do_rare(v, todo);
     }
     if (!v->waiting_sipi) deliver(v);
-    if (v->waiting_sipi || (v->halted && v->virt.pending.type == EVENT_NONE)) {
+    if (v->waiting_sipi || (v->halted && !event_comes(v))) {
         vcpu_block(v);
         return false;
     }
     v->halted = false;
-    if (v->again_exits && v->exits == v->again_exits && v->virt.pending.type == EVENT_NONE) {
+    if (v->again_exits && v->exits == v->again_exits && !event_comes(v)) {
         /* It would enter its guest only to make the same hypercall again. */
         v->again_exits = 0; /* exit_hypercall() sets it if the call still has to wait */
         exit_hypercall(v, &v->again);

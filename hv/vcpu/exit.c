@@ -115,6 +115,8 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_RDPMC: return vcpu_gp(v);
     case EXIT_ICEBP: return handle_icebp(v, e);
     case EXIT_EXCEPTION: return handle_exception(v, e);
+    case EXIT_APIC_EOI: return vlapic_eoi_done(&v->lapic, (u8)e->apic.at);
+    case EXIT_APIC_WRITE: return exit_apic_write(v, e);
     case EXIT_TASK_SWITCH: return vcpu_crash(v, "hardware task switch");
     case EXIT_SHUTDOWN: return vcpu_crash(v, "triple fault");
     case EXIT_NPT_MISCONFIG:

@@ -7,15 +7,27 @@
 #include "vcpu/vcpu.h"
 #include "common/insn.h"
 
-void exit_cpuid(struct vcpu *v, const struct vm_exit *e);     /* cpuid.c */
-void exit_rdmsr(struct vcpu *v, const struct vm_exit *e);     /* msr.c */
-void exit_wrmsr(struct vcpu *v, const struct vm_exit *e);     /* msr.c */
-void exit_io(struct vcpu *v, const struct vm_exit *e);        /* io.c */
-void exit_string_io(struct vcpu *v, const struct vm_exit *e); /* string_io.c */
-void exit_mmio(struct vcpu *v, const struct vm_exit *e);      /* mmio.c */
-void exit_hypercall(struct vcpu *v, const struct vm_exit *e); /* hypercall.c */
-void exit_cr(struct vcpu *v, const struct vm_exit *e);        /* cr.c */
-void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);    /* cr.c */
+void exit_cpuid(struct vcpu *v, const struct vm_exit *e);      /* cpuid.c */
+void exit_rdmsr(struct vcpu *v, const struct vm_exit *e);      /* msr.c */
+void exit_wrmsr(struct vcpu *v, const struct vm_exit *e);      /* msr.c */
+void exit_io(struct vcpu *v, const struct vm_exit *e);         /* io.c */
+void exit_string_io(struct vcpu *v, const struct vm_exit *e);  /* string_io.c */
+void exit_mmio(struct vcpu *v, const struct vm_exit *e);       /* mmio.c */
+void exit_hypercall(struct vcpu *v, const struct vm_exit *e);  /* hypercall.c */
+void exit_cr(struct vcpu *v, const struct vm_exit *e);         /* cr.c */
+void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);     /* cr.c */
+void exit_apic_write(struct vcpu *v, const struct vm_exit *e); /* apicv.c */
+
+/* LAPICs of which the CPU emulates a part (apicv.c). If there are any, v->virt.apic.page is not
+ * NULL. vcpu_init() calls apicv_init(). */
+void apicv_init(void);
+/* Prepares a new VM for that, if it is used. Returns 0 or -ENOMEM. */
+int apicv_map(struct vm *vm);
+/* Decides whether the CPU delivers the interrupts of v's LAPIC from the next entry on, and returns
+ * that. If not, they have to be injected. Fetches the LAPIC. */
+bool apicv_choose(struct vcpu *v);
+/* To be called after vlapic_set_no_eoi() for a vector of v. From any pCPU. */
+void apicv_vector_changed(struct vcpu *v);
 
 /* Returns whether guests see a CPU of AMD or Hygon. To be called after cpuid_policy_init(). */
 bool cpuid_is_amd(void);

@@ -13,6 +13,7 @@ void vcpu_init(void) {
     cpuid_policy_init();
     msr_policy_init();
     calls_init();
+    apicv_init();
     sched_state_hook = vcpu_publish;
     dump_hook = cpu_dump_exits;
 }

@@ -33,6 +33,9 @@ struct vcpu {
     /* The pCPU of this vCPU uses the fields below, and where nothing else is said, no other. */
     bool waiting_sipi; /* it got an INIT, and waits for a SIPI */
     bool halted;       /* the guest has executed HLT */
+    /* Set by apicv_choose(): the interrupts are injected although the CPU could deliver them; and
+     * the CPU will deliver one at once at the next entry. */
+    bool injects, cpu_delivers;
     /* NMIs to be delivered. There are at most two, because a CPU keeps one NMI besides the one
      * whose handler is running. */
     u8 nmis;
@@ -130,10 +133,19 @@ static inline void vcpu_set_reg(struct vcpu *v, enum virt_reg r, u64 value) {
 }
 /* Returns the vCPU's LAPIC, for an access by the vCPU itself. CR8 is the same register as the
  * LAPIC's TPR, and the guest can write CR8 without an exit. So TPR is updated here. After a write
- * to the LAPIC, vcpu_lapic_written() updates CR8. */
+ * to the LAPIC, vcpu_lapic_written() updates CR8. With APIC virtualization all registers may be
+ * with the CPU. At an exit by which the guest accesses its LAPIC virt->run() has fetched them;
+ * in other cases vcpu_lapic_fetch() has to come before this function. */
 static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
-    if (v->virt.cr8 != vlapic_cr8(&v->lapic)) vlapic_set_cr8(&v->lapic, v->virt.cr8);
+    if (v->virt.cr8 != vlapic_cr8(&v->lapic)) {
+        ASSERT(v->virt.cr8 != CR8_IN_PAGE);
+        vlapic_set_cr8(&v->lapic, v->virt.cr8);
+    }
     return &v->lapic;
+}
+/* Fetches the registers of the vCPU's LAPIC if the CPU has them (apicv.c). */
+static inline void vcpu_lapic_fetch(struct vcpu *v) {
+    if (__builtin_expect(v->virt.cr8 == CR8_IN_PAGE, 0)) virt_apic_fetch(&v->virt);
 }
 /* To be called after the vCPU has written to its own LAPIC. An EOI, or a lower TPR, may allow an
  * interrupt to be delivered that had to wait before. */

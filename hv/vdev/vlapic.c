@@ -556,6 +556,77 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
     return 0;
 }
 
+/* ---- in the CPU's hands ---- */
+
+#define PAGE_STEP 4 /* in the page a register has 16 bytes */
+
+/* Returns the highest vector of word `i` of IRR or ISR, which holds `bits`; these are not 0. */
+static u32 highest_of_word(u32 i, u32 bits) { return i * 32 + 31 - (u32)__builtin_clz(bits); }
+
+/* A vector in IRR that is not to be put in service when it is delivered. */
+bool vlapic_wants_injection(const struct vlapic *l) {
+    for (u32 i = 0; i < ARRAY_SIZE(l->no_eoi); i++) {
+        u32 irr = __atomic_load_n(&l->reg[R_IRR + i], __ATOMIC_RELAXED);
+
+        if (irr & __atomic_load_n(&l->no_eoi[i], __ATOMIC_RELAXED)) return true;
+    }
+    return false;
+}
+
+/* The timer's last tick is in the hands of the CPU, which does not tell when the guest takes it. So
+ * a periodic timer goes on with its next tick after `now`. Ticks that it has missed are lost;
+ * otherwise it would fire at once, again and again. */
+static void timer_goes_on(struct vlapic *l, u64 now) {
+    if (timer_mode(l) != TIMER_PERIODIC || l->next == NEVER) return;
+    l->next = now + timer_left(l, now);
+    timer_arm(l);
+}
+
+/* Copies the registers to the page, and moves IRR there if the CPU is to deliver. A vector whose
+ * handler makes no EOI stays, although it may have come after the CPU was chosen: it has notified
+ * the vCPU, which therefore looks again. TMR is read after IRR, because vlapic_message() sets it
+ * before. */
+void vlapic_to_page(struct vlapic *l, u32 *page, bool gives, u64 now, struct vlapic_in_page *in) {
+    u8 tick = (u8)l->reg[R_LVT_TIMER];
+    u32 irr[8] = { 0 };
+
+    in->next_irr = 0;
+    for (u32 i = 0; gives && i < ARRAY_SIZE(irr); i++) {
+        irr[i] = __atomic_load_n(&l->reg[R_IRR + i], __ATOMIC_RELAXED);
+        irr[i] &= ~__atomic_load_n(&l->no_eoi[i], __ATOMIC_RELAXED);
+        if (!irr[i]) continue;
+        __atomic_fetch_and(&l->reg[R_IRR + i], ~irr[i], __ATOMIC_SEQ_CST);
+        in->next_irr = (u8)highest_of_word(i, irr[i]);
+    }
+    for (u32 n = 0; n < VLAPIC_REGS; n++)
+        page[n * PAGE_STEP] = __atomic_load_n(&l->reg[n], __ATOMIC_RELAXED);
+    for (u32 i = 0; i < ARRAY_SIZE(irr); i++) page[(R_IRR + i) * PAGE_STEP] = irr[i];
+    in->next_isr = (u8)l->isr_top;
+    for (u32 i = 0; i < ARRAY_SIZE(in->eoi); i++)
+        in->eoi[i] = __atomic_load_n(&l->pair[R_TMR / 2 + i], __ATOMIC_RELAXED);
+    if (irr[tick >> 5] >> (tick & 31) & 1) timer_goes_on(l, now);
+}
+
+/* Fetches from the page what the CPU may have changed there. The guest may have written ICR without
+ * an exit, for an IPI to itself. */
+void vlapic_from_page(struct vlapic *l, u32 *page) {
+    u32 top = 0;
+
+    l->reg[R_TPR] = page[R_TPR * PAGE_STEP] & regs[R_TPR].bits;
+    l->reg[R_ICR] = page[R_ICR * PAGE_STEP] & regs[R_ICR].bits;
+    l->reg[R_ICR_HI] = page[R_ICR_HI * PAGE_STEP];
+    for (u32 i = 0; i < 8; i++) {
+        u32 irr = page[(R_IRR + i) * PAGE_STEP], isr = page[(R_ISR + i) * PAGE_STEP];
+
+        l->reg[R_ISR + i] = isr;
+        if (isr) top = highest_of_word(i, isr);
+        if (irr) __atomic_fetch_or(&l->reg[R_IRR + i], irr, __ATOMIC_SEQ_CST);
+    }
+    l->isr_top = top;
+}
+
+void vlapic_eoi_done(struct vlapic *l, u8 vector) { l->ops->eoi(l, vector); }
+
 /* ---- life ---- */
 
 /* Makes the LAPIC of vCPU `id`, in the state after a reset. */

@@ -130,6 +130,25 @@ void vlapic_message(struct vlapic *l, u32 icr, u32 dest, bool level);
 /* To be called at the time for which arm() has asked. It may also be called at other times. */
 void vlapic_tick(struct vlapic *l, u64 now);
 
+/* While a CPU emulates a part of the LAPIC (APIC virtualization, SDM 3C chapter 30), the registers
+ * are in a page of memory, as they lie in the page of a LAPIC. vlapic_to_page() brings them there,
+ * and vlapic_from_page() fetches those that the CPU may have changed. In between no other function
+ * here may be called on the vCPU's own pCPU. Other pCPUs may, and what they raise waits in `reg`.
+ *   gives     the CPU is to deliver what IRR has; otherwise that stays in `reg`
+ *   next_irr, next_isr  become the highest vectors of IRR and ISR in the page, 0 if there is none
+ *   eoi       becomes a bit for each vector about whose EOI vlapic_eoi_done() has to be told */
+struct vlapic_in_page {
+    u8 next_irr, next_isr;
+    u64 eoi[4];
+};
+void vlapic_to_page(struct vlapic *l, u32 *page, bool gives, u64 now, struct vlapic_in_page *in);
+void vlapic_from_page(struct vlapic *l, u32 *page);
+/* The CPU has carried out an EOI of this vector. */
+void vlapic_eoi_done(struct vlapic *l, u8 vector);
+/* Does a vector wait that the CPU must not deliver, because it would put it in service, and its
+ * handler makes no EOI? */
+bool vlapic_wants_injection(const struct vlapic *l);
+
 /* Returns the vector that can be delivered now, because its class is above that of PPR. Returns 0
  * if no interrupt is pending, and -1 if the highest one has to wait for a lower priority. */
 int vlapic_pending(const struct vlapic *l);

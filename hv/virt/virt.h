@@ -108,6 +108,10 @@ enum exit_reason {
     EXIT_ENTRY_FAILED,  /* the CPU refused to enter the guest; guest_why() says why */
     /* On AMD-V: ICEBP (INT1), with RIP at the instruction. On VT-x it is an EXIT_EXCEPTION. */
     EXIT_ICEBP,
+    /* These two come after the instruction: the CPU has carried the guest's write to its LAPIC out,
+     * as far as it can (struct virt_apic). */
+    EXIT_APIC_EOI,   /* .apic.at: the vector of an EOI about which the IOAPIC has to know */
+    EXIT_APIC_WRITE, /* .apic.at: the offset in the page that has the new value */
     EXIT_NR
 };
 
@@ -152,6 +156,9 @@ struct vm_exit {
             bool write;
             u64 value; /* if write */
         } cr;
+        struct {
+            u16 at;
+        } apic;
         u64 info[2]; /* raw qualification, for EXIT_UNKNOWN */
     };
 };
@@ -185,6 +192,11 @@ enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC =
 /* What this room keeps for each VM. */
 struct virt_vm {
     const struct guestmem *mem;
+    gpa_t apic_gpa; /* where guests find the registers of their LAPICs */
+    /* There is something at apic_gpa, so that the CPU emulates accesses to it (struct virt_apic).
+     * Written under the lock, and read atomically. */
+    bool apic_mapped;
+    struct spinlock apic_lock;
     /* The bits of CR4 that the guest may change. On VT-x a change of any other bit causes EXIT_CR;
      * on AMD-V each access to CR4 does. */
     u64 cr4_guest;
@@ -205,10 +217,31 @@ struct code_page {
     u64 pad[5];      /* to a power of two */
 };
 
+/* How much of a vCPU's LAPIC the CPU itself emulates while the guest runs. */
+enum apic_mode {
+    APIC_BY_EXITS, /* nothing but CR8: accesses exit, and interrupts are injected */
+    APIC_BY_PAGE,  /* most accesses to the page, and the delivery of interrupts */
+    APIC_BY_MSRS   /* the same for a LAPIC in x2APIC mode */
+};
+
+/* APIC virtualization (SDM 3C chapter 30). The registers of a LAPIC that the CPU uses and changes
+ * while the guest runs are in a page of memory. After an exit they stay there, which is told by
+ * virt_vcpu.cr8 == CR8_IN_PAGE, until virt_apic_fetch() copies them from there and sets cr8. At the
+ * next entry virt_apic_give() puts them back, with the fields below. */
+struct virt_apic {
+    u32 *page; /* "virtual-APIC page", as the registers lie in a LAPIC; NULL: not used */
+    u8 mode;   /* enum apic_mode */
+    /* The highest vector of IRR and of ISR in the page; 0: none. */
+    u8 requested, in_service;
+    u64 eoi_exits[4]; /* a bit for each vector whose EOI causes EXIT_APIC_EOI */
+};
+#define CR8_IN_PAGE 0xff
+
 /* What this room keeps for each vCPU. */
 struct virt_vcpu {
     struct guest_regs regs; /* must be first, as entry.asm takes the address of the vCPU for it */
-    u8 cr8;                 /* like regs, it is valid outside run() and may be changed there */
+    u8 cr8;                 /* like regs, it is valid outside run() and may be changed there;
+                             * CR8_IN_PAGE: see struct virt_apic */
     struct virt_vm *vm;
     u64 tsc_offset; /* constant after creation; guest TSC = TSC + offset */
     /* An event to deliver at the next entry. An event whose delivery was cut short by an exit comes
@@ -226,6 +259,7 @@ struct virt_vcpu {
         };
     };
     struct tlb_user tlb; /* its ASID or VPID, and the generation that its translations have */
+    struct virt_apic apic;
     struct code_page code[CODE_PAGES];
     unsigned code_next; /* the slot to which the next page moves that has to leave its own */
     /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
@@ -238,8 +272,7 @@ _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_re
 
 /* What the machine's CPUs can do. probe() fills it in, and the preflight check shows it. */
 struct virt_caps {
-    bool present, locked_off, second_level, unrestricted, asid, preemption_timer;
-    bool apicv;         /* the CPU can deliver interrupts to guests by itself */
+    bool present, locked_off, second_level, unrestricted, asid, preemption_timer, apicv;
     const char *reason; /* NULL, or one sentence that says why no guest can run here */
 };
 
@@ -296,6 +329,18 @@ extern const struct virt_ops vmx_ops, svm_ops;
  * and not by injection. This is for QEMU with -icount, which delivers an injected interrupt twice
  * (docs/virt.md). To be called before any guest runs. */
 void svm_use_virtual_irqs(bool on);
+/* On VT-x: from now on CPUs deliver interrupts to guests by themselves (struct virt_apic). Returns
+ * false if they cannot, or if there is no memory. To be called before any guest is made. */
+bool vmx_use_apicv(void);
+/* The owner of the LAPICs sets these two. virt_apic_give() puts the registers of the LAPIC of `v`
+ * into v->apic.page, and sets the other fields there. If it chooses APIC_BY_MSRS, nothing is mapped
+ * at apic_gpa any more. virt_apic_fetch() copies the registers back. vmx_run() calls the first
+ * before an entry, with interrupts off, and the second after an exit by which the guest may access
+ * its LAPIC: one by an MSR, a control register, or the page at apic_gpa. */
+extern void (*virt_apic_give)(struct virt_vcpu *v), (*virt_apic_fetch)(struct virt_vcpu *v);
+/* The page to which apic_gpa has to lead in tables of VMs for APIC_BY_PAGE. The guest never reads
+ * or writes it. HPA_NONE: APIC virtualization is not used. */
+extern hpa_t virt_apic_page;
 extern const struct virt_ops *virt; /* the chosen vendor; tests put a fake here */
 
 /* Chooses the vendor by CPUID and sets `virt`; once at boot. Returns 0, or -ENODEV if no guest can

@@ -10,7 +10,7 @@
 enum vmcs_field {
     VMCS_VPID = 0x0000,
     VMCS_GUEST_SEL = 0x0800,  /* + 2 * enum seg_name, as are the limits, rights and bases below */
-    VMCS_GUEST_APIC = 0x0810, /* "guest interrupt status": RVI, and SVI << 8 */
+    VMCS_GUEST_APIC = 0x0810, /* "guest interrupt status": GUEST_APIC() */
     VMCS_HOST_ES = 0x0c00,
     VMCS_HOST_CS = 0x0c02,
     VMCS_HOST_SS = 0x0c04,
@@ -169,12 +169,27 @@ enum { CR_ACCESS_TO, CR_ACCESS_FROM, CR_ACCESS_CLTS, CR_ACCESS_LMSW };
 #define QUAL_IO_STRING  BIT(4)
 #define QUAL_IO_REP     BIT(5)
 #define QUAL_IO_PORT(q) ((u16)((q) >> 16))
+/* APIC accesses: table 28-6. Kinds of access that are not named here are those to a guest-physical
+ * address: of a walk through page tables, for one. */
+#define QUAL_APIC_OFFSET(q) ((q)&0xfff)
+#define QUAL_APIC_KIND(q)   ((q) >> 12 & 15)
+enum {
+    APIC_ACCESS_READ,
+    APIC_ACCESS_WRITE,
+    APIC_ACCESS_FETCH,
+    APIC_ACCESS_DELIVERY,
+    APIC_ACCESS_PHYSICAL_DELIVERY = 10
+};
 /* EPT violations: table 28-7. */
 #define QUAL_EPT_WRITE  BIT(1)
 #define QUAL_EPT_FETCH  BIT(2)
 #define QUAL_EPT_RIGHTS (7u << 3) /* if any of these is set, there is a translation */
 #define QUAL_EPT_LINEAR BIT(7)    /* the access was caused by the use of a linear address */
 #define QUAL_EPT_FINAL  BIT(8)    /* it was to that address itself, not to one of the page tables */
+
+/* The guest interrupt status (SDM 3C 25.4.2): the highest vector that is requested (RVI), and the
+ * highest one that is in service (SVI); 0: none. */
+#define GUEST_APIC(rvi, svi) ((u64)(svi) << 8 | (rvi))
 
 /* VM-instruction errors: SDM 3C 31.4. VMX_ERROR_NONE means here that the CPU refused the guest's
  * state, which is told by an exit reason and not by such an error. */
@@ -209,6 +224,9 @@ enum {
     VMX_MONITOR = 39,
     VMX_PAUSE = 40,
     VMX_MC_ENTRY = 41,
+    VMX_TPR_BELOW = 43,
+    VMX_APIC_ACCESS = 44,
+    VMX_VIRTUAL_EOI = 45,
     VMX_EPT_VIOLATION = 48,
     VMX_EPT_MISCONFIG = 49,
     VMX_INVEPT = 50,
@@ -216,6 +234,7 @@ enum {
     VMX_INVVPID = 53,
     VMX_WBINVD = 54,
     VMX_XSETBV = 55,
+    VMX_APIC_WRITE = 56,
     VMX_INVPCID = 58,
     VMX_VMFUNC = 59,
     VMX_ENCLS = 60,

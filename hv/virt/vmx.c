@@ -61,10 +61,6 @@
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
 #define CR4_OWNED (rdmsr(MSR_VMX_CR4_FIXED0) | CR4_MCE)
 
-/* With all of these the CPU can emulate most of a guest's LAPIC: SDM 3C chapter 30. A CPU that has
- * the last one has the others, and the TPR shadow. */
-#define SEC_APICV (SEC_APIC_PAGE | SEC_X2APIC | SEC_APIC_REGS | SEC_VIRQ)
-
 #define VPIDS     65536u
 
 /* A loop of PAUSEs exits if it lasts longer than PLE_WINDOW cycles. Two PAUSEs belong to one loop
@@ -100,7 +96,7 @@ struct vmx_control vmx_control[VMX_CONTROLS] = {
 
 unsigned vmx_timer_shift;
 bool vmx_invept_single;
-static u8 *msr_bitmap; /* all VMs share it */
+u8 *vmx_msr_bitmap;
 
 /* ---- the CPU ---- */
 
@@ -144,9 +140,6 @@ static const char *vmx_missing(const struct virt_caps *caps) {
     return "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 }
 
-/* Can the CPU deliver interrupts to guests without an exit? */
-static bool has_apicv(void) { return (rdmsr(MSR_VMX_SECONDARY) >> 32 & SEC_APICV) == SEC_APICV; }
-
 /* Notes what VT-x can do on this CPU, and in caps->reason why Takt cannot use it. */
 static void vmx_probe(struct virt_caps *caps) {
     bool enough;
@@ -169,7 +162,7 @@ static void vmx_probe(struct virt_caps *caps) {
     caps->unrestricted = vmx_control[VMX_SECONDARY].value & SEC_UNRESTRICTED;
     caps->asid = vmx_control[VMX_SECONDARY].value & SEC_VPID;
     caps->preemption_timer = vmx_control[VMX_PIN].value & PIN_PREEMPTION_TIMER;
-    caps->apicv = has_apicv();
+    caps->apicv = vmx_has_apicv();
     if (!enough) caps->reason = vmx_missing(caps);
 }
 
@@ -179,10 +172,10 @@ static int make_msr_bitmap(void) {
     hpa_t pa = frame_alloc(0);
 
     if (pa == HPA_NONE) return -ENOMEM;
-    msr_bitmap = memset(hpa_to_va(pa), 0xff, PAGE_SIZE);
+    vmx_msr_bitmap = memset(hpa_to_va(pa), 0xff, PAGE_SIZE);
     for (unsigned i = 0; i < FREE_MSRS; i++) {
         u32 n = MSR_IN_RANGE(free_msrs[i]);
-        u8 *range = msr_bitmap + (free_msrs[i] >> 31) * MSR_RANGE_BYTES;
+        u8 *range = vmx_msr_bitmap + (free_msrs[i] >> 31) * MSR_RANGE_BYTES;
 
         range[n / 8] &= (u8) ~(1u << n % 8);
         range[MSR_WRITES + n / 8] &= (u8) ~(1u << n % 8);
@@ -198,7 +191,7 @@ static int vmx_cpu_enable(u8 *pages) {
     hpa_t pa = va_to_hpa(pages);
     u64 fc = rdmsr(MSR_FEATURE_CONTROL);
 
-    if (!msr_bitmap && make_msr_bitmap()) return -ENOMEM;
+    if (!vmx_msr_bitmap && make_msr_bitmap()) return -ENOMEM;
     if (!(fc & FC_LOCK)) wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
     if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) return -EPERM;
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
@@ -271,7 +264,7 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_ENTRY_MSR_LOADS, 0 },
         { VMCS_ENTRY_EVENT, 0 },
         { VMCS_TPR_THRESHOLD, 0 }, /* no TPR is below it, so that it causes no exits */
-        { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
+        { VMCS_MSR_BITMAP, va_to_hpa(vmx_msr_bitmap) },
         { VMCS_TSC_OFFSET, v->tsc_offset },
         { VMCS_VAPIC, va_to_hpa(s->vapic) },
         { VMCS_EPTP, vmx_eptp(v) },
@@ -309,6 +302,11 @@ static void set_controls(const struct virt_vcpu *v) {
         write_field(v, VMCS_PLE_GAP, PLE_GAP);
         write_field(v, VMCS_PLE_WINDOW, PLE_WINDOW);
     }
+    if (v->apic.page) {
+        write_field(v, VMCS_APIC_ACCESS, virt_apic_page);
+        for (unsigned i = 0; i < ARRAY_SIZE(s->eoi_exits); i++)
+            write_field(v, VMCS_EOI_EXITS + 2 * i, s->eoi_exits[i]);
+    }
     /* ENCLS exits for each of its leaves. */
     if (vmx_control[VMX_SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
@@ -323,6 +321,8 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     s->vmcs = va_to_hpa(pages);
     s->vapic = (u32 *)(pages + 2 * PAGE_SIZE);
     s->primary = vmx_control[VMX_PRIMARY].value;
+    s->secondary = vmx_control[VMX_SECONDARY].value;
+    if (virt_apic_page != HPA_NONE) v->apic.page = s->vapic;
     v->priv = s;
     *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
     vmclear(s->vmcs);

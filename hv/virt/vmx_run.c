@@ -196,6 +196,7 @@ static const u8 simple_exits[] = {
     [VMX_INIT] = EXIT_INIT,
     [VMX_IRQ_WINDOW] = EXIT_IRQ_WINDOW,
     [VMX_NMI_WINDOW] = EXIT_NMI_WINDOW,
+    [VMX_TPR_BELOW] = EXIT_IRQ_WINDOW,
     [VMX_TASK_SWITCH] = EXIT_TASK_SWITCH,
     [VMX_CPUID] = EXIT_CPUID,
     [VMX_GETSEC] = EXIT_HIDDEN,
@@ -250,6 +251,12 @@ static void vmx_decode(struct virt_vcpu *v, struct vm_exit *e) {
     case VMX_CR: vmx_decode_cr(v, e); break;
     case VMX_IO: vmx_decode_io(e); break;
     case VMX_EPT_VIOLATION: vmx_decode_npf(v, e); break;
+    case VMX_APIC_ACCESS:
+        vmx_decode_apic_access(v, e);
+        npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
+        break;
+    case VMX_VIRTUAL_EOI: vmx_decode_apic_write(e, EXIT_APIC_EOI); break;
+    case VMX_APIC_WRITE: vmx_decode_apic_write(e, EXIT_APIC_WRITE); break;
     case VMX_MC_ENTRY: raise_mc(); /* fall through */
     default: decode_simple(reason, e);
     }
@@ -274,11 +281,14 @@ void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
         *e = (struct vm_exit){ .reason = EXIT_TIMER };
         return;
     }
+    if (!v->apic.page)
+        s->vapic[VAPIC_TPR] = (u32)v->cr8 << TPR_CLASS_SHIFT;
+    else if (v->cr8 != CR8_IN_PAGE)
+        vmx_apic_enter(v); /* before tlb_stale(), because it may take a page away from the guest */
     if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) vmx_prepare_tlb(v);
     if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
     if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
     if (v->regs.rflags != s->rflags) vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
-    s->vapic[VAPIC_TPR] = (u32)v->cr8 << TPR_CLASS_SHIFT;
     set_primary(v, s);
     if (v->pending.type != EVENT_NONE) vmx_inject(v);
     if (vmx_enter(&v->regs, s->launched)) {
@@ -288,7 +298,7 @@ void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     }
 
     s->launched = true;
-    v->cr8 = (u8)(s->vapic[VAPIC_TPR] >> TPR_CLASS_SHIFT);
+    if (!v->apic.page) v->cr8 = (u8)(s->vapic[VAPIC_TPR] >> TPR_CLASS_SHIFT);
     v->regs.rip = s->rip = vmread(VMCS_GUEST_RIP);
     v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
     v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
@@ -297,6 +307,7 @@ void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     vmx_decode(v, e);
     if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF)
         e->npf.in_delivery = true;
+    if (v->apic.page) vmx_apic_exit(v, e);
 }
 
 /* Returns in words why the last entry failed, by the number that the CPU has written to the VMCS.

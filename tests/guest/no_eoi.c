@@ -77,5 +77,14 @@ int main(void) {
     lapic_eoi();
     CHECK(taken == 2, "%u taken after the EOI", taken);
     lapic_eoi();
+
+    irq_disable(); /* the flag is set while the vector waits */
+    taken = in_service = 0;
+    event_send(other);
+    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, port, 0, TAKT_VECTOR_NO_EOI | VECTOR) == 0,
+          "not bound while it waits");
+    irq_enable();
+    __asm__ volatile("nop" : : : "memory"); /* one instruction, before which none is delivered */
+    CHECK(taken == 1 && in_service == 0, "%u taken, %u in service", taken, in_service);
     return test_end("whether an event's vector wants an EOI is the guest's choice");
 }

@@ -76,11 +76,11 @@ def vm_names(test):
     return [test.name if i == 1 else f"{test.name}-{i}" for i in range(1, test.vms + 1)]
 
 
-def write_boot(platform, directory, tests):
-    """The configuration and the script of one boot; returns (configuration, virtual ms it takes at
-    most)."""
+def write_boot(platform, directory, tests, host):
+    """The configuration and the script of one boot; `host` are more lines of [hypervisor]. Returns
+    (configuration, virtual ms it takes at most)."""
     config = ["[hypervisor]", "seed = 2026", "guest_console = log", "top = no",
-              "script = tests.script", "noreboot = no", ""]
+              "script = tests.script", "noreboot = no", *host, ""]
     script, worst = [f"@{FIRST_MS}ms list"], FIRST_MS
     for test in tests:
         names, limit = vm_names(test), test.time * SLACK.get(platform, 1)
@@ -108,11 +108,11 @@ def write_boot(platform, directory, tests):
     return path, worst
 
 
-def boot(platform, tests, directory, image="takt.elf"):
-    """Boots `image` once with these tests and returns the serial output and how the machine
-    ended."""
+def boot(platform, tests, directory, image="takt.elf", host=()):
+    """Boots `image` once with these tests, and with more lines of [hypervisor], and returns the
+    serial output and how the machine ended."""
     os.makedirs(directory, exist_ok=True)
-    config, worst = write_boot(platform, directory, tests)
+    config, worst = write_boot(platform, directory, tests, host)
     iso = os.path.join(directory, "tests.iso")
     subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests",
                     os.path.join(BUILD, "guests"),

@@ -14,7 +14,7 @@
 #include "entry_check.h"
 
 enum hw_kind {
-    HW_INTEL,     /* a server of 2017: all that Takt can use */
+    HW_INTEL,     /* a server of 2017: all that Takt can use, with APIC virtualization */
     HW_KVM_INTEL, /* what KVM offers to a hypervisor in its guest: nested_vmx_setup_ctls_msrs() */
     HW_AMD,       /* with pause filter and threshold */
     HW_KVM_AMD,   /* as QEMU's TCG and old KVMs: nested paging alone */

@@ -231,6 +231,8 @@ static void complaints(void **state) {
           "t.cfg:2:17: trace_console: expected com1 to com4, perhaps with a rate, as com2,115200, "
           "or none, "
           "not \"0x2f8\"\n" },
+        { "[hypervisor]\napicv = yes\n",
+          "t.cfg:2:9: apicv: expected auto, on or off, not \"yes\"\n" },
         { "[pool Pool-0]\n",
           "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
         { "[pool a]\ncpus = 0-1\n",
@@ -435,6 +437,18 @@ static void devices(void **state) {
     assert_string_equal(v.device[0].options, "rate=1M");
 }
 
+static void apicv(void **state) {
+    assert_int_equal(parse("[hypervisor]\nseed = 1\n"), 0);
+    assert_int_equal(cfg.apicv, APICV_AUTO);
+    assert_int_equal(parse("[hypervisor]\napicv = on\n"), 0);
+    assert_string_equal(said, "");
+    assert_int_equal(cfg.apicv, APICV_ON);
+    assert_int_equal(cmdline("apicv=off"), 0);
+    assert_int_equal(cfg.apicv, APICV_OFF);
+    assert_int_equal(cmdline("apicv=auto"), 0);
+    assert_int_equal(cfg.apicv, APICV_AUTO);
+}
+
 static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
     assert_int_equal(
@@ -476,6 +490,7 @@ int main(void) {
         cmocka_unit_test(too_many),
         cmocka_unit_test(room),
         cmocka_unit_test(devices),
+        cmocka_unit_test(apicv),
         cmocka_unit_test(command_line),
         cmocka_unit_test(model),
         cmocka_unit_test(turbo),
