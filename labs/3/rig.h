@@ -38,7 +38,7 @@ void panic(const char *format, ...) {
 
 void cache_write_back(const void *p, u64 len) {}
 
-/* Only tables come from the frames of the model. What else the hypervisor allocates is the host's. */
+/* Only tables come from the frames of the model. What else the files allocate is the host's. */
 void *heap_alloc(size_t size) { return calloc(1, size); }
 void heap_free(void *p) { free(p); }
 
