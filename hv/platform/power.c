@@ -168,7 +168,8 @@ void panic(const char *fmt, ...) {
 
 #define STRAY_VECTOR 0xd5
 
-const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|freeze|sleep|triple";
+const char fault_words[] =
+    "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|freeze|sleep|kick|triple";
 
 /* Causes #PF: this small address is not mapped. */
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
@@ -222,6 +223,9 @@ static void sleep(void) {
     cpu_halt();
 }
 
+/* The next kick is lost, so that the CPU that should get it waits until another one notices. */
+static void lost_kick(void) { smp_fault_kick = true; }
+
 /* Makes the fault `what` on this CPU, for tests. Returns 0, or -EINVAL if there is no such fault;
  * most faults end in a panic or a reset. The words are listed in fault_words for the shell's help;
  * both lists have to be kept alike. */
@@ -230,13 +234,14 @@ int fault_inject(const char *what) {
         const char *word;
         void (*fn)(void);
     } faults[] = {
-        { "pf", page_fault },    { "gp", general_protection },
-        { "ud", undefined },     { "df", double_fault },
-        { "stack", deeper },     { "mc", machine_check },
-        { "assert", assertion }, { "nmi", nmi },
-        { "stray", stray },      { "storm", storm },
-        { "hang", hang },        { "freeze", freeze },
-        { "sleep", sleep },      { "triple", triple_fault },
+        { "pf", page_fault },       { "gp", general_protection },
+        { "ud", undefined },        { "df", double_fault },
+        { "stack", deeper },        { "mc", machine_check },
+        { "assert", assertion },    { "nmi", nmi },
+        { "stray", stray },         { "storm", storm },
+        { "hang", hang },           { "freeze", freeze },
+        { "sleep", sleep },         { "kick", lost_kick },
+        { "triple", triple_fault },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {

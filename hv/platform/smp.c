@@ -24,13 +24,13 @@ DEFINE_COUNTER(kicks);
 DEFINE_COUNTER(kicks_by_nmi);
 
 #define ANSWER_NS        NS_PER_S
-#define KICK_NS          NS_PER_MS         /* after which a kick becomes an NMI */
 #define INIT_NS          (200 * NS_PER_US) /* from INIT to SIPI: older CPUs needed 10 ms */
 #define TSC_TRIES        4                 /* at mending a TSC */
 #define FAULT_LAG        100000u
-#define CPUID_TSC_ADJUST BIT(1)         /* leaf 7, EBX */
-#define SILENT_NS        (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
-#define SILENT_DUMP      2              /* looks that found it silent, after which it is dumped */
+#define CPUID_TSC_ADJUST BIT(1)            /* leaf 7, EBX */
+#define LOST_NS          (100 * NS_PER_MS) /* after which a kick is repeated by an NMI */
+#define SILENT_NS        (2 * NS_PER_S)    /* between two looks at a CPU's heartbeat */
+#define SILENT_DUMP      2 /* looks that found it silent, after which it is dumped */
 
 extern const u8 trampoline[], trampoline_end[];
 extern u64 ap_final_cr3, ap_stack;
@@ -47,6 +47,7 @@ static u64 adjustment; /* for AP_MEND: what the AP's IA32_TSC_ADJUST is to hold 
 static u64 ap_adjust;  /* what it holds; 0 without that register */
 
 bool smp_fault_tsc, smp_fault_no_adjust;
+volatile bool smp_fault_kick;
 static void (*ap_entry)(void);
 
 /* Gives a CPU all its stacks. Returns 0 or -ENOMEM. The page below each stack is not mapped, so a
@@ -221,32 +222,9 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, u32 most, void (
  * So the kick is answered, and the next one has to send an interrupt again. */
 static void on_kick(u8 vector) { cpu_of(this_cpu())->kicked_at = 0; }
 
-/* About 1 ms ago this CPU has kicked others. Each CPU that has not answered a kick of this age gets
- * an NMI. A kick that is almost so old (7/8) counts, too. */
-static void on_kick_timer(struct timer *t, u64 now) {
-    u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
-    u32 me = this_cpu()->id;
-
-    for (unsigned cpu = 0; cpu < nr_cpus; cpu++) {
-        struct cpu *c = cpu_of(percpu_of[cpu]);
-        u64 at = c->kicked_at;
-
-        if (!at || cpu == me) continue;
-        if (at > old) { /* a younger one: its 1 ms begins anew */
-            timer_set(me, t, now + KICK_NS);
-            continue;
-        }
-        c->kicked_at = 0;
-        __atomic_fetch_add(&c->nmi_kicks, 1, __ATOMIC_SEQ_CST);
-        counter_inc(&kicks_by_nmi, me);
-        apic_send(c->p.apic_id, APIC_NMI, 0);
-    }
-}
-
 /* Makes `cpu` leave its guest or its halt soon and go through its loop. kicked_at is the time of a
  * kick that is not answered yet, or 0. If it is not 0, an interrupt is on its way already, and a
- * second one would only cost time. An interrupt may be lost or come late, so a timer looks after 1
- * ms and sends an NMI instead. */
+ * second one would only cost time. repeat_kick() is for an interrupt that is lost. */
 void cpu_kick(unsigned cpu) {
     struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
     u64 none = 0;
@@ -255,8 +233,22 @@ void cpu_kick(unsigned cpu) {
                                                   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return; /* the loop is on its way, or the interrupt */
     counter_inc(&kicks, self->p.id);
-    apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
-    if (!self->kick_timer.queued) timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
+    if (!smp_fault_kick) apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
+    smp_fault_kick = false;
+}
+
+/* Sends an NMI to a CPU that has not answered a kick for LOST_NS: its interrupt was lost. Only the
+ * heartbeat looks for that. A timer for each kick would find it sooner, but would itself be an
+ * exit of the VM that runs on the kicking CPU, hundreds of times a second. */
+static void repeat_kick(struct cpu *c) {
+    u64 at = c->kicked_at;
+
+    /* Another CPU's TSC may be a little ahead of this one's: hence the signs. */
+    if (!at || (i64)(rdtsc() - at) < (i64)ns_to_tsc(LOST_NS)) return;
+    c->kicked_at = 0;
+    __atomic_fetch_add(&c->nmi_kicks, 1, __ATOMIC_SEQ_CST);
+    counter_inc(&kicks_by_nmi, this_cpu()->id);
+    apic_send(c->p.apic_id, APIC_NMI, 0);
 }
 
 /* Makes an interrupt pending on this CPU, because of which the next guest exits at once. */
@@ -294,12 +286,14 @@ static bool is_silent(const struct cpu *c, u64 now) {
     return (i64)(rdtsc() - c->p.heartbeat) >= (i64)ns_to_tsc(SILENT_NS);
 }
 
-/* Checks the next CPU. If it is silent, it is kicked, which wakes it if it halts and its timer was
- * lost. If it is still silent at the next check, an NMI makes it dump its state. */
+/* Checks the next CPU. A kick that it has not answered is repeated. If it is silent, it is kicked,
+ * which wakes it if it halts and its timer was lost. If it is still silent at the next check, an
+ * NMI makes it dump its state. */
 static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
     struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);
 
+    repeat_kick(c);
     if (is_silent(c, now))
         c->silent++;
     else
@@ -325,7 +319,6 @@ bool smp_all_alive(void) {
 void smp_watch(void) {
     struct cpu *c = cpu_of(this_cpu());
 
-    timer_init(&c->kick_timer, on_kick_timer);
     irq_register(VEC_KICK, on_kick);
     timer_init(&c->heartbeat_timer, on_heartbeat);
     timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);

@@ -26,6 +26,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, u32 most, void (
  * is started begins with its TSC behind. With the second one, Takt behaves as if no CPU had
  * IA32_TSC_ADJUST, by which it could mend that. They are set before smp_start(). */
 extern bool smp_fault_tsc, smp_fault_no_adjust;
+/* If it is true, the next kick is lost, and makes it false. */
+extern volatile bool smp_fault_kick;
 /* The first C function of a CPU that smp_start() starts; boot.asm calls it. */
 void ap_main(void);
 /* Called on each CPU once its timers work. From now on this CPU answers kicks, and watches the

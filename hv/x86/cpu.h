@@ -37,8 +37,8 @@ struct cpu {
     volatile u64 kicked_at; /* TSC at a kick that it has not answered yet; 0: there is none */
     /* it is in cpu_halt(), so its heartbeat does not change until its next deadline */
     volatile bool halted;
-    u32 silent;                               /* how many times in a row it was found silent */
-    struct timer kick_timer, heartbeat_timer; /* of hv/platform/smp.c */
+    u32 silent;                   /* how many times in a row it was found silent */
+    struct timer heartbeat_timer; /* of hv/platform/smp.c */
 };
 
 static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, struct cpu, p); }

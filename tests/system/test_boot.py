@@ -101,6 +101,16 @@ def test_sleeping_cpu_is_woken():
     assert "CPU 0 slept through its timer; waking it" in text
 
 
+def test_a_lost_kick_is_repeated():
+    """The kick that should tell pCPU 1 of its first VM is lost. pCPU 1 can only be kicked again
+    once the pCPU that watches it has sent an NMI instead."""
+    script = ("@200ms fault kick\n+0ms create hello\n+0ms wait hello 10s\n"
+              "@2600ms counters -j=counts\n+100ms poweroff\n")
+    text = boot("qemu", "kick", script, vms=HELLO + "cpus = 1\nstart = no\n", cpus=2)
+    assert "hello: ends with code 0" in text
+    assert re.search(r'"kicks_by_nmi", *"value": *1\b', text), text[-3000:]
+
+
 @pytest.mark.long
 def test_silent_cpu_is_dumped():
     text = boot("qemu", "hang", "@200ms fault hang\n@11s poweroff\n")

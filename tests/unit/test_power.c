@@ -25,6 +25,7 @@ static u8 ram[CRASHLOG_SIZE] __attribute__((aligned(64)));
 static bool others_stopped;
 static struct percpu boot_cpu;
 u32 nr_cpus = 1;
+volatile bool smp_fault_kick;
 
 static bool is_real; /* the machine is no emulator, and has a watchdog that runs */
 static bool dog_runs, off_while_it_runs;
