@@ -180,11 +180,12 @@ experiments: ## repeats all results of the papers that can be (QUICK=1: three se
 experiments-quick:
 	@$(MAKE) experiments QUICK=1
 
-experiment: ## repeats one result: E=vturbo/table1, and POLICY=labs/stride.c for one more line
+experiment: ## repeats one result: E=vturbo/table1 (POLICY=labs/stride.c LAB=lab.ini)
 	$(if $(E),,$(error E= is missing: tools/papers.py list names all experiments))
 	@tools/deps.sh build net experiments
-	@$(MAKE) $(J) $(B)/sim sim-whole-build
-	@$(PAPERS) run $(E) $(if $(QUICK),--quick) $(if $(POLICY),--policy $(POLICY))
+	@$(MAKE) $(J) $(if $(LAB),all,$(B)/sim sim-whole-build)
+	@$(PAPERS) run $(E) $(if $(QUICK),--quick) $(if $(POLICY),--policy $(POLICY)) \
+	    $(if $(LAB),--lab $(LAB))
 
 report: ## makes build/results/report/index.html of all experiments that are finished
 	@tools/deps.sh experiments

@@ -30,6 +30,7 @@ import tomllib
 
 import arrivals
 import experiment
+import labrun
 import machine
 import paperreport
 import paperstats
@@ -43,8 +44,10 @@ SOURCES = os.path.join(machine.ROOT, "experiments")
 RESULTS = os.path.join(machine.BUILD, "results", "experiments")
 REPORT = os.path.join(machine.BUILD, "results", "report")
 PROGRAMS = {"sim": os.path.join(machine.BUILD, "sim"),
-            "whole": os.path.join(machine.BUILD, "sim-whole")}
+            "whole": os.path.join(machine.BUILD, "sim-whole"),
+            "machine": os.path.join(machine.BUILD, "takt.elf")}
 GUESTS = os.path.join(machine.BUILD, "whole")  # of sim-whole
+IMAGES = os.path.join(machine.BUILD, "guests")  # of takt.elf
 QUICK_SEEDS = 3
 BOCHS_MHZ = 100  # millions of instructions a second, on `whole`, if an experiment does not say
 
@@ -188,10 +191,13 @@ def setups(e, quick):
     seeds = e["seeds"]
     if quick:
         seeds = min(seeds, QUICK_SEEDS)
+    under = f"{seeds}-seeds"
+    if e["platform"] == "machine":
+        under = f"machines-{seeds}-seeds"
     for series in e["series"]:
         for point in e["points"]:
-            yield series, point, os.path.join(RESULTS, e["id"], f"{seeds}-seeds",
-                                              slug(series["name"]), slug(point["name"])), seeds
+            yield series, point, os.path.join(RESULTS, e["id"], under, slug(series["name"]),
+                                              slug(point["name"])), seeds
 
 
 def measures_of(e, words):
@@ -321,7 +327,7 @@ def whole(task, directory, seed):
     """
     vm_file, more = os.path.join(directory, f"seed-{seed}.cfg"), []
     with open(os.path.join(directory, "vms.cfg"), encoding="utf-8") as f:
-        text = f.read().replace("{start_ms}", str(500 + 37 * seed % 120))
+        text = f.read().replace("{start_ms}", str(experiment.start_ms(seed)))
     if "arrivals" in task:
         a, script = task["arrivals"], os.path.join(directory, f"seed-{seed}.script")
         text, commands, _ = arrivals.files(float(a["rate"]), task["seconds"], seed, a["driver"],
@@ -417,14 +423,19 @@ def measure_setup(directory):
         return [look(task, found) for _, found in runs[warm_up]]
 
     floors = {name: rule.get("floor", 0.0) for name, rule in task["measure"].items()}
+    where = {}
     if task["platform"] == "whole":
         settled, measurements = measure_whole(task, directory)
+    elif task["platform"] == "machine":
+        name, measurements = labrun.measure(task, directory)
+        settled = experiment.Settled(task["warm_up"][1], None, [], [])
+        where = {"machine": name}
     else:
         settled = experiment.settle(observe, *task["warm_up"], floors)
         measurements = runs[settled.warm_up]
     program = PROGRAMS[task["platform"]]
     vm_file = os.path.join(directory, "vms.cfg")
-    common = {**experiment.commit(), "program": experiment.inside(program),
+    common = {**experiment.commit(), **where, "program": experiment.inside(program),
               "program_sha256": experiment.digest(program),
               "versions": {"compiler": experiment.compiler(program)},
               "vm_file": experiment.inside(vm_file), "vm_file_sha256": experiment.digest(vm_file),
@@ -464,7 +475,8 @@ def snakemake(directories, jobs, extra):
                RESULTS, "--cores", str(jobs), "--keep-going", "--rerun-incomplete",
                "--rerun-triggers", "mtime", "--nocolor",
                "--config", f"papers={os.path.abspath(__file__)}", f"python={sys.executable}",
-               f"sim={PROGRAMS['sim']}", f"whole={PROGRAMS['whole']}", f"guests={GUESTS}", *extra]
+               f"sim={PROGRAMS['sim']}", f"whole={PROGRAMS['whole']}", f"guests={GUESTS}",
+               f"machine={PROGRAMS['machine']}", f"images={IMAGES}", *extra]
     begin, state = time.monotonic(), {"done": 0, "all": 0, "failed": 0}
 
     def told():
@@ -539,13 +551,13 @@ def result(e, quick, policy=None):
         key = f"{measure} | {series} | {point}"
         values[key], intervals[key] = found["mean"], found["interval"]
     command = f"make experiment E={e['id']}"
+    if e["platform"] == "machine":
+        command += f" LAB={e['lab']}"
     if policy:
         command += f" POLICY={e['own']}"
     if quick:
         command += " QUICK=1"
-    name = e["id"]
-    if policy:
-        name += "/with-" + policy
+    name = os.path.relpath(place_of(e, policy), RESULTS)
     done = {"paper": e["paper"], "id": name, "result": e["result"], "claim": e["claim"],
             "section": e["section"], "platform": e["platform"], "model": e["model"],
             "seeds": sorted({line["seed"] for line in lines}), "verdict": said, "why": why,
@@ -558,19 +570,21 @@ def result(e, quick, policy=None):
 
 
 def place_of(e, policy):
-    """Returns where the results of an experiment are; with a policy of one's own, elsewhere."""
+    """Returns where the results of an experiment are; on machines, and with a policy of one's own,
+    elsewhere."""
+    if e["platform"] == "machine":
+        return os.path.join(RESULTS, e["id"], "on-machines")
     if policy:
         return os.path.join(RESULTS, e["id"], "with-" + policy)
     return os.path.join(RESULTS, e["id"])
 
 
 def results_of(name):
-    """Returns the results of an experiment that are finished: its own, and those with policies of
-    users."""
-    own = os.path.join(RESULTS, name, "result.json")
+    """Returns the results of an experiment that are finished: its own, those on machines, and those
+    with policies of users."""
     found = []
-    for path in [own, *sorted(glob.glob(os.path.join(RESULTS, name, "with-*", "result.json")))]:
-        if os.path.exists(path):
+    for where in ("", "on-machines", "with-*"):
+        for path in sorted(glob.glob(os.path.join(RESULTS, name, where, "result.json"))):
             with open(path, encoding="utf-8") as f:
                 found.append(json.load(f))
     return found
@@ -607,7 +621,14 @@ def run(args):
     if args.quick and not args.names:
         chosen = [e for e in chosen if e.get("quick", True)]
     policy = None
-    if args.policy:
+    if args.lab:
+        if args.policy:
+            raise Refused("a policy of one's own runs in the simulation alone: leave out POLICY= "
+                          "or LAB=")
+        for e in chosen:
+            labrun.adopt(e, args.lab)
+        args.jobs = labrun.machines(args.lab)
+    elif args.policy:
         for e in chosen:
             own = own_series(e, args.policy)
             e["series"].append(own)
@@ -672,6 +693,7 @@ def main():
     p.add_argument("names", nargs="*", metavar="NAME")
     p.add_argument("--quick", action="store_true", help=f"at most {QUICK_SEEDS} seeds")
     p.add_argument("--policy", metavar="FILE", help="a policy of your own, as one more line")
+    p.add_argument("--lab", metavar="FILE", help="on machines of this lab (docs/lab.md)")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--snakemake", nargs="*", default=[], metavar="WORD",
                    help="more words for Snakemake, such as --snakemake=--profile=DIRECTORY")

@@ -2,6 +2,7 @@
 behind it a shell. The shell answers as Takt's does, and panics, restarts or falls silent when a
 script asks for that."""
 import base64
+import fcntl
 import http.server
 import json
 import os
@@ -30,6 +31,7 @@ class Server:
         self.open_from = 0.0
         self.tricks = []  # what the next "trick" commands do: panic, restart, silence, hang up
         self.requests = []
+        self.top = {}  # what `top` answers
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -125,6 +127,11 @@ class Server:
         answer = {"id": tag, "command": command, "error": 0, "result": {"said": command}}
         if command == "info":
             answer["result"] = {"uptime_s": time.time() - self.booted}
+        elif command == "dmesg":
+            answer["result"] = [{"line": "[    0.000000] Takt, a small hypervisor"},
+                                {"line": "[    1.000000] a: 7 packets"}]
+        elif command.startswith("top "):
+            answer["result"] = self.top
         elif command == "crash":
             answer["result"] = [{"line": "its last words"}]
         elif command.startswith("bad"):
@@ -323,6 +330,71 @@ def test_after_a_stop_a_new_session_is_not_gone_on_with(lab):
     assert lab.server.commands == ["list", "list"] and lab.server.boots == 3
 
 
+def test_an_answer_with_the_log_is_no_restart(lab):
+    assert lab.run("@boot\ndmesg\nlist\n")[0] == 0
+    assert lab.server.boots == 1
+
+
+def installs(lab, command):
+    """Gives the lab a way to install VM files, and the test two of them."""
+    for name in ("a", "b"):
+        (lab.directory / f"{name}.cfg").write_text(f"# {name}\n")
+    lab.extra = f"install = {command}\n"
+
+
+def test_a_vm_file_is_installed_before_the_boot(lab):
+    installs(lab, f'cat "$VMS" >> {lab.directory}/installed')
+    assert lab.run("@install a.cfg\n@boot\nlist\n@install b.cfg\n@boot\nvcpu-list\n")[0] == 0
+    assert (lab.directory / "installed").read_text() == "# a\n# b\n"
+    assert lab.server.commands == ["list", "vcpu-list"] and lab.server.boots == 2
+
+
+def test_an_install_that_fails(lab):
+    code, _, wrong = lab.run("@install a.cfg\n@boot\n")
+    assert code == 3 and "[rack1] has no install, so it cannot be given a.cfg" in wrong
+    lab.out = lab.directory / "out2"
+    installs(lab, "echo no room >&2; false")
+    code, said, _ = lab.run("@install a.cfg\n@boot\n")
+    assert code == 1 and ":1: install failed with exit status 1: no room" in said
+    assert lab.server.boots == 0
+
+
+@pytest.mark.long
+def test_after_a_restart_the_vm_file_is_installed_again(lab):
+    installs(lab, f'cat "$VMS" >> {lab.directory}/installed')
+    lab.server.tricks = ["restart"]
+    assert lab.run("@install a.cfg\n@boot\n@install b.cfg\n@boot\n@timeout 2\ntrick\n")[0] == 0
+    assert (lab.directory / "installed").read_text() == "# a\n# b\n# b\n"
+
+
+def hold(lab, name):
+    """Returns the open file of a lock, as another run holds it."""
+    lock = open(lab.directory / f"lab.ini.{name}.lock", "wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def test_a_machine_has_one_run_at_a_time(lab):
+    with hold(lab, "rack1"):
+        code, _, wrong = lab.run("@boot\n")
+    assert code == 3 and "another run has rack1" in wrong and lab.server.boots == 0
+
+
+def test_any_is_a_machine_that_is_free_and_can_be_reached(lab):
+    """[rack2] has no BMC, [rack3] is in use, and so is [rack1] at first."""
+    lab.extra = ("[rack2]\npower = redfish\nbmc = http://127.0.0.1:1\nuser = admin\n"
+                 f"password_file = {lab.directory}/pw\nserial = tcp:127.0.0.1:1\n"
+                 "[rack3]\npower = command\nserial = tcp:127.0.0.1:1\n")
+    words = ["any", *lab.script("@boot\nlist\n")[1:]]
+    with hold(lab, "rack3"):
+        with hold(lab, "rack1"):
+            tool = lab.start(*words)
+            assert any("all machines" in line for line in tool.stdout)
+        _, wrong = tool.communicate(timeout=60)
+    assert tool.returncode == 0 and "rack2 is left out" in wrong
+    assert lab.verdict()["machine"] == "rack1" and lab.server.boots == 1
+
+
 def test_another_script_is_refused(lab):
     assert lab.run("@boot\nlist\n")[0] == 0
     code, _, wrong = lab.run("@boot\nvcpu-list\n")
@@ -335,7 +407,11 @@ def test_another_script_is_refused(lab):
     ("@boot\n@sleep soon\n", ":2: could not convert"),
     ("@boot\n@until 5\n", ":2: @until takes 2 arguments"),
     ("@boot\n@until 5 (\n", ":2: missing )"),
-    ("@boot\n@poweroff\n", ":2: expected one of @boot @sleep"),
+    ("@boot\n@poweroff\n", ":2: expected one of @install @boot @sleep"),
+    ("@install\n@boot\n", ":1: @install takes 1 argument"),
+    ("@install a.cfg\nlist\n@boot\n", ":1: expected @boot as the first step, or @install"),
+    ("@boot\n@install a.cfg\nlist\n", ":2: expected @boot after @install"),
+    ("@boot\n@install a.cfg\n", ":2: expected @boot after @install"),
 ])
 def test_scripts_that_are_none(lab, text, why):
     code, _, wrong = lab.run(text)
@@ -359,7 +435,7 @@ def test_no_shell_and_no_bmc(lab):
 
 @pytest.mark.parametrize("text, why", [
     ("", "has no machine [rack1]"),
-    ("[rack1]\npower = steam\n", "power: expected ipmi, redfish or command, not steam"),
+    ("[rack1]\npower = steam\n", "power: expected ipmi, redfish, command or qemu, not steam"),
     ("[rack1]\npower = ipmi\nserial = sol\nbmc = x\n", "user is missing"),
     ("[rack1]\npower = command\n", "serial is missing"),
     ("[rack1]\npower = command\nserial = tcp:x:1\nbootdev = tape\n",
