@@ -28,22 +28,10 @@
 #include <netstack/sendfile.h>
 #include <netstack/socket.h>
 #include <netstack/start.h>
+#include "guests/nfs.h"
 
-#define RECORD_MOST (1024u << 10)
-#define QUEUE       64 /* requests that wait for the sender; a power of two */
-#define SNDBUF      (256u << 10)
-
-enum op { NFS_READ = 1, NFS_WRITE, NFS_COMMIT, NFS_DROP, NFS_END };
-
-/* The head of a request, and of its answer. After the head of NFS_WRITE come `len` bytes, and after
- * that of the answer to NFS_READ if its status is 0. Answers come in the order of the requests. */
-struct nfs_head {
-    u32 op;
-    u32 len;
-    u64 offset;
-    i64 status; /* of an answer: 0, or a negative error */
-};
-_Static_assert(sizeof(struct nfs_head) == 24, "the head has no gaps");
+#define QUEUE  64 /* requests that wait for the sender; a power of two */
+#define SNDBUF (256u << 10)
 
 /* Receives exactly n bytes. Returns false if the connection ends before. */
 static bool receive(struct sock *s, void *to, u64 n) {
@@ -126,7 +114,7 @@ static void take_all(u8 *buffer) {
     struct nfs_head head;
 
     while (receive(queue.s, &head, sizeof(head))) {
-        if (head.len > RECORD_MOST) {
+        if (head.len > NFS_RECORD_MOST) {
             printf("nfs: a record of %u bytes is too long\n", head.len);
             break;
         }
@@ -140,7 +128,7 @@ static void take_all(u8 *buffer) {
 static void serve(void *arg) {
     struct sock_options options = { (u32)cmdline_u64("rcvbuf", 0), SNDBUF };
     const struct pagecache_stats *c = &disk.cache.stats;
-    u8 *buffer = malloc(RECORD_MOST);
+    u8 *buffer = malloc(NFS_RECORD_MOST);
     struct thread *sender;
     struct sock *s;
 
@@ -233,7 +221,7 @@ static void run_client(u32 to) {
     char tests[16];
 
     size = cmdline_u64("kib", 1024) << 10;
-    record = MIN(MAX(cmdline_u64("record_kib", 32), 1ull) << 10, (u64)RECORD_MOST);
+    record = MIN(MAX(cmdline_u64("record_kib", 32), 1ull) << 10, (u64)NFS_RECORD_MOST);
     size -= size % record;
     /* The server queues no more, and would stop to take requests. */
     window = MIN(MAX(cmdline_u64("window", 8), 1ull), (u64)QUEUE);

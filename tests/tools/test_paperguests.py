@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, ROOT
 from tools.test_whole import vms, whole
 
 HEAD = """[hypervisor]
@@ -179,3 +179,69 @@ def test_a_range_that_the_file_does_not_have(tmp_path):
     """The server answers with an error, and goes on."""
     said = nfs(tmp_path, "tests=r", 4096)
     assert "was answered with 1 at 2097152, error -22" in said and "nfs: nfs: cache" not in said
+
+
+def operations():
+    """Returns the table of guests/webapp.h: for each kind of operation its columns."""
+    with open(os.path.join(ROOT, "guests", "webapp.h"), encoding="utf-8") as f:
+        rows = re.findall(r'\{ "(\w+)", +([0-9, ]+) \}', f.read())
+    columns = ("share", "cpu_us", "queries", "commits", "images", "upload_kib", "page_kib")
+    return {name: dict(zip(columns, map(int, row.split(",")))) for name, row in rows}
+
+
+def webapp(tmp_path, words, link="", latency="100us"):
+    """Lets users ask a web application on three VMs for 1.5 s. Returns what was said, and how many
+    operations of each kind there were."""
+    disk = f"disk = iodom size=2M bw=100M lat={latency}\n"
+    said = run(tmp_path, vm("web", "ip=10.0.0.2/24", 2, link, image="webapp"),
+               vm("db", "ip=10.0.0.4/24", 3, image="webdb") + disk,
+               vm("files", "ip=10.0.0.5/24 cache=128", 3, image="nfs") + disk,
+               vm("users", f"ip=10.0.0.3/24 to=10.0.0.2 start_ms=100 run_ms=1500 {words}", 0,
+                  image="webusers"))
+    for name in ("web", "db", "files", "users"):
+        assert f"{name}: ends with code 0" in said, said
+    kinds = re.findall(r"webusers: (\w+) counted=\d+ of=(\d+)", said)
+    return said, {name: int(n) for name, n in kinds if name != "all"}
+
+
+def number(name, said):
+    return int(re.search(rf" {name}=(\d+)", said)[1])
+
+
+def test_web_application(tmp_path):
+    """Each tier was asked for what the table says of the operations that the users made, and the
+    web server had the CPU time for them. Users begin an operation each 50 ms."""
+    said, count = webapp(tmp_path, "cycle_ms=50")
+    table = operations()
+    assert "0 wrong" in said and sorted(count) == sorted(table), said
+    assert 180 < sum(count.values()) < 300, count
+
+    def cost(column):
+        return sum(n * table[name][column] for name, n in count.items())
+
+    for name, n in count.items():
+        assert number(name, said[said.index("webapp: HomePage"):]) == n
+        assert n == pytest.approx(sum(count.values()) * table[name]["share"] / 15528, abs=20)
+    assert number("queries", said) == number("reads", said) == cost("queries")
+    assert number("commits", said) == number("writes", said) == number("logged", said)
+    assert number("commits", said) == cost("commits") > 2
+    assert number("images", said) == cost("images")
+    assert number("records", said) * 32 == cost("upload_kib") > 0
+    assert number("pages_written", said[said.index("nfs: cache"):]) >= cost("upload_kib") // 8
+    cpu = int(re.search(r"webapp: cpu_us of vCPU 0=(\d+)", said)[1])
+    assert 1 < cpu / (cost("cpu_us") + 200 * cost("images")) < 1.15
+
+
+def test_a_transaction_is_safe_when_it_is_answered(tmp_path):
+    """A transaction may have to read its row and the end of the log from the disk, which takes
+    20 ms for each. Then it has to write, and to wait until the disk has emptied its own cache."""
+    said, _ = webapp(tmp_path, "cycle_ms=50", latency="20ms")
+    assert number("write_mean_us", said) > 50000, said
+
+
+def test_users_wait_for_a_connection(tmp_path):
+    """All users wait for an answer, or for a connection to ask for it. So the sum of the latencies
+    is their number times the time, although only eight are served at a time."""
+    said, count = webapp(tmp_path, "users=24 cycle_ms=1")
+    users = number("mean_us", said[said.index("webusers: all"):]) * sum(count.values()) / 1.5e6
+    assert users == pytest.approx(24, rel=0.15), said
