@@ -183,6 +183,7 @@ experiments-quick:
 experiment: ## repeats one result: E=vturbo/table1 (POLICY=labs/stride.c LAB=lab.ini)
 	$(if $(E),,$(error E= is missing: tools/papers.py list names all experiments))
 	@tools/deps.sh build net experiments
+	@$(PAPERS) check $(E)
 	@$(MAKE) $(J) $(if $(LAB),all,$(B)/sim sim-whole-build)
 	@$(PAPERS) run $(E) $(if $(QUICK),--quick) $(if $(POLICY),--policy $(POLICY)) \
 	    $(if $(LAB),--lab $(LAB))

@@ -2,6 +2,7 @@
 """Runs the experiments of experiments/, each of which repeats a figure or table of a paper.
 
   tools/papers.py run [NAME...]   runs these experiments (vturbo/table1), or all, and judges them
+  tools/papers.py check NAME...   only looks for mistakes in these experiments' files
   tools/papers.py report          makes build/results/report/index.html of all that is finished
   tools/papers.py list            prints the table of docs/experiments.md
   tools/papers.py one DIRECTORY   measures one set-up; Snakemake calls this
@@ -240,6 +241,9 @@ REDUCE = {"sum": sum, "mean": paperstats.mean, "max": max, "min": min, "count": 
 
 def field(record, path):
     for part in path.split("."):
+        if part not in record:
+            raise Refused(f"a vCPU has no field {path}: there is no {part}, but "
+                          f"{', '.join(sorted(record))}")
         record = record[part]
     return record
 
@@ -641,9 +645,37 @@ def run(args):
     print(f"{len(verdicts)} experiments in {progress.duration(time.monotonic() - begin)}: "
           + ", ".join(f"{n} {v}" for v, n in counts.items()))
     if not good:
-        print(f"Some runs failed: {experiment.inside(os.path.join(RESULTS, 'snakemake.log'))} has "
-              "what they said.", file=sys.stderr)
+        tell_failures(directories)
         return 1
+    return 0
+
+
+def tell_failures(directories):
+    """Prints why set-ups are not finished: the last sentence that each of them has written."""
+    for directory in directories:
+        log = os.path.join(directory, "log.txt")
+        if finished(directory) or not os.path.exists(log):
+            continue
+        with open(log, encoding="utf-8", errors="replace") as f:
+            said = f.read().strip()
+        if "\npapers: " in "\n" + said:
+            said = ("\n" + said).rpartition("\npapers: ")[2]
+        else:
+            said = said.rpartition("\n")[2]  # of a traceback
+        print(f"{os.path.relpath(directory, RESULTS)} failed: {said}\n"
+              f"{experiment.inside(log)} has all that it said.", file=sys.stderr)
+    print(f"{experiment.inside(os.path.join(RESULTS, 'snakemake.log'))} has what Snakemake said.",
+          file=sys.stderr)
+
+
+def check(args):
+    """Looks for mistakes in files of experiments, as far as that is possible before anything is
+    built."""
+    for e in [read(name) for name in args.names]:
+        for series in e["series"]:
+            for point in e["points"]:
+                filled(e, series, point)
+                measures_of(e, words_of(e, series, point))
     return 0
 
 
@@ -698,6 +730,9 @@ def main():
     p.add_argument("--snakemake", nargs="*", default=[], metavar="WORD",
                    help="more words for Snakemake, such as --snakemake=--profile=DIRECTORY")
     p.set_defaults(do=run)
+    p = commands.add_parser("check")
+    p.add_argument("names", nargs="+", metavar="NAME")
+    p.set_defaults(do=check)
     commands.add_parser("report").set_defaults(do=report)
     commands.add_parser("list").set_defaults(do=lambda _: print("\n".join(inventory())))
     p = commands.add_parser("one")

@@ -224,6 +224,30 @@ def test_the_table_of_the_docs_is_the_list():
     assert found[1].strip() == "\n".join(papers.inventory())
 
 
+def test_a_mistake_is_found_before_anything_is_built(tmp_path, monkeypatch):
+    """A {NAME} that nothing says, and a file that is not as the schema says."""
+    with open(os.path.join(ROOT, "experiments", "vturbo", "table1.toml"), encoding="utf-8") as f:
+        text = f.read()
+    (tmp_path / "vturbo").mkdir()
+    file = tmp_path / "vturbo" / "mine.toml"
+    papers.schema("experiment")  # is kept, and read before SOURCES is another directory
+    monkeypatch.setattr(papers, "SOURCES", str(tmp_path))
+    file.write_text(text)
+    assert run("check", "vturbo/mine") == 0
+    file.write_text(text.replace("{vm1}", "{vm7}"))
+    with pytest.raises(papers.Refused, match=r"nothing says what \{vm7\} is"):
+        run("check", "vturbo/mine")
+    file.write_text(text.replace('platform = "sim"', 'platform = "bochs"'))
+    with pytest.raises(papers.Refused, match="mine.toml: platform: 'bochs' is not one of"):
+        run("check", "vturbo/mine")
+
+
+def test_a_field_that_there_is_not_is_told():
+    vcpus = [{"vm": "a", "vcpu": 0, "cpu_pct": 1.0}]
+    with pytest.raises(papers.Refused, match="no field cpu: there is no cpu, but cpu_pct, "):
+        papers.measured({"vcpus": "a.0", "field": "cpu"}, vcpus)
+
+
 # ---- runs ----
 
 @pytest.fixture
@@ -273,6 +297,10 @@ def test_a_failure_does_not_stop_others_and_finished_setups_are_not_run_again(pl
     assert len(papers.finished(good)) == 3
     assert not papers.finished(bad)
     assert "1 failed" in capsys.readouterr().err
+    papers.tell_failures([bad, good])
+    said = capsys.readouterr().err
+    assert re.search(r'^bad failed: .*guest "nothing"(.|\n)*bad/log.txt has all', said), said
+    assert "good" not in said
     before = os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns
     assert papers.snakemake([good], 1, [])
     assert os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns == before
