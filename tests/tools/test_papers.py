@@ -201,6 +201,18 @@ def test_each_experiment_is_as_the_schema_says():
     assert papers.unmeasured()
 
 
+@pytest.mark.parametrize("name", [name for name in papers.names()
+                                  if papers.read(name)["platform"] == "whole"])
+def test_each_device_is_of_a_driver_domain(name):
+    """In the VM file of each set-up, a VM is called as each device's back end."""
+    e = papers.read(name)
+    for series, point, _, _ in papers.setups(e, quick=True):
+        text = papers.filled(e, series, point)
+        vms = re.findall(r"(?m)^\[vm (\S+)\]", text)
+        for back in re.findall(r"(?m)^(?:net|disk|rng) = (\S+)", text):
+            assert back in vms, f"{series['name']}, {point['name']}"
+
+
 def test_a_condition_that_names_nothing_is_refused(tmp_path, monkeypatch):
     pytest.importorskip("jsonschema")
     monkeypatch.setattr(papers, "SOURCES", str(tmp_path))
