@@ -155,10 +155,13 @@ static inline u32 webapp_connections(const char *key, u32 otherwise) {
     return (u32)MIN(MAX(cmdline_u64(key, otherwise), 1ull), (u64)WEBAPP_POOL_MOST);
 }
 
+/* Returns how many times as much everything costs as the table says. */
+static inline u64 webapp_times(void) { return MAX(cmdline_u64("times", 1), 1ull); }
+
 /* Computes for `us` of this thread's CPU time. Takt counts the CPU time of a vCPU and not that of
  * its threads, so no more than one step counts at a time: what other threads had meanwhile does
  * not count. */
-static inline void webapp_compute(u32 us) {
+static inline void webapp_compute(u64 us) {
     const u64 step = 20 * NS_PER_US;
     u32 vcpu = this_vcpu()->id;
 

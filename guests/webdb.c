@@ -4,6 +4,7 @@
  * both are safe on the disk, as a data base does it that loses nothing.
  *
  *   port=P (3306)          the port
+ *   times=N (1)            as on the command line of webapp
  *   connections=N (4)      connections, up to 48; it ends when all were made and have ended
  *
  * guest/workload.h (but not when requests are due) and guest/disk.h have more words, and say what
@@ -28,6 +29,7 @@ struct row {
 };
 
 static u64 rows;
+static u64 times;                 /* as on the command line */
 static struct mutex lock = MUTEX; /* guards rows that are being changed, and `logged` */
 static u64 logged;                /* records of the log */
 
@@ -72,7 +74,7 @@ static void serve_connection(void *arg) {
         struct workload_request r = { .due = time_ns() };
         u64 number = webapp_choose(head.key, rows);
 
-        webapp_compute(WEBAPP_QUERY_US);
+        webapp_compute(times * WEBAPP_QUERY_US);
         if (head.commits) {
             head.version = (u32)change_row(number).version;
             workload_done(&r, WORKLOAD_WRITE, LOG_RECORD);
@@ -91,6 +93,7 @@ static void serve(void) {
     struct thread *t[WEBAPP_POOL_MOST];
     struct sock *listener, *s;
 
+    times = webapp_times();
     rows = workload_disk.cache.blocks - workload_disk.cache.blocks / LOG_PART;
     if (rows == workload_disk.cache.blocks || sock_open(SOCK_TCP, &webapp_options, &listener) ||
         sock_bind(listener, (u16)cmdline_u64("port", 3306)) || sock_listen(listener, n))

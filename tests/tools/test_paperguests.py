@@ -189,12 +189,12 @@ def operations():
     return {name: dict(zip(columns, map(int, row.split(",")))) for name, row in rows}
 
 
-def webapp(tmp_path, words, link="", latency="100us"):
+def webapp(tmp_path, words, times=1, latency="100us"):
     """Lets users ask a web application on three VMs for 1.5 s. Returns what was said, and how many
     operations of each kind there were."""
     disk = f"disk = iodom size=2M bw=100M lat={latency}\n"
-    said = run(tmp_path, vm("web", "ip=10.0.0.2/24", 2, link, image="webapp"),
-               vm("db", "ip=10.0.0.4/24", 3, image="webdb") + disk,
+    said = run(tmp_path, vm("web", f"ip=10.0.0.2/24 times={times}", 2, image="webapp"),
+               vm("db", f"ip=10.0.0.4/24 times={times}", 3, image="webdb") + disk,
                vm("files", "ip=10.0.0.5/24 cache=128", 3, image="nfs") + disk,
                vm("users", f"ip=10.0.0.3/24 to=10.0.0.2 start_ms=100 run_ms=1500 {words}", 0,
                   image="webusers"))
@@ -208,13 +208,15 @@ def number(name, said):
     return int(re.search(rf" {name}=(\d+)", said)[1])
 
 
-def test_web_application(tmp_path):
+@pytest.mark.parametrize("times", [1, 2])
+def test_web_application(tmp_path, times):
     """Each tier was asked for what the table says of the operations that the users made, and the
-    web server had the CPU time for them. Users begin an operation each 50 ms."""
-    said, count = webapp(tmp_path, "cycle_ms=50")
+    web server had the CPU time for them. Users begin an operation each 50 ms, or each 100 ms if all
+    costs twice as much."""
+    said, count = webapp(tmp_path, f"cycle_ms={50 * times}", times)
     table = operations()
     assert "0 wrong" in said and sorted(count) == sorted(table), said
-    assert 180 < sum(count.values()) < 300, count
+    assert 180 < sum(count.values()) * times < 300, count
 
     def cost(column):
         return sum(n * table[name][column] for name, n in count.items())
@@ -224,12 +226,12 @@ def test_web_application(tmp_path):
         assert n == pytest.approx(sum(count.values()) * table[name]["share"] / 15528, abs=20)
     assert number("queries", said) == number("reads", said) == cost("queries")
     assert number("commits", said) == number("writes", said) == number("logged", said)
-    assert number("commits", said) == cost("commits") > 2
+    assert number("commits", said) == cost("commits") > 0
     assert number("images", said) == cost("images")
     assert number("records", said) * 32 == cost("upload_kib") > 0
     assert number("pages_written", said[said.index("nfs: cache"):]) >= cost("upload_kib") // 8
     cpu = int(re.search(r"webapp: cpu_us of vCPU 0=(\d+)", said)[1])
-    assert 1 < cpu / (cost("cpu_us") + 200 * cost("images")) < 1.15
+    assert 1 < cpu / times / (cost("cpu_us") + 200 * cost("images")) < 1.15
 
 
 def test_a_transaction_is_safe_when_it_is_answered(tmp_path):
