@@ -193,21 +193,26 @@ sim-scale: $(B)/release/scale $(B)/release/scale-wide ## measures how fast the s
 	@$(MAKE) $(J) sim-whole-build
 	@$(PYTHON) tools/wholescale.py
 
+sim-costs: ## measures what an instruction and an exit cost in the simulation of the whole machine
+	@tools/deps.sh build net bochs
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all sim-whole-build
+	@$(PYTHON) tools/simcosts.py
+
 # ---- the simulation of the whole machine: tests/whole with hv/ and guests ----------------------
 
-# Guests count their basic blocks (docs/simulation.md). They are compiled as for a hosted
-# environment, so that common/insn.h takes functions for CPUID and the like.
+# Guests and hypervisor count their instructions (docs/simulation.md). They are compiled as for a
+# hosted environment, so that common/insn.h takes functions for CPUID and the like.
 WHOLE_COUNT  := -fsanitize-coverage=trace-pc
-COUNT_GUEST  := tests/whole/count-guest.sed
-COUNT_HV     := tests/whole/count-hv.sed
+COUNT        := tests/whole/count.awk
 # Compiles the file $(1) to $@ with the flags $(2), and puts the counting into the code, in place of
-# the compiler's calls, with the script $(3) of sed.
+# the compiler's calls; $(3) is `guest` or `hv`.
 define compile-counted
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(2) $(MORE) $(WHOLE_COUNT) -MT $@ -MF $(@:.o=.d) -S $(1) -o $(@:.o=.s)
-	$(Q)sed -i -f $(3) $(@:.o=.s)
-	$(Q)$(CC) -c $(@:.o=.s) -o $@
+	$(Q)awk -v of=$(3) -f $(COUNT) $(@:.o=.s) > $(@:.o=.counted.s)
+	$(Q)$(CC) -c $(@:.o=.counted.s) -o $@
 endef
 WHOLE_WRAP   := memcpy memset
 WHOLE_H_WRAP := $(WHOLE_WRAP) trace_write
@@ -229,10 +234,10 @@ $(B)/whole/guest/tests/whole/guest/start.o: WHOLE_COUNT :=
 $(WHOLE_NET): MORE := $(NET_INC) -Dmem_init=lwip_mem_init
 $(WHOLE_NET_O): MORE := $(NET_INC)
 $(WHOLE_NET) $(WHOLE_NET_O): netstack/lwipopts.h | $(LWIP)/VERSION
-$(B)/whole/guest/lwip/%.o: $(B)/whole/guest-flags $(COUNT_GUEST) $(LWIP)/VERSION
-	$(call compile-counted,$(LWIP)/src/$*.c,$(filter-out $(WARN),$(WHOLE_G_FLAGS)),$(COUNT_GUEST))
-$(B)/whole/guest/%.o: %.c $(B)/whole/guest-flags $(COUNT_GUEST)
-	$(call compile-counted,$<,$(WHOLE_G_FLAGS),$(COUNT_GUEST))
+$(B)/whole/guest/lwip/%.o: $(B)/whole/guest-flags $(COUNT) $(LWIP)/VERSION
+	$(call compile-counted,$(LWIP)/src/$*.c,$(filter-out $(WARN),$(WHOLE_G_FLAGS)),guest)
+$(B)/whole/guest/%.o: %.c $(B)/whole/guest-flags $(COUNT)
+	$(call compile-counted,$<,$(WHOLE_G_FLAGS),guest)
 $(B)/whole/guest-objects: FORCE
 	@tools/stamp.sh $@ '$(WHOLE_G_OBJ) $(WHOLE_NET)'
 $(B)/whole/libguest.a: $(WHOLE_G_OBJ) $(B)/whole/guest-objects
@@ -266,8 +271,8 @@ WHOLE_H_INC  := -Itests/whole/hv -Itests/whole/include
 $(B)/whole/hv/tests/whole/%.o: WHOLE_COUNT :=
 $(B)/whole/hv-flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(WHOLE_H_INC) $(HOST_CFLAGS) $(WHOLE_COUNT)'
-$(B)/whole/hv/%.o: %.c $(B)/whole/hv-flags $(COUNT_HV)
-	$(call compile-counted,$<,$(WHOLE_H_INC) $(HOST_CFLAGS),$(COUNT_HV))
+$(B)/whole/hv/%.o: %.c $(B)/whole/hv-flags $(COUNT)
+	$(call compile-counted,$<,$(WHOLE_H_INC) $(HOST_CFLAGS),hv)
 $(B)/whole/hv-objects: FORCE
 	@tools/stamp.sh $@ '$(WHOLE_OBJ)'
 $(B)/sim-whole: $(WHOLE_OBJ) $(B)/whole/hv-objects
@@ -361,4 +366,4 @@ TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtc
 tsan: $(TSAN) ## runs threads of network stack, page cache and event channels under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
-.PHONY: unit-build unit sim-whole-build sim-scale tsan
+.PHONY: unit-build unit sim-whole-build sim-scale sim-costs tsan

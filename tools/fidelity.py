@@ -18,11 +18,11 @@ hardly depends on it, and five in the network and disk demonstrations; --seeds s
 figure of both platforms with the same seeds is out of bounds, but the one of Bochs lies between the
 least and the most of the simulation's seeds, the row says so, and counts as within.
 
-Who fits the costs that the simulation charges (tests/whole/main.c, `sim-whole --cost`) may look at
+Whoever changes what the simulation charges (tests/whole/model.c, `sim-whole --cost`) may look at
 the scenarios that are marked `calibration`. They are shown, but only the others are judged.
 
 Prints a table, and writes build/results/fidelity.json. Exits 0 only if each judged figure is within
-its bound, or outside for a reason that its row tells (the seeds, or REASONS below).
+its bound, or outside because of the seeds, as its row tells then.
 
   tools/fidelity.py [--scenario NAME]... [--quick] [--seeds N] [--sim-seeds N] [--reuse]
 
@@ -57,11 +57,6 @@ WALL = 1800  # s that a run on Bochs may take
 BOUNDS = {"share": (1.5, "1.5 points"), "goodput": (0.10, "10 %"), "latency": (0.15, "15 %"),
           "rate": (0.10, "10 %")}
 FEW = 2.0  # events a second: differences below that are no difference
-# {(scenario, figure): why it may be out of bounds}
-REASONS = {
-    ("disk plain", "iodom: exits"): "a timer looks 1 ms after a kick whether it was answered; not "
-                                    "so in the simulation",
-}
 
 
 class Scenario:
@@ -285,7 +280,7 @@ def judge(name, figure, kind, sim, bochs):
         row["within"] = abs(sim - bochs) <= BOUNDS[kind][0] * bochs
         if kind == "rate" and abs(sim - bochs) <= FEW:
             row["within"] = True
-    row["reason"] = REASONS.get((name, figure))
+    row["reason"] = None
     return row
 
 

@@ -111,7 +111,7 @@ static int vcpu_init_op(struct virt_vcpu *v) {
 
     memset(w, 0, sizeof(*w));
     w->port.base = base_of_vm(v->vm);
-    w->port.per_block = (i64)nic_block(v->vm);
+    w->port.per_instruction = (i64)nic_instruction(v->vm);
     w->port.tsc_offset = v->tsc_offset;
     w->port.call = called;
     v->priv = w;
@@ -324,7 +324,7 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     whole_owe(whole_costs.exit);
     if (!delivery_is_free(v, e) && !nic_is_free(v, e)) return;
     whole_owe(0);
-    whole_block = 0;
+    whole_instruction = 0;
 }
 
 /* ---- registers ---- */

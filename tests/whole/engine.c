@@ -30,7 +30,7 @@ struct pcpu {
     void (*entry)(void); /* what it begins with */
 };
 
-u64 whole_now, whole_block;
+u64 whole_now, whole_instruction;
 i64 whole_due = -NO_STOP;
 struct percpu *whole_this_cpu;
 u32 nr_cpus;
@@ -105,7 +105,7 @@ void whole_owe(u64 ps) {
 
 u64 rdtsc(void) { return whole_now + whole_owed() / PS_PER_NS; }
 
-void cpu_relax(void) { whole_charge(whole_costs.block); }
+void cpu_relax(void) { whole_charge(whole_costs.hv); }
 
 /* Stops for a debugger. A basic block calls it if the time of the stop has come. */
 void whole_stop_due(void);
@@ -118,10 +118,10 @@ void whole_stop_due(void) {
 }
 
 /* The compiler puts a call of this function at the beginning of each basic block of hv/. Nearly all
- * of these calls are replaced by the instructions of count-hv.sed, which do the same. */
+ * of these calls are replaced by the instructions of count.awk, which count the whole block. */
 void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
-    whole_charge(whole_block);
+    whole_charge(whole_instruction);
     if (whole_due >= 0) whole_stop_due();
 }
 
@@ -186,7 +186,7 @@ void engine_pay(void) {
         whole_inject_step();
         ps = c->rest + whole_owed();
     }
-    whole_block = whole_costs.block;
+    whole_instruction = whole_costs.hv;
     whole_owe(0);
     c->rest = ps % PS_PER_NS;
     engine_wait(whole_now + ps / PS_PER_NS, false);
@@ -299,7 +299,7 @@ static void begin(void *entry, void *unused) {
  * virtual time passes. */
 void engine_start(u32 cpus, void (*entry)(void)) {
     nr_cpus = cpus;
-    whole_block = whole_costs.block;
+    whole_instruction = whole_costs.hv;
     whole_owe(0); /* reading the VM file was no work of the machine */
     for (u32 i = 0; i < cpus; i++) {
         struct pcpu *c = &pcpus[i];

@@ -14,7 +14,7 @@
 #include "tests/whole/whole.h"
 #include "vcpu/vcpu.h"
 
-#define BLOCK_PS 1 /* of the card's code; more than nothing, so that a loop that polls ends */
+#define INSTRUCTION_PS 1 /* of the card's code; more than nothing, so that a loop that polls ends */
 
 static char name[CONFIG_NAME]; /* of the VM that plays the card; "": the model is off */
 static u64 interval;           /* ns between interrupts; 0: no limit */
@@ -44,8 +44,8 @@ void nic_start(const struct config_model *m) {
     timer_init(&due, wake);
 }
 
-u64 nic_block(const struct virt_vm *vm) {
-    return is_card(container_of(vm, struct vm, virt)) ? BLOCK_PS : whole_costs.guest;
+u64 nic_instruction(const struct virt_vm *vm) {
+    return is_card(container_of(vm, struct vm, virt)) ? INSTRUCTION_PS : whole_costs.guest;
 }
 
 bool nic_load(const struct virt_vcpu *v, u32 cpu) {

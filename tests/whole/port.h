@@ -51,11 +51,11 @@ struct whole_call {
 };
 
 struct whole_port {
-    /* How long the guest may compute until the machine wants to look at it, in ps. Each basic block
-     * of the guest takes `per_block` of it, and each element that a string instruction copies or
-     * fills takes `per_element`. When it is below 0, the guest calls. */
+    /* How long the guest may compute until the machine wants to look at it, in ps. Each
+     * instruction of the guest takes `per_instruction` of it, and each element that a string
+     * instruction copies or fills takes `per_element`. When it is below 0, the guest calls. */
     i64 left;
-    i64 per_block, per_element;
+    i64 per_instruction, per_element;
     u64 end;        /* the virtual time at which `left` is 0, ps */
     u64 tsc_offset; /* of the VM, ns */
     u64 base;       /* where guest-physical address 0 is */

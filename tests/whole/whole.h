@@ -18,8 +18,8 @@
 
 /* What things cost. Times are in ps or, where the name says so, in ns. */
 struct whole_costs {
-    u64 guest;    /* a basic block of a guest */
-    u64 block;    /* a basic block of the hypervisor */
+    u64 guest;    /* an instruction of a guest */
+    u64 hv;       /* an instruction of the hypervisor */
     u64 element;  /* what a string instruction copies or fills in a step */
     u64 exit;     /* the way from the guest to the hypervisor and back */
     u64 kick_ns;  /* from a kick until its pCPU notices */
@@ -45,12 +45,12 @@ extern u64 whole_now; /* ns */
 u64 whole_owed(void);
 void whole_owe(u64 ps);
 /* What is owed, less what may be owed until a debugger's stop, in ps. So one addition counts a
- * basic block, and its sign tells whether the stop has come (count-hv.sed). */
+ * basic block, and its sign tells whether the stop has come (count.awk). */
 extern i64 whole_due;
 static inline void whole_charge(u64 ps) { whole_due += (i64)ps; }
-/* What a basic block of the hypervisor costs now: whole_costs.block or, until the next
+/* What an instruction of the hypervisor costs now, in ps: whole_costs.hv or, until the next
  * engine_pay(), 0 for what the CPU itself does on the machine that is modelled. */
-extern u64 whole_block;
+extern u64 whole_instruction;
 
 /* Makes that many pCPUs, which begin with `entry`. */
 void engine_start(u32 cpus, void (*entry)(void));
@@ -151,8 +151,8 @@ void delivery_start(const struct config_model *m);
 bool delivery_is_free(const struct virt_vcpu *v, const struct vm_exit *e);
 
 void nic_start(const struct config_model *m);
-/* What a basic block of the VM's guest costs, in ps. */
-u64 nic_block(const struct virt_vm *vm);
+/* What an instruction of the VM's guest costs, in ps. */
+u64 nic_instruction(const struct virt_vm *vm);
 /* The vCPU is loaded on this pCPU. Returns whether it plays the card, whose copies cost nothing. */
 bool nic_load(const struct virt_vcpu *v, u32 cpu);
 /* Is this exit none on a machine, because the card does the work, or is told to by a doorbell? */

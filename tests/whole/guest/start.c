@@ -2,7 +2,7 @@
  * guestlib/start.asm and entry.asm: how a guest begins, its exits, which are calls, and how it
  * takes interrupts.
  *
- * This file is compiled without counting basic blocks, because it counts them, and because its
+ * This file is compiled without counting instructions, because it counts them, and because its
  * first function runs before the guest's own addresses are right. */
 #include <guest/compute.h>
 #include <guest/guest.h>
@@ -13,7 +13,7 @@
 #include <guest/vcpu.h>
 #include <takt/io.h>
 
-#define PAUSE_BLOCKS 8 /* PAUSE takes 40 cycles or more, which is that many basic blocks */
+#define PAUSE_INSTRUCTIONS 40 /* PAUSE takes as long as that many instructions, or longer */
 
 /* The most that compute_some() lets pass at once. So often at least, a program looks at its clocks.
  */
@@ -27,9 +27,9 @@ struct rela { /* an entry of .rela.dyn: System V gABI, chapter 4 */
 struct whole_port *volatile whole_port;
 /* port->left, while the guest executes. All of the guest is compiled with -ffixed-r15, so the
  * register keeps it, and a basic block counts itself without touching memory that another one has
- * just written (count-guest.sed). */
+ * just written (count.awk). */
 register i64 whole_left __asm__("r15");
-i64 whole_per_block; /* port->per_block, which is the same for all vCPUs of the VM */
+i64 whole_per_instruction; /* port->per_instruction, which is the same for all vCPUs of the VM */
 
 _Static_assert(__builtin_offsetof(struct whole_port, left) == 0, "the code below reads it");
 
@@ -143,9 +143,9 @@ void whole_out_of_time(void) {
 }
 
 /* The compiler puts a call of this function at the beginning of each basic block. Nearly all of
- * these calls are replaced by the instructions of count-guest.sed, which do the same. */
+ * these calls are replaced by the instructions of count.awk, which count the whole block. */
 void __sanitizer_cov_trace_pc(void) {
-    whole_left -= whole_per_block;
+    whole_left -= whole_per_instruction;
     if (whole_left < 0) whole_out_of_time();
 }
 
@@ -190,7 +190,7 @@ u64 rdtsc(void) {
 }
 
 void cpu_relax(void) {
-    whole_left -= PAUSE_BLOCKS * whole_per_block;
+    whole_left -= PAUSE_INSTRUCTIONS * whole_per_instruction;
     if (whole_left < 0) whole_out_of_time();
 }
 
@@ -340,7 +340,7 @@ void whole_start(struct whole_port *port, u64 info) {
     relocate(port->base);
     port->slot = (struct whole_port **)&whole_port;
     whole_port = port;
-    whole_per_block = port->per_block;
+    whole_per_instruction = port->per_instruction;
     guest_start(pa_to_ptr(info));
 }
 
