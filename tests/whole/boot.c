@@ -17,8 +17,9 @@
 #include "x86/tsc.h"
 
 /* When pCPU 0 boots, after all pCPUs have their timers; and when all enter their loops, in ns. */
-#define BOOT_AT 1000u
-#define LOOP_AT 2000u
+#define BOOT_AT    1000u
+#define LOOP_AT    2000u
+#define CONSOLE_NS (10 * NS_PER_MS)
 
 static struct config cfg;
 static struct config_vm cfg_vms[CONFIG_MAX_VMS];
@@ -125,6 +126,13 @@ static const struct vm_part *const vm_parts[] = {
     &image_part, &offers_part, &run_part,     NULL,
 };
 
+/* Does nothing, every 10 ms. On a machine the hypervisor looks then whether its console has anything
+ * to send (console_pump() in hv/platform/console.c), and the VM that runs on pCPU 0 has an exit. */
+static bool console_step(struct work *w) {
+    w->not_before = now_ns() + CONSOLE_NS;
+    return true;
+}
+
 static bool govern_step(struct work *w) {
     w->not_before = governor_step(now_ns());
     return true;
@@ -170,6 +178,8 @@ static void made(void *ctx, struct vm *vm, int error, const char *why) {
 /* Boots the hypervisor on pCPU 0: sets its rooms up in their order, and makes the VMs of the file.
  * Then pCPU 0 enters its loop. No virtual time passes meanwhile. */
 static void boot(void) {
+    static struct work console = { .step = console_step };
+
     virt = &whole_ops;
     virt_counts_pauses = true;
     make_pools();
@@ -184,6 +194,7 @@ static void boot(void) {
         if (cfg.vm[i].start && vm_create(&cfg.vm[i], made, &cfg.vm[i]))
             fail("VM", cfg.vm[i].head.name, "cannot be made");
     }
+    work_add(&console);
 }
 
 static void pcpu(void) {
