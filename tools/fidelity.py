@@ -59,8 +59,8 @@ BOUNDS = {"share": (1.5, "1.5 points"), "goodput": (0.10, "10 %"), "latency": (0
 FEW = 2.0  # events a second: differences below that are no difference
 # {(scenario, figure): why it may be out of bounds}
 REASONS = {
-    ("pools", "hog-*: exits"): "a tick and the end of a slice come within microseconds, as one exit "
-                               "or as two",
+    ("pools", "hog-*: exits"): "a tick and the end of a slice come within microseconds, as one "
+                               "exit or as two",
 }
 
 

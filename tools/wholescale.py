@@ -18,7 +18,7 @@ import machine
 import sentence
 
 NET = ("labs/vturbo-fig6.cfg", "labs/vturbo-fig6-credit.cfg")
-DOMAINS, DISKS = 4, 60  # a driver domain serves 16 disks, and a VM file has 64 VMs
+DOMAINS, DISKS = 4, 64  # a driver domain serves 16 disks
 HEAD = """[hypervisor]
 guest_console = log
 [model]

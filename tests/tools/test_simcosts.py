@@ -32,9 +32,10 @@ f:
 
 
 @pytest.mark.parametrize("of, counts", [
-    ("guest", r"\timulq\t\$(\d+), whole_per_instruction\(%rip\), %rax\n\tsubq\t%rax, %r15\n"),
-    ("hv", r"\timulq\t\$(\d+), whole_instruction\(%rip\), %rax\n\taddq\t%rax, whole_due\(%rip\)\n")],
-    ids=["guest", "hv"])
+    ("guest", r"\timulq\t\$(\d+), whole_per_instruction\(%rip\), %rax\n"
+              r"\tsubq\t%rax, %r15\n"),
+    ("hv", r"\timulq\t\$(\d+), whole_instruction\(%rip\), %rax\n"
+           r"\taddq\t%rax, whole_due\(%rip\)\n")], ids=["guest", "hv"])
 def test_each_block_counts_its_instructions(of, counts):
     done = subprocess.run(["awk", "-v", f"of={of}", "-f", COUNT], input=ASSEMBLY, text=True,
                           capture_output=True, check=True).stdout

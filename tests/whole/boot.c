@@ -126,8 +126,9 @@ static const struct vm_part *const vm_parts[] = {
     &image_part, &offers_part, &run_part,     NULL,
 };
 
-/* Does nothing, every 10 ms. On a machine the hypervisor looks then whether its console has anything
- * to send (console_pump() in hv/platform/console.c), and the VM that runs on pCPU 0 has an exit. */
+/* Does nothing, every 10 ms. On a machine the hypervisor looks then whether its console has
+ * anything to send (console_pump() in hv/platform/console.c), and the VM that runs on pCPU 0 has an
+ * exit. */
 static bool console_step(struct work *w) {
     w->not_before = now_ns() + CONSOLE_NS;
     return true;

@@ -15,8 +15,8 @@
 #define PS_PER_S      1000000000000ull
 #define ELEMENT_BYTES 8u /* whole_elements() */
 
-/* What things cost, in thousandths of an instruction. The calls that the compiler puts into the code
- * for count.awk make it save more registers than the image does: of 100 instructions that are
+/* What things cost, in thousandths of an instruction. The calls that the compiler puts into the
+ * code for count.awk make it save more registers than the image does: for 100 instructions that are
  * counted here, a guest in the image has 91, and the hypervisor 90. An exit costs what Bochs has
  * more for it than the hypervisor's functions here. `make sim-costs` measures these three. */
 static struct cost {
