@@ -105,12 +105,12 @@ def mixed(policy):
     return text
 
 
-def of_policy(policy, judged=True):
+def of_policy(policy, judged=True, seeds=1):
     line = r"mixed: whole: \d+ events, ns from raised to done: mean "
     return Scenario(mixed(policy), compare.PCPUS, MIXED_WARM_UP, MIXED_SECONDS,
                     {"event mean": ("latency", line + r"(?P<v>\d+)"),
                      "event p99": ("latency", line + r"\d+, p99 (?P<v>\d+)")}, judged,
-                    margin=2)
+                    margin=2, seeds=seeds)
 
 
 def of_net(setup):
@@ -150,7 +150,7 @@ SCENARIOS = {
     "demo": Scenario(file_text("demo.cfg"), 2, 2, 8, judged=False),
     "net.cfg": of_blk(),
     "faithful-4.2": of_policy("faithful-4.2", judged=False),
-    "credit": of_policy("hardened"),
+    "credit": of_policy("hardened", seeds=10),
     "vslicer": of_policy("vslicer"),
     "vturbo": of_policy("vturbo"),
     "sc+aca": of_policy("sc+aca"),
