@@ -125,7 +125,8 @@ static void files_ask(enum nfs_op op, u64 offset, u32 len, u8 *buffer) {
     sem_down(&p.done);
 }
 
-/* There are at least as many as the longest upload takes the place of. */
+/* Returns how many images the file has: at least 16, because the longest upload takes the place of
+ * so many. */
 static u64 image_count(void) { return MAX(cmdline_u64("images", 256), 16ull); }
 
 /* Returns where the image that `key` is about begins in the file. */

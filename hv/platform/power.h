@@ -24,7 +24,8 @@ extern bool noreboot; /* panic() halts; otherwise it starts the machine again af
  *   pf gp ud df stack mc assert   it does not return: the hypervisor panics;
  *   triple freeze                 it does not return: the machine is reset, or this CPU hangs
  *                                 for ever;
- *   nmi stray storm hang sleep kick   it returns, after some seconds at most.
+ *   nmi stray storm hang sleep    it returns, after some seconds at most;
+ *   kick                          it returns at once, and the next kick of a CPU is lost.
  * -EINVAL for another word. */
 int fault_inject(const char *what);
 extern const char fault_words[]; /* "pf|gp|..." */

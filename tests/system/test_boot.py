@@ -108,7 +108,8 @@ def test_a_lost_kick_is_repeated():
               "@2600ms counters -j=counts\n+100ms poweroff\n")
     text = boot("qemu", "kick", script, vms=HELLO + "cpus = 1\nstart = no\n", cpus=2)
     assert "hello: ends with code 0" in text
-    assert re.search(r'"kicks_by_nmi", *"value": *1\b', text), text[-3000:]
+    # On a busy host there may be more than one: an emulated CPU that has to wait answers late.
+    assert re.search(r'"kicks_by_nmi", *"value": *[1-9]', text), text[-3000:]
 
 
 @pytest.mark.long

@@ -5,8 +5,8 @@
 #   of=guest  in a guest, which keeps what is left of its time in R15 (guest/start.c)
 #   of=hv     in the hypervisor, which adds up what it owes in whole_due (engine.c)
 #
-# The compiler takes RAX and the flags for changed, as after any call. A block that calls
-# trace_write() is not counted: a file of the trace is not on the machine that is simulated.
+# The compiler assumes that a call changes RAX and the flags, so this code may change them. A block
+# that calls trace_write() is not counted: on the machine that is simulated, tracing is off.
 
 function count() {
     if (of == "guest") {
