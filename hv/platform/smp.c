@@ -233,8 +233,11 @@ void cpu_kick(unsigned cpu) {
                                                   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return; /* the loop is on its way, or the interrupt */
     counter_inc(&kicks, self->p.id);
-    if (!smp_fault_kick) apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
-    smp_fault_kick = false;
+    if (smp_fault_kick) {
+        smp_fault_kick = false; /* this kick is the one that shall be lost */
+        return;
+    }
+    apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
 }
 
 /* Sends an NMI to a CPU that has not answered a kick for LOST_NS: its interrupt was lost. Only the
