@@ -31,12 +31,8 @@ static u32 rounds;
 
 /* Receives exactly so many bytes. */
 static void receive(struct sock *s, void *to, u32 bytes) {
-    for (u32 done = 0; done < bytes;) {
-        i64 n = sock_recv(s, (u8 *)to + done, bytes - done, NET_FOREVER);
-
-        if (n <= 0) guest_panic("the other end has closed the connection (%ld)", n);
-        done += (u32)n;
-    }
+    if (!sock_recv_exactly(s, to, bytes, NET_FOREVER))
+        guest_panic("the other end has closed the connection");
 }
 
 /* ---- the guest that sends ---- */

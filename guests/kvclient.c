@@ -24,18 +24,6 @@
 static u32 *newest; /* for each key: the newest version that an answer has told of; atomic */
 static u32 keys;
 
-/* Receives exactly n bytes. Returns false if the connection ends or the server is silent for too
- * long. */
-static bool receive(struct sock *s, void *p, u64 n) {
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 static bool send(struct sock *s, const void *p, u64 n) {
     return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
 }
@@ -57,7 +45,8 @@ static bool exchange(struct sock *s, bool writes, u32 key) {
 
     if (writes) kvload_fill(value, key);
     if (!send(s, &head, sizeof(head)) || (writes && !send(s, value, sizeof(value)))) return false;
-    if (!receive(s, &got, sizeof(got)) || (!writes && !receive(s, value, sizeof(value))))
+    if (!sock_recv_exactly(s, &got, sizeof(got), PATIENCE) ||
+        (!writes && !sock_recv_exactly(s, value, sizeof(value), PATIENCE)))
         return false;
     workload_wrong((got.key != key) + (got.version < least));
     if (!writes) workload_wrong(kvload_check(value, key));
@@ -73,6 +62,7 @@ static void worker(void *number) {
     u64 read_pct = cmdline_u64("read_pct", 50);
     struct workload_request r;
 
+    sock_no_delay(s);
     while (workload_next(&r)) {
         u32 key = kvload_key(&r.rng, keys);
         bool reads = seed_below(seed_next(&r.rng), 100) < read_pct;

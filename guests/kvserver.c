@@ -27,18 +27,6 @@ static struct mutex accepting = MUTEX;
 static struct semaphore over = SEMAPHORE(0); /* a connection has ended */
 static u32 bad;                              /* atomic: connections with a request that is none */
 
-/* Receives all `n` bytes. Returns false if the connection ends, or if nothing comes for too long.
- */
-static bool receive(struct sock *s, void *p, u64 n) {
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 static bool send(struct sock *s, const void *p, u64 n) {
     return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
 }
@@ -51,13 +39,14 @@ static bool answer(struct sock *s) {
     struct workload_request r;
     u64 value = 0; /* bytes that the answer has behind its head */
 
-    if (!receive(s, &head, sizeof(head))) return false;
+    if (!sock_recv_exactly(s, &head, sizeof(head), PATIENCE)) return false;
     if (head.key >= kvload_keys() || head.writes > 1) {
         __atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
         return false;
     }
     record = (struct kv_record){ .key = head.key };
-    if (head.writes && !receive(s, record.value, sizeof(record.value))) return false;
+    if (head.writes && !sock_recv_exactly(s, record.value, sizeof(record.value), PATIENCE))
+        return false;
     r = (struct workload_request){ .due = time_ns() };
     if (head.writes) {
         kvload_put(&record);
@@ -82,6 +71,7 @@ static void work(void *number) {
         error = sock_accept(listener, &s, NET_FOREVER);
         mutex_unlock(&accepting);
         if (error) return;
+        sock_no_delay(s);
         while (answer(s)) {
         }
         sock_abort(s);

@@ -32,18 +32,6 @@ struct head {
 static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 static u64 rate, duration;
 
-/* Receives exactly n bytes. Returns false if the connection ends or the peer is silent for too
- * long. */
-static bool receive(struct sock *s, void *p, u64 n) {
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)p + done, n - done, time_ns() + PATIENCE);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 static bool send(struct sock *s, const void *p, u64 n) {
     return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
 }
@@ -57,7 +45,7 @@ static u64 trips, trip_sum;
 static void take_answers(void *arg) {
     u8 byte;
 
-    while (receive(arg, &byte, 1)) {
+    while (sock_recv_exactly(arg, &byte, 1, PATIENCE)) {
         trip_sum += time_ns() - sent_at[trips % ARRAY_SIZE(sent_at)];
         trips++;
     }
@@ -84,7 +72,9 @@ static bool serve(struct sock *s) {
     u32 n = 0;
 
     for (u32 i = 0; i < 3; i++)
-        if (!receive(s, request, sizeof(request)) || !send(s, answer, sizeof(answer))) return false;
+        if (!sock_recv_exactly(s, request, sizeof(request), PATIENCE) ||
+            !send(s, answer, sizeof(answer)))
+            return false;
     t = thread_start(net_thread_vcpu(), "answers", take_answers, s);
     if (!t) guest_panic("media: there is no memory");
     start = time_ns();
@@ -141,12 +131,12 @@ static bool play(struct sock *s) {
     struct head head;
     u8 rest[PICTURE], byte = 0;
 
-    while (receive(s, &head, sizeof(head)) && head.size) {
+    while (sock_recv_exactly(s, &head, sizeof(head), PATIENCE) && head.size) {
         struct kind *k = &sound;
 
         if (head.size == PICTURE) k = &picture;
         if ((head.size != PICTURE && head.size != SOUND) || head.number != k->n ||
-            !receive(s, rest, head.size - sizeof(head)))
+            !sock_recv_exactly(s, rest, head.size - sizeof(head), PATIENCE))
             return false;
         count(k, &head, time_ns());
         if (k == &picture && !send(s, &byte, 1)) return false;
@@ -159,7 +149,7 @@ static u64 request(struct sock *s) {
     u8 out[64] = { 0 }, in[ANSWER];
     u64 start = time_ns();
 
-    if (!send(s, out, sizeof(out)) || !receive(s, in, sizeof(in)))
+    if (!send(s, out, sizeof(out)) || !sock_recv_exactly(s, in, sizeof(in), PATIENCE))
         guest_panic("media: the server does not answer");
     return (time_ns() - start) / NS_PER_US;
 }

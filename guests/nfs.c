@@ -33,17 +33,6 @@
 #define QUEUE  64 /* requests that wait for the sender; a power of two */
 #define SNDBUF (256u << 10)
 
-/* Receives exactly n bytes. Returns false if the connection ends before. */
-static bool receive(struct sock *s, void *to, u64 n) {
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)to + done, n - done, NET_FOREVER);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 static bool send(struct sock *s, const void *from, u64 n) {
     return sock_send(s, from, n, NET_FOREVER) == (i64)n;
 }
@@ -113,12 +102,13 @@ static i64 perform(const struct nfs_head *head, const u8 *buffer) {
 static void take_all(u8 *buffer) {
     struct nfs_head head;
 
-    while (receive(queue.s, &head, sizeof(head))) {
+    while (sock_recv_exactly(queue.s, &head, sizeof(head), NET_FOREVER)) {
         if (head.len > NFS_RECORD_MOST) {
             printf("nfs: a record of %u bytes is too long\n", head.len);
             break;
         }
-        if (head.op == NFS_WRITE && !receive(queue.s, buffer, head.len)) break;
+        if (head.op == NFS_WRITE && !sock_recv_exactly(queue.s, buffer, head.len, NET_FOREVER))
+            break;
         answer_later(&head, perform(&head, buffer));
     }
     answer_later(&(struct nfs_head){ .op = NFS_END }, 0);
@@ -185,12 +175,14 @@ static void hear(struct sock *s, u32 op, u64 offset) {
     struct nfs_head head;
     bool right = true;
 
-    if (!receive(s, &head, sizeof(head))) guest_panic("nfs: the server has gone");
+    if (!sock_recv_exactly(s, &head, sizeof(head), NET_FOREVER))
+        guest_panic("nfs: the server has gone");
     if (head.op != op || head.offset != offset || head.status)
         guest_panic("nfs: request %u at %lu was answered with %u at %lu, error %ld", op, offset,
                     head.op, head.offset, head.status);
     if (op != NFS_READ) return;
-    if (!receive(s, buffer, head.len)) guest_panic("nfs: the server has gone");
+    if (!sock_recv_exactly(s, buffer, head.len, NET_FOREVER))
+        guest_panic("nfs: the server has gone");
     for (u64 i = 0; i < head.len; i += 8) right = right && buffer[i / 8] == word_of(offset + i);
     wrong += !right;
 }

@@ -33,20 +33,6 @@ struct head {
 
 static u16 port;
 
-/* Receives all `n` bytes. Returns false if the connection ends, or if nothing comes for too long.
- */
-static bool receive(struct sock *s, void *p, u64 n) {
-    u64 deadline = time_ns() + PATIENCE;
-
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)p + done, n - done, deadline);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 /* Sends all `n` bytes. Returns false if the connection ends, or if the client does not take them in
  * time. */
 static bool send(struct sock *s, const void *p, u64 n) {
@@ -67,8 +53,9 @@ static struct mutex accepting = MUTEX;
 static bool answer(struct sock *s, u8 *buffer) {
     struct head h;
 
-    if (!receive(s, &h, sizeof(h)) || h.size < sizeof(h) || h.size > MOST || h.answer < 4 ||
-        h.answer > MOST || !receive(s, buffer, h.size - sizeof(h)))
+    if (!sock_recv_exactly(s, &h, sizeof(h), PATIENCE) || h.size < sizeof(h) || h.size > MOST ||
+        h.answer < 4 || h.answer > MOST ||
+        !sock_recv_exactly(s, buffer, h.size - sizeof(h), PATIENCE))
         return false;
     memcpy(buffer, &h.number, 4);
     for (u32 i = 4; i < h.answer; i++) buffer[i] = byte_of(h.number, i);
@@ -164,7 +151,7 @@ static int ask(u32 to) {
         if (rate) from = due.next;
         while (time_ns() < from) sleep_until(from);
         memcpy(out, &h, sizeof(h));
-        if (!send(s, out, h.size) || !receive(s, in, h.answer)) break;
+        if (!send(s, out, h.size) || !sock_recv_exactly(s, in, h.answer, PATIENCE)) break;
         hist_add(&hist, time_ns() - from);
         wrong += !right(in, h.number, h.answer);
         arrivals_advance(&due);

@@ -41,8 +41,9 @@ static void query(u64 key, bool commit, u8 *answer) {
     struct webdb_head head = { .key = key, .commits = commit }, got;
     struct sock *s = webapp_pool_take(&db);
 
-    if (!webapp_send(s, &head, sizeof(head)) || !webapp_receive(s, &got, sizeof(got)) ||
-        !webapp_receive(s, answer, WEBAPP_ANSWER))
+    if (!webapp_send(s, &head, sizeof(head)) ||
+        !sock_recv_exactly(s, &got, sizeof(got), NET_FOREVER) ||
+        !sock_recv_exactly(s, answer, WEBAPP_ANSWER, NET_FOREVER))
         guest_panic("webapp: the data base has gone");
     webapp_pool_give(&db, s);
     if (got.key != key || got.commits != commit || (commit && !got.version))
@@ -93,8 +94,8 @@ static void files_receive(void *arg) {
         sem_down(&files.under_way);
         p = files_oldest();
         if (!p) break;
-        if (!webapp_receive(files.s, &got, sizeof(got)) || got.status ||
-            (got.op == NFS_READ && !webapp_receive(files.s, p->buffer, got.len)))
+        if (!sock_recv_exactly(files.s, &got, sizeof(got), NET_FOREVER) || got.status ||
+            (got.op == NFS_READ && !sock_recv_exactly(files.s, p->buffer, got.len, NET_FOREVER)))
             guest_panic("webapp: the file server has gone, or its file is too short");
         if (got.op != p->head.op || got.offset != p->head.offset)
             __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
@@ -140,7 +141,7 @@ static bool upload(struct sock *s, const struct webapp_head *head, u8 *buffer) {
     u64 at = MIN(image_at(head->key), image_count() * WEBAPP_IMAGE - head->upload);
 
     for (u32 n = 0; n < head->upload; n += WEBAPP_RECORD, at += WEBAPP_RECORD) {
-        if (!webapp_receive(s, buffer, WEBAPP_RECORD)) return false;
+        if (!sock_recv_exactly(s, buffer, WEBAPP_RECORD, NET_FOREVER)) return false;
         workload_fill(buffer, 0, at, WEBAPP_RECORD);
         files_ask(NFS_WRITE, at, WEBAPP_RECORD, buffer);
         __atomic_fetch_add(&records, 1, __ATOMIC_RELAXED);
@@ -192,7 +193,7 @@ static void serve(void *arg) {
     struct webapp_head head;
 
     if (!buffer) guest_panic("webapp: there is no memory");
-    while (webapp_receive(s, &head, sizeof(head))) {
+    while (sock_recv_exactly(s, &head, sizeof(head), NET_FOREVER)) {
         bool (*answer)(struct sock *, struct webapp_head *, u8 *) = send_page;
 
         if (!valid(&head)) {
@@ -225,23 +226,6 @@ static void prepare(u32 to_db) {
     if (!files.receiver) guest_panic("webapp: there is no memory");
 }
 
-/* Accepts n connections, and waits until all have ended. */
-static void serve_all(u32 n) {
-    struct thread *t[WEBAPP_POOL_MOST];
-    struct sock *listener, *s;
-
-    if (sock_open(SOCK_TCP, &webapp_options, &listener) ||
-        sock_bind(listener, (u16)cmdline_u64("port", 80)) || sock_listen(listener, n))
-        guest_panic("webapp: there is no network");
-    for (u32 i = 0; i < n; i++) {
-        if (sock_accept(listener, &s, NET_FOREVER)) guest_panic("webapp: the port is closed");
-        sock_no_delay(s);
-        t[i] = thread_start(net_thread_vcpu(), "connection", serve, s);
-        if (!t[i]) guest_panic("webapp: there is no memory");
-    }
-    for (u32 i = 0; i < n; i++) thread_join(t[i]);
-}
-
 /* Runs the server, and prints what it did. Returns 1 if an answer of another tier was wrong. */
 int main(void) {
     u32 connections = webapp_connections("connections", 8), to_db = webapp_connections("to_db", 4);
@@ -249,7 +233,7 @@ int main(void) {
     if (net_start((connections + to_db + 2) * net_bufs_for(webapp_options.rcvbuf)))
         guest_panic("webapp: there is no network");
     prepare(to_db);
-    serve_all(connections);
+    webapp_serve(connections, (u16)cmdline_u64("port", 80), serve);
     sem_up(&files.under_way);
     thread_join(files.receiver);
     webapp_pool_close(&db);

@@ -89,17 +89,6 @@ static inline u64 webapp_choose(u64 key, u64 n) {
     return MIN(one, two);
 }
 
-/* Receives exactly n bytes. Returns false if the connection ends before. */
-static inline bool webapp_receive(struct sock *s, void *to, u64 n) {
-    for (u64 done = 0; done < n;) {
-        i64 got = sock_recv(s, (u8 *)to + done, n - done, NET_FOREVER);
-
-        if (got <= 0) return false;
-        done += (u64)got;
-    }
-    return true;
-}
-
 /* Sends n bytes. Returns false if the connection has ended. */
 static inline bool webapp_send(struct sock *s, const void *from, u64 n) {
     return sock_send(s, from, n, NET_FOREVER) == (i64)n;
@@ -147,6 +136,24 @@ static inline void webapp_pool_open(struct webapp_pool *p, u32 n, u32 ip, u16 po
 /* Closes all connections, which no thread uses any more. */
 static inline void webapp_pool_close(struct webapp_pool *p) {
     while (p->nr) sock_close(p->idle[--p->nr]);
+}
+
+/* Accepts `n` connections at a port, at most WEBAPP_POOL_MOST, and runs serve() with each as a
+ * thread. Waits until all of them have ended. */
+static inline void webapp_serve(u32 n, u16 port, void (*serve)(void *sock)) {
+    struct thread *t[WEBAPP_POOL_MOST];
+    struct sock *listener, *s;
+
+    if (sock_open(SOCK_TCP, &webapp_options, &listener) || sock_bind(listener, port) ||
+        sock_listen(listener, n))
+        guest_panic("port %u: there is no network", port);
+    for (u32 i = 0; i < n; i++) {
+        if (sock_accept(listener, &s, NET_FOREVER)) guest_panic("port %u is closed", port);
+        sock_no_delay(s);
+        t[i] = thread_start(net_thread_vcpu(), "connection", serve, s);
+        if (!t[i]) guest_panic("port %u: there is no memory for a connection", port);
+    }
+    for (u32 i = 0; i < n; i++) thread_join(t[i]);
 }
 
 /* Returns the number that follows `key=` on the command line: connections, at least one, and at

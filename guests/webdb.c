@@ -70,7 +70,7 @@ static void serve_connection(void *arg) {
     struct sock *s = arg;
     struct webdb_head head;
 
-    while (webapp_receive(s, &head, sizeof(head))) {
+    while (sock_recv_exactly(s, &head, sizeof(head), NET_FOREVER)) {
         struct workload_request r = { .due = time_ns() };
         u64 number = webapp_choose(head.key, rows);
 
@@ -87,25 +87,15 @@ static void serve_connection(void *arg) {
     sock_close(s);
 }
 
-/* Accepts all connections, and waits until the last one has ended. */
+/* Serves all connections, until the last one has ended. */
 static void serve(void) {
-    u32 n = webapp_connections("connections", 4);
-    struct thread *t[WEBAPP_POOL_MOST];
-    struct sock *listener, *s;
-
     times = webapp_times();
     rows = workload_disk.cache.blocks - workload_disk.cache.blocks / LOG_PART;
-    if (rows == workload_disk.cache.blocks || sock_open(SOCK_TCP, &webapp_options, &listener) ||
-        sock_bind(listener, (u16)cmdline_u64("port", 3306)) || sock_listen(listener, n))
-        guest_panic("webdb: there is no network, or too little memory or disk");
+    if (rows == workload_disk.cache.blocks)
+        guest_panic("webdb: there is too little memory or disk for a log");
     workload_begin();
-    for (u32 i = 0; i < n; i++) {
-        if (sock_accept(listener, &s, NET_FOREVER)) guest_panic("webdb: the port is closed");
-        sock_no_delay(s);
-        t[i] = thread_start(net_thread_vcpu(), "connection", serve_connection, s);
-        if (!t[i]) guest_panic("webdb: there is no memory");
-    }
-    for (u32 i = 0; i < n; i++) thread_join(t[i]);
+    webapp_serve(webapp_connections("connections", 4), (u16)cmdline_u64("port", 3306),
+                 serve_connection);
     printf("webdb: rows=%lu logged=%lu\n", rows, logged);
 }
 

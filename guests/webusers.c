@@ -72,8 +72,8 @@ static u64 fetch(struct sock *s, u64 *rng, u32 operation, u32 part, u8 *buffer) 
     if (!webapp_send(s, &head, sizeof(head))) guest_panic("webusers: the server has gone");
     for (u32 n = 0; n < head.upload; n += WEBAPP_RECORD)
         if (!webapp_send(s, buffer, WEBAPP_RECORD)) guest_panic("webusers: the server has gone");
-    if (!webapp_receive(s, &got, sizeof(got)) || got.bytes != want ||
-        !webapp_receive(s, buffer, got.bytes))
+    if (!sock_recv_exactly(s, &got, sizeof(got), NET_FOREVER) || got.bytes != want ||
+        !sock_recv_exactly(s, buffer, got.bytes, NET_FOREVER))
         guest_panic("webusers: the server has gone, or its answer has another length");
     if (got.operation != operation || got.part != part || got.key != head.key) return 1;
     if (part) return check_image(buffer, got.image);

@@ -291,6 +291,17 @@ i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
     return sock_recv_in_place(s, size, copy_on, &at, deadline);
 }
 
+bool sock_recv_exactly(struct sock *s, void *to, size_t size, u64 silence) {
+    for (size_t done = 0; done < size;) {
+        u64 deadline = silence == NET_FOREVER ? NET_FOREVER : net_now() + silence;
+        i64 got = sock_recv(s, (u8 *)to + done, size - done, deadline);
+
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
 /* Receives one datagram. Returns how many bytes were stored, or a negative error. The datagram is
  * copied and its buffer given back; bytes for which the caller has no room are lost, as in every
  * socket interface. */

@@ -87,6 +87,9 @@ void sock_peer(const struct sock *s, u32 *ip, u16 *port);
  *   -NET_ENOTCONN    the socket was never connected
  *   other errors     what ended the connection, such as -NET_ECONNRESET */
 i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline);
+/* Receives exactly `size` bytes from a TCP connection. Returns false if the connection ends before,
+ * or if nothing comes for `silence` nanoseconds (NET_FOREVER: waits without an end). */
+bool sock_recv_exactly(struct sock *s, void *to, size_t size, u64 silence);
 /* Receives as sock_recv(), but without a copy: take() gets up to `size` bytes, piece by piece,
  * where they lie. The socket is owned meanwhile, as it is while an actor of Linux's tcp_read_sock()
  * runs, so take() must not use the socket. For TCP only. */
