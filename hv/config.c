@@ -592,18 +592,24 @@ int config_vm_set(struct config_vm *v, const char *key, const char *value, confi
     return set_key(&r, key, value);
 }
 
-/* Gives CPUs to the pools that only say how many they want. They get them from those that no pool
- * names, and Pool-0 loses them. */
-void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu)) {
+/* Gives the pool CPUs of `left`, which loses them as Pool-0 does. */
+static void choose_cpus(struct config *c, struct config_pool *p, struct cpumask *left,
+                        const struct cpu_places *places) {
+    p->cpus = cpus_choose(&p->choice, left, c->seed + (u64)(p - c->pool), places);
+    *left = cpumask_minus(left, &p->cpus);
+    c->pool[0].cpus = cpumask_minus(&c->pool[0].cpus, &p->cpus);
+}
+
+/* Gives CPUs to the pools that do not name theirs. Pools that want a node come first, because the
+ * others would take CPUs out of it without need. */
+void config_choose_cpus(struct config *c, const struct cpumask *there,
+                        const struct cpu_places *places) {
     struct cpumask left = cpumask_and(&c->pool[0].cpus, there);
+    struct config_pool *p, *end = c->pool + c->nr_pools;
 
     cpumask_clear(&left, 0);
-    for (u32 i = 1; i < c->nr_pools; i++) {
-        struct config_pool *p = &c->pool[i];
-
-        if (!p->choice.nr) continue;
-        p->cpus = cpus_choose(&p->choice, &left, c->seed + i, cache_of);
-        left = cpumask_minus(&left, &p->cpus);
-        c->pool[0].cpus = cpumask_minus(&c->pool[0].cpus, &p->cpus);
-    }
+    for (p = c->pool + 1; p < end; p++)
+        if (p->choice.how == CHOOSE_NODE) choose_cpus(c, p, &left, places);
+    for (p = c->pool + 1; p < end; p++)
+        if (p->choice.nr) choose_cpus(c, p, &left, places);
 }

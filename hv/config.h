@@ -4,7 +4,7 @@
 #define HV_CONFIG_H
 
 #include <takt/device.h>
-#include "lib/parse.h"
+#include "lib/choose.h"
 
 #define CONFIG_NAME       32
 #define CONFIG_VALUE      256
@@ -109,7 +109,7 @@ struct config_pool {
     char preset[CONFIG_NAME];   /* "" or a preset of the policy; applied before the parameters */
     char turbo_of[CONFIG_NAME]; /* "", or the pool described before it whose turbo pool it is */
     struct cpumask cpus;        /* Pool-0 has those that no other pool has */
-    /* instead of `cpus`: how many, chosen at boot from those that no pool names */
+    /* instead of `cpus`: a node or a number, chosen at boot from those that no pool names */
     struct cpu_choice choice;
 };
 
@@ -213,10 +213,11 @@ int config_cmdline(struct config *c, const char *cmdline, config_param_at param_
 /* Reads "igb0/any" or "01:00.0/2@4000" (4000 interrupts a second) to a CONFIG_VF. Returns 0, or
  * -EINVAL if it is neither; *request is then undefined. */
 int config_vf(const char *s, u64 *request);
-/* Gives CPUs to the pools that say how many they want, not which. They get them from those in
- * `there` that no pool names, without CPU 0; if these are too few, as many as there are. Pool-0
- * loses them. lib/choose.h says what cache_of is. */
-void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu));
+/* Gives CPUs to the pools that do not name theirs. They get them from those in `there` that no pool
+ * names, without CPU 0; if these are too few, as many as there are. Pool-0 loses them. First come
+ * the pools that want a node, and then those that want a number. */
+void config_choose_cpus(struct config *c, const struct cpumask *there,
+                        const struct cpu_places *places);
 /* Sets one key of a [vm] section, which replaces the value that it has. Returns as config_parse();
  * an unknown key is an error here. The reported sentence has no place in front. */
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,

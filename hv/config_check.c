@@ -66,7 +66,7 @@ static void check_pool(struct check *k, struct config_pool *p) {
         ERROR(k, &p->head, "turbo_of",
               "pool %s is to be the turbo pool of %s, which is not described before it",
               p->head.name, p->turbo_of);
-    if (cpumask_empty(&p->cpus) && !p->choice.nr)
+    if (cpumask_empty(&p->cpus) && p->choice.how == CHOOSE_NONE)
         WARNING(k, &p->head, NULL, "pool %s has no CPUs: no VM can run there until it gets one",
                 p->head.name);
     *left = cpumask_minus(left, &p->cpus);
@@ -83,7 +83,8 @@ static bool has_turbo_pool(const struct config *c, const char *pool) {
 static struct cpumask cpus_of(const struct config *c, const struct config_vm *v) {
     const struct config_pool *pool = config_find_pool(c, v->pool);
 
-    if (pool->choice.nr) return v->cpus; /* chosen at boot: which ones is not known yet */
+    if (pool->choice.how != CHOOSE_NONE)
+        return v->cpus; /* chosen at boot: which ones is not known yet */
     return cpumask_and(&v->cpus, &pool->cpus);
 }
 

@@ -108,6 +108,9 @@ static void nodes_init(void) {
                                        acpi.mem_node[i].node };
     if (acpi.nr_nodes < 2) return;
     frame_set_nodes(node, acpi.nr_mem_nodes);
+    for (u32 from = 0; from < acpi.nr_nodes; from++)
+        for (u32 to = 0; to < acpi.nr_nodes; to++)
+            frame_set_distance(from, to, acpi_distance(&acpi, from, to));
     log_info("%u NUMA nodes of memory", acpi.nr_nodes);
 }
 
@@ -297,6 +300,18 @@ static bool govern_step(struct work *w) {
     return true;
 }
 
+/* Tells the operator which pools are to have a NUMA node that has no CPU for them. VMs in such a
+ * pool wait until it gets one. */
+static void warn_of_empty_nodes(void) {
+    for (u32 i = 1; i < config.nr_pools; i++) {
+        const struct config_pool *p = &config.pool[i];
+
+        if (p->choice.how == CHOOSE_NODE && cpumask_empty(&p->cpus))
+            log_warn("pool %s has no CPUs: there is none in node %u that it can have", p->head.name,
+                     p->choice.node);
+    }
+}
+
 /* Makes the pools of the configuration: sets of CPUs, each with a scheduling policy of its own. All
  * pools are made before it ends on an error, so that the operator sees all errors at once. */
 static void pools_init(void) {
@@ -309,7 +324,8 @@ static void pools_init(void) {
     config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, boot_warn, NULL);
     sched_init();
     sched_set_seed(config.seed);
-    config_choose_cpus(&config, &there, cpu_cache);
+    config_choose_cpus(&config, &there, &cpu_places);
+    warn_of_empty_nodes();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
         struct sched_cpu *c = heap_alloc(sizeof(*c));
 

@@ -230,7 +230,7 @@ static void dump(void) {
         string("sched", cfg.pool[i].sched);
         string("sched_preset", cfg.pool[i].preset);
         string("turbo_of", cfg.pool[i].turbo_of);
-        printf("\"chosen_cpus\": %u, ", cfg.pool[i].choice.nr);
+        printf("\"chosen_cpus\": %s, ", cfg.pool[i].choice.how == CHOOSE_NONE ? "false" : "true");
         cpus(&cfg.pool[i].cpus);
         params(&cfg.pool[i].head);
     }

@@ -1,6 +1,7 @@
-/* Chooses pCPUs for a pool that only says how many it wants: at random, or spread over the
- * last-level caches. In the second form the pool gets as large a part of the pCPUs of each cache as
- * of the others, so that its pCPUs do not crowd one cache while another one is free of them. */
+/* Chooses pCPUs for a pool that does not name them. It may want all of a NUMA node. Or it says how
+ * many it wants: at random, or spread over the last-level caches. In that last form the pool gets
+ * as large a part of the pCPUs of each cache as of the others, so that its pCPUs do not crowd one
+ * cache while another one is free of them. */
 #include "lib/choose.h"
 
 /* One CPU left for each one chosen has this score. Scores are whole numbers. */
@@ -42,19 +43,30 @@ static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chose
     return best;
 }
 
-/* Returns as many CPUs of `from` as the choice `c` asks for, or all of them if there are fewer.
- * They are chosen at random, or spread over the caches, so that few of them share one. */
+/* Returns the members of `from` that are in that node. */
+static struct cpumask cpus_of_node(u32 node, const struct cpumask *from, u32 (*node_of)(u32 cpu)) {
+    struct cpumask m = { 0 };
+
+    cpumask_for_each(cpu, from) {
+        if (node_of(cpu) == node) cpumask_set(&m, cpu);
+    }
+    return m;
+}
+
+/* Returns the CPUs of `from` for which the choice `c` asks. If it asks for a number, and there are
+ * fewer, it gets all. */
 struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed,
-                           u32 (*cache_of)(u32 cpu)) {
+                           const struct cpu_places *places) {
     struct cpumask left = *from, chosen = { 0 };
 
+    if (c->how == CHOOSE_NODE) return cpus_of_node(c->node, from, places->node_of);
     for (u32 n = 0; n < c->nr && !cpumask_empty(&left); n++) {
         u32 cpu;
 
         if (c->how == CHOOSE_RANDOM)
             cpu = random_one(&left, &seed);
         else
-            cpu = next_by_cache(&left, &chosen, cache_of);
+            cpu = next_by_cache(&left, &chosen, places->cache_of);
         cpumask_set(&chosen, cpu);
         cpumask_clear(&left, cpu);
     }

@@ -222,23 +222,29 @@ static bool take_word(const char **s, const char *word) {
     return true;
 }
 
-/* Reads how CPUs are to be chosen: "random:N" or "cache:N", where N is the number of CPUs. Returns
- * 0 or an error. */
+/* Reads how CPUs are to be chosen: "random:N" or "cache:N", where N is the number of CPUs, or
+ * "node:N", where N is that of the node. Returns 0 or an error. */
 int parse_choice(const char *s, struct cpu_choice *c) {
+    struct cpu_choice read = { CHOOSE_NONE, 0, 0 };
     u64 nr;
 
-    *c = (struct cpu_choice){ CHOOSE_NONE, 0 };
+    *c = read;
     if (take_word(&s, "random:"))
-        c->how = CHOOSE_RANDOM;
+        read.how = CHOOSE_RANDOM;
     else if (take_word(&s, "cache:"))
-        c->how = CHOOSE_CACHE;
+        read.how = CHOOSE_CACHE;
+    else if (take_word(&s, "node:"))
+        read.how = CHOOSE_NODE;
     else
         return -EINVAL;
-    if (parse_u64(s, &nr, NULL) || nr < 1 || nr > TAKT_MAX_CPUS) {
-        c->how = CHOOSE_NONE;
+    if (parse_u64(s, &nr, NULL) || nr > TAKT_MAX_CPUS) return -ERANGE;
+    if (read.how == CHOOSE_NODE)
+        read.node = (u32)nr;
+    else if (nr)
+        read.nr = (u32)nr;
+    else
         return -ERANGE;
-    }
-    c->nr = (u32)nr;
+    *c = read;
     return 0;
 }
 

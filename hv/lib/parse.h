@@ -30,10 +30,12 @@ int parse_pci(const char *s, u64 *bdf, const char **bad);
 /* "0-3,^2,5" or "all". The set may turn out to be empty. */
 int parse_cpus(const char *s, struct cpumask *m, const char **bad);
 
-/* "random:2" or "cache:1": how many CPUs, and how they are chosen (lib/choose.h). */
+/* "random:2" or "cache:1": how many CPUs, and how they are chosen (lib/choose.h). "node:1": all
+ * CPUs of that NUMA node. */
 struct cpu_choice {
-    enum { CHOOSE_NONE, CHOOSE_RANDOM, CHOOSE_CACHE } how;
-    u32 nr;
+    enum { CHOOSE_NONE, CHOOSE_RANDOM, CHOOSE_CACHE, CHOOSE_NODE } how;
+    u32 nr; /* how many CPUs; 0 if `how` is CHOOSE_NONE or CHOOSE_NODE */
+    u32 node;
 };
 /* Reads such a choice. After an error c->how is CHOOSE_NONE. */
 int parse_choice(const char *s, struct cpu_choice *c);

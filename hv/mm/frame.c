@@ -30,6 +30,7 @@ static u64 nr_free, nr_total, node_free[FRAME_MAX_NODES];
 
 static struct frame_node node[FRAME_MAX_NODE_RANGES]; /* all other memory belongs to node 0 */
 static u32 nr_node_ranges;
+static u32 distance_of[FRAME_MAX_NODES][FRAME_MAX_NODES]; /* from one node to another */
 
 /* Returns the range that contains a frame. There is one; if not, the caller has passed an address
  * that was never allocated. */
@@ -144,15 +145,31 @@ static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
     return 0;
 }
 
-/* Finds a free block of node `wanted`, as find_free() does. If that node has no such block, takes
- * one of any other node: memory that is further away is better than none. */
-static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
-    unsigned o = *order;
-    u64 frame = find_free(wanted, &o, frames, limit);
+/* Returns the node that is nearest to `from`, of those whose bit in `tried` is 0; if several are,
+ * the one with the lowest number. At least one bit has to be 0. */
+static u32 nearest_node(u32 from, u32 tried) {
+    u32 best = FRAME_MAX_NODES;
 
-    for (u32 n = 0; n < FRAME_MAX_NODES && !frame; n++) {
+    for (u32 n = 0; n < FRAME_MAX_NODES; n++) {
+        if (tried & BIT(n)) continue;
+        if (best == FRAME_MAX_NODES || distance_of[from][n] < distance_of[from][best]) best = n;
+    }
+    return best;
+}
+
+/* Finds a free block of node `wanted`, as find_free() does. If that node has no such block, takes
+ * one of the nearest node that has: memory that is further away is better than none. */
+static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
+    u32 n = wanted, tried = 0; /* a bit for each node */
+    unsigned o;
+    u64 frame;
+
+    for (;;) {
         o = *order;
         frame = find_free(n, &o, frames, limit);
+        tried |= BIT(n);
+        if (frame || tried == BIT(FRAME_MAX_NODES) - 1) break;
+        n = nearest_node(wanted, tried);
     }
     *order = o;
     return frame;
@@ -251,6 +268,9 @@ void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     }
     spin_unlock(&frame_lock);
 }
+
+/* Notes the distance between two nodes, for find_near(). */
+void frame_set_distance(u32 from, u32 to, u32 distance) { distance_of[from][to] = distance; }
 
 /* Returns how many frames of a node are free. */
 u64 frame_node_free(u32 of_node) {

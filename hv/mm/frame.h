@@ -34,6 +34,9 @@ struct frame_node {
 /* Sorts the free frames by node. To be called once, after all frames have been added. Ranges
  * must not overlap; those beyond FRAME_MAX_NODE_RANGES are left out. */
 void frame_set_nodes(const struct frame_node *ranges, u32 nr);
+/* Says how far node `to` is from node `from`. Without it all other nodes are equally far. Both must
+ * be below FRAME_MAX_NODES. Call it before other CPUs allocate. */
+void frame_set_distance(u32 from, u32 to, u32 distance);
 /* Returns how many frames of 4 KiB are free in that node. */
 u64 frame_node_free(u32 node);
 
@@ -47,7 +50,8 @@ static inline unsigned frame_order(u64 bytes) {
 hpa_t frame_alloc(unsigned order);
 /* As frame_alloc(), but all of the frames are below `limit`. */
 hpa_t frame_alloc_below(unsigned order, hpa_t limit);
-/* As frame_alloc_below(), from node `node` if that has such frames, else from another one. */
+/* As frame_alloc_below(), from node `node` if that has such frames, else from the nearest node that
+ * has. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node);
 hpa_t frame_alloc_zeroed(unsigned order);
 /* Takes back what was allocated with the same order. */

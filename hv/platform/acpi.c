@@ -264,6 +264,44 @@ static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
     parse_entries(a, t, len, SRAT_ENTRIES, least, SRAT_KINDS, parse_srat_entry);
 }
 
+/* The SLIT (ACPI 6.5, 5.2.17): the number of proximity domains, and a byte for each pair. */
+enum { SLIT_DOMAINS = 36, SLIT_DISTANCES = 44 };
+#define SLIT_LOCAL   10u /* from a domain to itself */
+#define SLIT_UNKNOWN 20u /* what is assumed of two domains that the table does not name */
+#define SLIT_MOST    4096u
+
+/* Notes where the SLIT is, if it can be believed: no domain may be nearer to another one than to
+ * itself. The table may come before the SRAT, which numbers the nodes, so acpi_distance() reads the
+ * distances later. */
+static void parse_slit(struct acpi_info *a, const u8 *t, u32 len) {
+    u64 nr = table_get(t + SLIT_DOMAINS, 8);
+    bool good = nr <= SLIT_MOST && SLIT_DISTANCES + nr * nr <= len;
+
+    for (u64 i = 0; good && i < nr * nr; i++) {
+        u32 distance = t[SLIT_DISTANCES + i];
+
+        if (i / nr == i % nr)
+            good = distance == SLIT_LOCAL;
+        else
+            good = distance > SLIT_LOCAL;
+    }
+    if (!good) {
+        a->bad_tables++;
+        return;
+    }
+    a->slit = t;
+    a->slit_domains = (u32)nr;
+}
+
+/* Returns the distance between two nodes. The table names them by their proximity domains. */
+u32 acpi_distance(const struct acpi_info *a, u32 from, u32 to) {
+    if (from == to) return SLIT_LOCAL;
+    if (from >= a->nr_nodes || to >= a->nr_nodes || a->domain[from] >= a->slit_domains ||
+        a->domain[to] >= a->slit_domains)
+        return SLIT_UNKNOWN;
+    return a->slit[SLIT_DISTANCES + a->domain[from] * a->slit_domains + a->domain[to]];
+}
+
 /* Notes where the table of the IOMMUs is. dmar.c reads it later; only the firmware's wish about
  * x2APIC is needed early, before the local APIC is set up. */
 static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
@@ -460,6 +498,7 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         { "HPET", HPET_LEAST, parse_hpet, false },
         { "MCFG", MCFG_ENTRIES + MCFG_ENTRY, parse_mcfg, false },
         { "SRAT", SRAT_ENTRIES, parse_srat, false },
+        { "SLIT", SLIT_DISTANCES, parse_slit, false },
         { "DMAR", 48, parse_dmar, false },
         { "IVRS", 48, parse_ivrs, false },
         { "SPCR", SPCR_LEAST, parse_spcr, false },

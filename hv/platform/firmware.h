@@ -150,8 +150,10 @@ struct acpi_info {
         u64 start, end; /* physical; `end` is the first address behind it */
         u32 node;
     } mem_node[ACPI_MAX_MEM_NODES];
-    u8 nmi_lint;   /* the pin of the local APIC, 0 or 1, on which NMIs arrive */
-    u64 hpet_addr; /* physical address of the HPET's registers; 0: there is no HPET */
+    const u8 *slit;   /* the table SLIT, for acpi_distance(); NULL: there is none that is valid */
+    u32 slit_domains; /* how many proximity domains it is about: those from 0 on */
+    u8 nmi_lint;      /* the pin of the local APIC, 0 or 1, on which NMIs arrive */
+    u64 hpet_addr;    /* physical address of the HPET's registers; 0: there is no HPET */
     u32 nr_ecams;
     struct acpi_ecam {
         /* Physical address at which the configuration space of bus 0 of the segment would be, even
@@ -202,6 +204,9 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
 /* Returns the node of the CPU with this APIC id; 0 if the SRAT does not name that CPU. */
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id);
+/* Returns how far apart two of Takt's nodes are, as the SLIT says it: 10 is a node to itself, and
+ * 20 is twice as slow (ACPI 6.5, 5.2.17). What the table does not say counts as 20. */
+u32 acpi_distance(const struct acpi_info *a, u32 from, u32 to);
 /* Returns the IOAPIC pin (ACPI's GSI) of `irq`, one of a PC's 16 interrupt lines. Sets *flags to
  * the IRQ_* bits of irq.h that say how the pin signals. This is active high and edge triggered, as
  * on the ISA bus, unless an entry of the MADT says otherwise (ACPI 6.5, 5.2.12.5). */

@@ -5,6 +5,7 @@
 #include <takt/errno.h>
 #include "lib/choose.h"
 #include "common/string.h"
+#include "mm/frame.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "vcpu/vcpu.h"
@@ -353,8 +354,8 @@ static int create_words(struct shell_call *c, const char *word[NR_KEYS]) {
 }
 
 /* Sets c->cpus, the CPUs of a new pool. `text` is a list of CPUs, or says how many to choose of
- * those in no pool: "random:N" at random, "cache:N" spread over the caches. NULL: it says nothing,
- * and c->cpus stays as it is. */
+ * those in no pool: "random:N" at random, "cache:N" spread over the caches, "node:N" all of a NUMA
+ * node. NULL: it says nothing, and c->cpus stays as it is. */
 static int create_cpus(struct shell_call *c, const char *text) {
     struct cpumask free = { 0 };
     struct cpu_choice choice;
@@ -366,11 +367,55 @@ static int create_cpus(struct shell_call *c, const char *text) {
         if (cpumask_weight(&free) < choice.nr)
             return shell_fail(-EBUSY, "too few CPUs are free: %u of the %u that are wanted",
                               cpumask_weight(&free), choice.nr);
-        c->cpus = cpus_choose(&choice, &free, shell_config()->seed, cpu_cache);
+        c->cpus = cpus_choose(&choice, &free, shell_config()->seed, &cpu_places);
+        if (cpumask_empty(&c->cpus))
+            return shell_fail(-ENOENT, "node %u has no CPU that is free", choice.node);
         return 0;
     }
     if (!parse_cpus(text, &c->cpus, NULL) && !cpumask_empty(&c->cpus)) return 0;
     return shell_usage();
+}
+
+/* Moves the CPUs of a NUMA node from Pool-0 to a pool of their own, which is made for the first of
+ * them. CPUs that are in no pool go there as well. The node of CPU 0 stays, because CPU 0 always
+ * belongs to Pool-0. Returns 0, or as cpu_result(). */
+static int split_node(struct sched_pool *p0, u32 node) {
+    struct sched_pool *p;
+    char name[POOL_NAME];
+    int error;
+
+    if (node == cpu_node(0)) return 0;
+    hv_snprintf(name, sizeof(name), "Pool-node%u", node);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
+        if (cpu_node(cpu) != node) continue;
+        p = sched_pool_find(name);
+        if (!p) {
+            error = sched_pool_create(name, p0->policy->name, &p);
+            if (error) return shell_done(error, "pool", name);
+        }
+        if (sched_pool_of_cpu(cpu) == p) continue;
+        if (sched_pool_of_cpu(cpu) == p0) {
+            error = sched_pool_remove_cpu(p0, cpu);
+            if (error) return cpu_result(cpu, error);
+        }
+        sched_pool_add_cpu(p, cpu);
+    }
+    return 0;
+}
+
+/* Gives each NUMA node a pool, as xl's command of this name does. It is called again while a CPU
+ * cannot go yet; c->index is the node that it has come to. */
+static int cmd_numa_split(struct shell_call *c) {
+    struct sched_pool *p0 = sched_pool_find("Pool-0");
+
+    if (c->step == 0 && sched_pool_next(p0))
+        return shell_fail(-EBUSY, "there are other pools than Pool-0");
+    for (; c->index < FRAME_MAX_NODES; c->index++) {
+        int error = split_node(p0, c->index);
+
+        if (error) return error;
+    }
+    return 0;
 }
 
 /* Makes `turbo` the turbo pool of `pool`, or ends that if `pool` is NULL. An error becomes a
@@ -535,10 +580,15 @@ const struct shell_command sched_commands[] = {
     { "param", "[-p POOL | -d VM] [NAME [VALUE]]", "shows or sets any entry of the parameter table",
       cmd_param, "?ww", "d:p:" },
     { "cpupool-create",
-      "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
+      "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] "
+      "[cpus=CPUS|random:N|cache:N|node:N]",
       "creates a pool, with Pool-0's scheduler unless told", cmd_pool_create, "w*", "" },
     { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none",
       cmd_pool_turbo, "P?w", "" },
+    { "cpupool-numa-split", "",
+      "makes a pool of each NUMA node's CPUs\n"
+      "Pool-0 keeps the node of CPU 0. The others get Pool-0's scheduler.",
+      cmd_numa_split, "", "" },
     /* xl has -c to show the CPUs. Here they are always shown, so -c changes nothing. */
     { "cpupool-list", "[-c] [POOL]", "lists pools and their CPUs", cmd_pool_list, "?P", "c" },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy,

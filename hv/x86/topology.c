@@ -33,3 +33,7 @@ u32 cpu_cache(u32 cpu) {
     }
     return percpu_of[cpu]->apic_id >> shift;
 }
+
+u32 cpu_node(u32 cpu) { return percpu_of[cpu]->node; }
+
+const struct cpu_places cpu_places = { cpu_cache, cpu_node };

@@ -233,6 +233,8 @@ static void end_if_complained(const struct scenario *sc) {
 
 /* In this machine four pCPUs share a cache. */
 static u32 cache_of(u32 cpu) { return cpu / 4; }
+/* All memory is equally near to all pCPUs. */
+static u32 node_of(u32 cpu) { return 0; }
 
 /* Makes pool number i of the file with those of its CPUs that the machine has. */
 static void make_pool(u32 i) {
@@ -386,7 +388,7 @@ int scenario_run(const struct scenario *sc) {
                                      .keep = sc->record_to != NULL });
     if (sc->rules) rules_start();
     param_hook = hear_labels;
-    config_choose_cpus(&cfg, &here, cache_of);
+    config_choose_cpus(&cfg, &here, &(struct cpu_places){ cache_of, node_of });
     for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(i);
     setup_check_vms(&cfg, hear, NULL);
     end_if_complained(sc);

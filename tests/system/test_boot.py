@@ -266,6 +266,47 @@ def test_places():
     assert abs(int(after["0"]) - int(before["0"])) <= 1, text
 
 
+# Node 2 has memory and no CPU. It is nearer to node 1 than node 0 is.
+THREE_NODES = [
+    "-smp", "4,sockets=2,cores=2", *sum((["-object", f"memory-backend-ram,id=m{i},size=96M"]
+                                         for i in range(3)), []),
+    "-numa", "node,cpus=0-1,memdev=m0", "-numa", "node,cpus=2-3,memdev=m1",
+    "-numa", "node,memdev=m2", "-numa", "dist,src=0,dst=1,val=30",
+    "-numa", "dist,src=0,dst=2,val=40", "-numa", "dist,src=1,dst=2,val=20",
+]
+
+
+def free_mib(text):
+    """Returns what each `nodes` command printed: MiB by node."""
+    return [{int(node): int(mib) for node, mib in re.findall(r"\n +(\d) +(\d+)(?=\n)", part)}
+            for part in text.replace("\r", "").split("nodes\n")[1:]]
+
+
+def test_a_node_without_memory_borrows():
+    """RAM that a VM's node does not have comes from the nearest node. A pool is a node."""
+    vms = ("[pool north]\ncpus = node:1\n[pool nowhere]\ncpus = node:2\n"
+           "[vm large]\nimage = spin\nmemory = 128M\npool = north\nstart = no\n")
+    script = "@1s cpupool-list\n+0ms nodes\n+0ms create large\n+0ms nodes\n+0ms poweroff\n"
+    text = boot("qemu", "borrow", script, vms=vms, memory=288, extra=THREE_NODES)
+    assert re.findall(r"\n(Pool-0|north|nowhere) +(\d+) ", text) == [
+        ("Pool-0", "2"), ("north", "2"), ("nowhere", "0")], text
+    assert "pool nowhere has no CPUs: there is none in node 2 that it can have" in text, text
+    before, after = free_mib(text)
+    assert after.get(1, 0) <= 1, text
+    assert abs(before[1] + before[2] - after.get(1, 0) - after[2] - 128) <= 2, text
+    assert abs(before[0] - after[0]) <= 2, text
+
+
+def test_numa_split():
+    """As with xl, each node gets a pool, if there is only Pool-0."""
+    script = ("@1s cpupool-numa-split\n+0ms cpupool-list\n+0ms cpupool-numa-split\n"
+              "+0ms poweroff\n")
+    text = boot("qemu", "numa-split", script, vms=HELLO, extra=NUMA).replace("\r", "")
+    assert re.findall(r"\n(Pool-\S+) +\d+ +\S+ +\d+ +(\S+)", text) == [
+        ("Pool-0", "0-3"), ("Pool-node1", "4-7")], text
+    assert "there are other pools than Pool-0" in text, text
+
+
 def runs_behind(name, first, cpus, timeout):
     """Boots a machine of so many CPUs, and lets a VM run to its end that may use none of the CPUs
     before `first`. On a busy host some CPUs do not answer in time and are left out, so there have

@@ -140,7 +140,7 @@ def test_demo_compares_sums():
 
 def test_cpus_chosen_at_boot_are_not_known():
     with pytest.raises(SystemExit):
-        e.entitlement({**TURBO, "pools": [{"name": "core", "cpus": [], "chosen_cpus": 1}]}, 3)
+        e.entitlement({**TURBO, "pools": [{"name": "core", "cpus": [], "chosen_cpus": True}]}, 3)
 
 
 def test_max_min_property():

@@ -23,6 +23,10 @@ struct percpu *percpu_of[TAKT_MAX_CPUS];
 
 u32 cpu_cache(u32 cpu) { return cpu; }
 
+u32 cpu_node(u32 cpu) { return percpu_of[cpu]->node; }
+
+const struct cpu_places cpu_places = { cpu_cache, cpu_node };
+
 struct place cpu_place(u32 cpu) {
     return (struct place){ .core = cpu };
 }

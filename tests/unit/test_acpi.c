@@ -98,6 +98,70 @@ static void test_srat(void **state) {
     assert_int_equal(info.bad_tables, 0);
 }
 
+static u32 slit_at;
+
+/* The machine has a SLIT for the domains 0 to nr - 1, which comes before its SRAT. */
+static void slit_begin(u64 nr) {
+    static const u32 at[] = { 0x4000, 0x3000 };
+
+    rsdp(2);
+    root(true, 2, at);
+    srat_at = 0x3000 + 48;
+    slit_at = 0x4000 + 36;
+    put(slit_at, nr, 8);
+    slit_at += 8;
+}
+
+static void slit_row(const u8 *distance, u32 nr) {
+    for (u32 i = 0; i < nr; i++) mem[slit_at++] = distance[i];
+}
+
+static void slit_end(void) {
+    table(0x4000, "SLIT", slit_at - 0x4000);
+    srat_end();
+}
+
+/* Domain 2 is node 0, and domain 0 is node 1. */
+static void slit_nodes(void) {
+    srat_memory(0, BIT(30), 2, 1);
+    srat_memory(BIT(30), BIT(30), 0, 1);
+    srat_memory(BIT(31), BIT(30), 77, 1); /* the SLIT does not name it */
+}
+
+static void test_slit(void **state) {
+    slit_begin(3);
+    slit_row((const u8[]){ 10, 31, 21 }, 3);
+    slit_row((const u8[]){ 31, 10, 31 }, 3);
+    slit_row((const u8[]){ 22, 31, 10 }, 3);
+    slit_nodes();
+    slit_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.bad_tables, 0);
+    assert_int_equal(acpi_distance(&info, 0, 0), 10);
+    assert_int_equal(acpi_distance(&info, 0, 1), 22);
+    assert_int_equal(acpi_distance(&info, 1, 0), 21);
+    assert_int_equal(acpi_distance(&info, 0, 2), 20);
+    assert_int_equal(acpi_distance(&info, 2, 2), 10);
+    assert_int_equal(acpi_distance(&info, 1, 99), 20);
+}
+
+/* A table that cannot be true is left out. */
+static void test_slit_lies(void **state) {
+    static const u8 lies[][4] = { { 10, 9, 20, 10 }, { 10, 20, 10, 10 }, { 10, 20, 20, 11 } };
+
+    for (u32 i = 0; i <= ARRAY_SIZE(lies); i++) {
+        bool too_short = i == ARRAY_SIZE(lies);
+
+        slit_begin(too_short ? BIT(33) : 2);
+        slit_row(lies[i % ARRAY_SIZE(lies)], 4);
+        slit_nodes();
+        slit_end();
+        assert_int_equal(parse(), 0);
+        assert_int_equal(info.bad_tables, 1);
+        assert_int_equal(acpi_distance(&info, 0, 1), 20);
+    }
+}
+
 static void test_srat_lies(void **state) {
     srat_begin();
     for (u32 i = 0; i < ACPI_MAX_NODES + 3; i++) srat_memory(i * BIT(30), BIT(30), 100 + i, 1);
@@ -408,6 +472,8 @@ int main(void) {
         cmocka_unit_test_setup(test_madt, setup),
         cmocka_unit_test_setup(test_madt_lies, setup),
         cmocka_unit_test_setup(test_srat, setup),
+        cmocka_unit_test_setup(test_slit, setup),
+        cmocka_unit_test_setup(test_slit_lies, setup),
         cmocka_unit_test_setup(test_srat_lies, setup),
         cmocka_unit_test_setup(test_many_cpus, setup),
         cmocka_unit_test_setup(test_boot_cpu, setup),

@@ -318,6 +318,7 @@ static void model(void **state) {
 }
 
 static u32 one_cache(u32 cpu) { return 0; }
+static u32 two_nodes(u32 cpu) { return cpu / 4; }
 
 /* The file has a turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool
  * that it serves. */
@@ -334,11 +335,29 @@ static void turbo(void **state) {
     assert_int_equal(cfg.pool[2].choice.nr, 2);
     assert_true(cfg.vm[0].turbo);
     assert_int_equal(cfg.vm[0].vcpus, 1);
-    config_choose_cpus(&cfg, &(struct cpumask){ { 0xff } }, one_cache);
+    config_choose_cpus(&cfg, &(struct cpumask){ { 0xff } },
+                       &(struct cpu_places){ one_cache, two_nodes });
     assert_int_equal(cfg.pool[1].cpus.word[0], 0xe0);
     assert_int_equal(cpumask_weight(&cfg.pool[2].cpus), 2);
     assert_int_equal(cfg.pool[2].cpus.word[0] & 0xe1, 0); /* CPU 0 stays */
     assert_int_equal(cfg.pool[0].cpus.word[0] & 0xff, 0x1f & ~cfg.pool[2].cpus.word[0]);
+}
+
+/* Pools that want a node get it before pools that want a number of CPUs. CPU 0 stays in Pool-0. */
+static void nodes(void **state) {
+    const struct cpu_places places = { one_cache, two_nodes };
+
+    assert_int_equal(parse("[pool any]\ncpus = cache:2\n[pool north]\ncpus = node:1\n[pool south]\n"
+                           "cpus = node:0\n[pool none]\ncpus = node:2\n[vm a]\nimage = x\n"
+                           "pool = north\n"),
+                     0);
+    assert_string_equal(said, "");
+    config_choose_cpus(&cfg, &(struct cpumask){ { 0x7f } }, &places);
+    assert_int_equal(cfg.pool[2].cpus.word[0], 0x70);
+    assert_int_equal(cfg.pool[3].cpus.word[0], 0x0e);
+    assert_true(cpumask_empty(&cfg.pool[1].cpus)); /* nothing is left */
+    assert_true(cpumask_empty(&cfg.pool[4].cpus)); /* there is no such node */
+    assert_int_equal(cfg.pool[0].cpus.word[0] & 0x7f, 1);
 }
 
 /* Every prefix of a good file is either good or refused with a report: a truncated module never
@@ -494,6 +513,7 @@ int main(void) {
         cmocka_unit_test(command_line),
         cmocka_unit_test(model),
         cmocka_unit_test(turbo),
+        cmocka_unit_test(nodes),
         cmocka_unit_test(machine),
     };
 

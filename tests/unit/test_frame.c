@@ -170,19 +170,37 @@ static void test_out_of_memory(void **state) {
     assert_int_equal(frame_free_count(), before);
 }
 
-/* Node 1 is [16.5, 33.5) MiB, which no block of 2 MiB begins or ends with. */
+/* Node 1 has no free frame. Then the nearest node counts. */
+static void nearest(void) {
+    u64 first = frame_node_free(0), far = frame_node_free(2);
+    hpa_t pa;
+
+    frame_set_distance(1, 0, 30);
+    frame_set_distance(1, 2, 20);
+    pa = frame_alloc_near(0, HPA_NONE, 1);
+    assert_int_equal(frame_node_free(2), far - 1);
+    frame_free(pa, 0);
+    frame_set_distance(1, 2, 40);
+    pa = frame_alloc_near(0, HPA_NONE, 1);
+    assert_int_equal(frame_node_free(0), first - 1);
+    frame_free(pa, 0);
+}
+
+/* Node 1 is [16.5, 33.5) MiB, which no block of 2 MiB begins or ends with. Node 2 is behind it. */
 static void test_nodes(void **state) {
-    const struct frame_node nodes[] = { { 0, 0x1080000, 0 }, { 0x1080000, 0x2180000, 1 } };
+    const struct frame_node nodes[] = { { 0, 0x1080000, 0 },
+                                        { 0x1080000, 0x2180000, 1 },
+                                        { 0x2180000, BIT(40), 2 } };
     u64 before = frame_free_count(), there, n = 0;
     static hpa_t got[8192];
     hpa_t pa;
 
-    frame_set_nodes(nodes, 2);
+    frame_set_nodes(nodes, ARRAY_SIZE(nodes));
     assert_int_equal(frame_free_count(), before);
     there = frame_node_free(1);
     /* Some frames of the node hold the bytes of its own range. */
     assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3);
-    assert_int_equal(frame_node_free(0) + there, before);
+    assert_int_equal(frame_node_free(0) + there + frame_node_free(2), before);
     while (frame_node_free(1)) {
         pa = got[n++] = frame_alloc_near(0, HPA_NONE, 1);
         assert_true(pa >= 0x1080000 && pa < 0x2180000);
@@ -190,6 +208,7 @@ static void test_nodes(void **state) {
     pa = frame_alloc_near(0, HPA_NONE, 1); /* it has none left: another's */
     assert_true(pa < 0x1080000 || pa >= 0x2180000);
     frame_free(pa, 0);
+    nearest();
     while (n) frame_free(got[--n], 0);
     assert_int_equal(frame_node_free(1), there);
     for (unsigned i = 0; i < 4; i++) { /* joined again, and not across the border */

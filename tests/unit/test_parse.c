@@ -141,23 +141,27 @@ static void consoles(void **state) {
 
 /* Two caches: pCPUs 0 to 3, and 4 and 5. */
 static u32 two_caches(u32 cpu) { return cpu / 4; }
+/* Two nodes: the pCPUs with even numbers, and the others. */
+static u32 two_nodes(u32 cpu) { return cpu % 2; }
 
 static u64 chosen(const char *how, u64 from, u64 seed) {
+    const struct cpu_places places = { two_caches, two_nodes };
     struct cpu_choice c;
 
     assert_int_equal(parse_choice(how, &c), 0);
-    return cpus_choose(&c, &(struct cpumask){ { from } }, seed, two_caches).word[0];
+    return cpus_choose(&c, &(struct cpumask){ { from } }, seed, &places).word[0];
 }
 
 static void choices(void **state) {
-    static const char *const bad[] = { "random:0", "random:257", "cache:",   "cache:1x",
-                                       "cache",    "3",          "random:-1" };
+    static const char *const bad[] = { "random:0", "random:257", "cache:", "cache:1x", "cache",
+                                       "3",        "random:-1",  "node:",  "node:257" };
     u64 seen = 0;
     struct cpu_choice c;
 
     for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
         assert_int_not_equal(parse_choice(bad[i], &c), 0);
         assert_int_equal(c.nr, 0);
+        assert_int_equal(c.how, CHOOSE_NONE);
     }
     assert_int_equal(chosen("cache:1", 0x3f, 0), 0x08); /* the larger one */
     /* In the first cache three CPUs are left and one is chosen. In the second cache two are left
@@ -175,6 +179,9 @@ static void choices(void **state) {
         seen |= one;
     }
     assert_int_equal(seen, 0x3e); /* each at some time */
+    assert_int_equal(chosen("node:0", 0x3f, 0), 0x15);
+    assert_int_equal(chosen("node:1", 0x0e, 0), 0x0a);
+    assert_int_equal(chosen("node:2", 0x3f, 0), 0);
 }
 
 static void names(void **state) {

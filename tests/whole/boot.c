@@ -150,7 +150,7 @@ static void make_pools(void) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) cpumask_set(&there, cpu);
     sched_init();
     sched_set_seed(cfg.seed);
-    config_choose_cpus(&cfg, &there, cpu_cache);
+    config_choose_cpus(&cfg, &there, &cpu_places);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu, &sched_cpu[cpu]);
     cfg.pool[0].cpus = cpumask_of(0);
     for (u32 i = 0; i < cfg.nr_pools; i++) {

@@ -167,6 +167,11 @@ struct cpuid cpuid(u32 leaf, u32 sub) {
 /* Four pCPUs share a cache, as in tests/sim. */
 u32 cpu_cache(u32 cpu) { return cpu / 4; }
 
+/* The nodes are the sockets of [model]; without that there is one. */
+u32 cpu_node(u32 cpu) { return sockets_of(cpu); }
+
+const struct cpu_places cpu_places = { cpu_cache, cpu_node };
+
 struct place cpu_place(u32 cpu) {
     return (struct place){ .core = cpu };
 }

@@ -15,11 +15,16 @@ void sockets_start(const struct config_model *m) {
     remote = m->remote;
 }
 
+u32 sockets_of(u32 cpu) {
+    if (!per_socket) return 0;
+    return cpu / per_socket;
+}
+
 u64 sockets_element(u32 vm, u32 cpu) {
     u32 socket;
 
     if (!per_socket) return whole_costs.element;
-    socket = cpu / per_socket + 1;
+    socket = sockets_of(cpu) + 1;
     if (!home[vm]) home[vm] = socket;
     if (home[vm] == socket) return whole_costs.element;
     return whole_costs.element * remote / 1000;

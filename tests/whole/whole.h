@@ -164,6 +164,8 @@ bool nic_holds_interrupt(const struct virt_vcpu *v);
 void nic_step(void);
 
 void sockets_start(const struct config_model *m);
+/* Returns the socket of a pCPU; 0 without the model. */
+u32 sockets_of(u32 cpu);
 void sockets_forget(u32 vm);
 /* Returns what an element of memcpy() costs the VM on this pCPU, in ps. */
 u64 sockets_element(u32 vm, u32 cpu);
