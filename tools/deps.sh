@@ -43,6 +43,7 @@ test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
 test|gdb|gdb|reads core files of VMs, and debugs VMs
 test|python3-prometheus-client|py:prometheus_client|reads what taktctl metrics prints
 test|python3-matplotlib|py:matplotlib|the picture of make trace
+test|python3-jsonschema|py:jsonschema|checks experiments and their results
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
 clients|iproute2|ip|a tap device between this host and a machine in QEMU
