@@ -6,15 +6,23 @@ take 1.5 times as much as under plain credit. From 2 to 256 vCPUs on a CPU it ma
 of 2, and by 4 if vCPUs are ordered by credit or deadline. An accounting pass with the sorting after
 it may take 220 instructions for each active vCPU, in addition to the fixed cost of a pass (two
 timers, the tick of the current vCPU). vTurbo's exchange of shares may take 1,500 for 8 VMs. The
-machine's part (clock, timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded.
-With -j the table goes to stderr and JSON to stdout.
+machine's part (clock, timer, kick) is left out.
+
+On many pCPUs a vCPU wakes, runs and blocks again, while others compute (tests/sim/cost.c has the
+cases). For plain credit each case is a row; for every other policy one row shows the case that
+grows most from 2 to 256 pCPUs.
+
+Prints a table; exits 1 if a limit is exceeded. With -j the table goes to stderr and JSON to stdout;
+with -w only wakes on many pCPUs are measured.
 """
+import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import sentence
@@ -45,6 +53,43 @@ def measure(mode, vcpus, policy=PLAIN):
         capture_output=True, text=True, check=True)
     collected = int(re.search(r"Collected\s*:\s*(\d+)", out.stderr).group(1))
     return round(collected / int(out.stdout), 1)
+
+
+def measure_wide(policy):
+    """Returns what a wake costs on many pCPUs: {case: {pCPUs: instructions}}. The program says on
+    stdout which case it has measured, and callgrind adds a total to its file at the beginning and
+    at the end of each case."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = os.path.join(directory, "counts")
+        out = subprocess.run(
+            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={file}", "--combine-dumps=yes",
+             "--collect-atstart=no", "--toggle-collect=measured_wake",
+             "--dump-after=measured_case", PROGRAM, "wide", policy],
+            capture_output=True, text=True, check=True)
+        with open(file, encoding="utf-8") as f:
+            totals = [int(n) for n in re.findall(r"^totals: (\d+)", f.read(), re.M)]
+    cases = {}
+    for i, line in enumerate(out.stdout.splitlines()):
+        name, pcpus, rounds = line.rsplit(" ", 2)
+        cases.setdefault(name, {})[int(pcpus)] = round(totals[2 * i + 1] / int(rounds), 1)
+    return cases
+
+
+def growth_of(costs):
+    """Returns by how much the costs, {number: instructions}, grow from the least number on."""
+    return max(costs.values()) / costs[min(costs)]
+
+
+def print_wide(wide, file):
+    """Prints what a wake costs on many pCPUs. wide: {policy: what measure_wide() returned}"""
+    sizes = next(iter(wide[PLAIN].values()))
+    print(f"{'pCPUs':50}" + "".join(f"{n:>8}" for n in sizes), file=file)
+    for policy, cases in wide.items():
+        shown = cases if policy == PLAIN else [max(cases, key=lambda c: growth_of(cases[c]))]
+        for case in shown:
+            print(f"{'wake, ' + policy + ': ' + case:50}"
+                  + "".join(f"{n:8.0f}" for n in cases[case].values())
+                  + f"  instructions, grows by {growth_of(cases[case]):.2f}", file=file)
 
 
 def exceeded(name, costs, plain):
@@ -80,16 +125,16 @@ def print_table(result, faults, growth, ok, file):
     )
 
 
-def main():
-    build()
-    policies = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.split()
-    with ThreadPoolExecutor(2) as pool:
-        jobs = {
-            mode: {p: {n: pool.submit(measure, mode, n, p) for n in SIZES} for p in policies}
-            for mode in MODES
-        }
-        passes = {n: pool.submit(measure, "pass", n) for n in SIZES}
-        exchange = pool.submit(measure, "exchange", 8).result()
+def one_pcpu(policies, pool):
+    """Measures decisions, accounting and vTurbo's exchange. Returns the results, which policies
+    exceed what ({(mode, policy): sentence}), the growth of plain credit's decision, and whether
+    all limits are kept."""
+    jobs = {
+        mode: {p: {n: pool.submit(measure, mode, n, p) for n in SIZES} for p in policies}
+        for mode in MODES
+    }
+    passes = {n: pool.submit(measure, "pass", n) for n in SIZES}
+    exchange = pool.submit(measure, "exchange", 8).result()
     costs = {
         mode: {p: {n: j.result() for n, j in of.items()} for p, of in jobs[mode].items()}
         for mode in MODES
@@ -105,10 +150,28 @@ def main():
               for p in policies}
     growth = plain["decision"][SIZES[-1]] / plain["decision"][SIZES[0]]
     ok = not any(faults.values()) and per_vcpu <= PASS and exchange <= EXCHANGE
-    as_json = "-j" in sys.argv[1:]
-    print_table(result, faults, growth, ok, file=sys.stderr if as_json else sys.stdout)
-    if as_json:
-        print(json.dumps({**result, "growth": round(growth, 3), "ok": ok}))
+    return result, faults, growth, ok
+
+
+def main():
+    parser = argparse.ArgumentParser(description="what scheduling costs in instructions")
+    parser.add_argument("-j", action="store_true", help="JSON on stdout, the table on stderr")
+    parser.add_argument("-w", action="store_true", help="only wakes on many pCPUs")
+    args = parser.parse_args()
+    file = sys.stderr if args.j else sys.stdout
+    result, ok = {}, True
+
+    build()
+    policies = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.split()
+    with ThreadPoolExecutor(2) as pool:
+        if not args.w:
+            result, faults, growth, ok = one_pcpu(policies, pool)
+            print_table(result, faults, growth, ok, file)
+            result["growth"] = round(growth, 3)
+        wide = dict(zip(policies, pool.map(measure_wide, policies)))
+    print_wide(wide, file)
+    if args.j:
+        print(json.dumps({**result, "wide": wide, "ok": ok}))
     return 0 if ok else 1
 
 

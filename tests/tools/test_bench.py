@@ -59,6 +59,7 @@ def test_what_is_measured_is_built_first():
 
 def test_without_valgrind_a_sentence_is_the_end(monkeypatch):
     monkeypatch.setattr(sched_cost.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sched_cost.sys, "argv", ["sched-cost"])
     with pytest.raises(SystemExit,
                        match="valgrind, .* is not here: tools/deps.sh cost installs it"):
         sched_cost.main()
