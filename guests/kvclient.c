@@ -18,15 +18,10 @@
 #include <netstack/socket.h>
 #include <netstack/start.h>
 #include <takt/seed.h>
-
-#define PATIENCE (10 * NS_PER_S)
+#include "kvnet.h"
 
 static u32 *newest; /* for each key: the newest version that an answer has told of; atomic */
 static u32 keys;
-
-static bool send(struct sock *s, const void *p, u64 n) {
-    return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
-}
 
 /* Notes that the version exists. */
 static void learn(u32 key, u32 version) {
@@ -39,26 +34,21 @@ static void learn(u32 key, u32 version) {
 
 /* Sends a request and receives its answer. Returns false if the connection has ended. */
 static bool exchange(struct sock *s, bool writes, u32 key) {
-    struct kvload_head head = { .writes = writes, .key = key }, got;
+    struct kvnet_head head = { .writes = writes, .key = key };
     u32 least = __atomic_load_n(&newest[key], __ATOMIC_RELAXED);
-    u8 value[KV_VALUE] __attribute__((aligned(8)));
+    struct kv_record record;
 
-    if (writes) kvload_fill(value, key);
-    if (!send(s, &head, sizeof(head)) || (writes && !send(s, value, sizeof(value)))) return false;
-    if (!sock_recv_exactly(s, &got, sizeof(got), PATIENCE) ||
-        (!writes && !sock_recv_exactly(s, value, sizeof(value), PATIENCE)))
-        return false;
-    workload_wrong((got.key != key) + (got.version < least));
-    if (!writes) workload_wrong(kvload_check(value, key));
-    learn(key, got.version);
+    if (writes) kvload_fill(record.value, key);
+    if (!kvnet_ask(s, &head, &record)) return false;
+    workload_wrong(head.version < least);
+    learn(key, head.version);
     return true;
 }
 
 /* Sends requests over a connection of its own, as a thread, and waits for each answer. */
 static void worker(void *number) {
-    struct sock_options options = { NET_RCVBUF_MIN, 65536 };
-    u16 port = (u16)cmdline_u64("port", 7002);
-    struct sock *s = net_connect(net_cmdline_ip("to", 0x0a000002), port, &options);
+    u16 port = (u16)cmdline_u64("port", KVNET_PORT);
+    struct sock *s = net_connect(net_cmdline_ip("to", 0x0a000002), port, &kvnet_options);
     u64 read_pct = cmdline_u64("read_pct", 50);
     struct workload_request r;
 

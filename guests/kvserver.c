@@ -4,7 +4,7 @@
  *   workers=N (4)          connections at a time
  *   connections=N          ends when so many connections have ended; without it: never
  *
- * guest/kvload.h has the words that describe the store, and the form of a request;
+ * guest/kvload.h has the words that describe the store, and kvnet.h the form of a request;
  * netstack/start.h, guest/workload.h (but not when requests are due: they come over the network)
  * and guest/disk.h have more words. A request's latency, as this guest prints it, counts from when
  * all of the request was received. The exit code is 0 if all that was read from the store was as it
@@ -17,9 +17,7 @@
 #include <guest/workload.h>
 #include <netstack/socket.h>
 #include <netstack/start.h>
-
-#define MAX_WORKERS 16
-#define PATIENCE    (10 * NS_PER_S)
+#include "kvnet.h"
 
 static struct sock *listener;
 /* Held by the thread that accepts, because a listener may have one reader. */
@@ -27,37 +25,21 @@ static struct mutex accepting = MUTEX;
 static struct semaphore over = SEMAPHORE(0); /* a connection has ended */
 static u32 bad;                              /* atomic: connections with a request that is none */
 
-static bool send(struct sock *s, const void *p, u64 n) {
-    return sock_send(s, p, n, time_ns() + PATIENCE) == (i64)n;
-}
-
 /* Answers one request. Returns false if the connection has ended, or if the request is not valid.
  */
 static bool answer(struct sock *s) {
-    struct kvload_head head;
+    struct kvnet_head head;
     struct kv_record record;
     struct workload_request r;
-    u64 value = 0; /* bytes that the answer has behind its head */
 
-    if (!sock_recv_exactly(s, &head, sizeof(head), PATIENCE)) return false;
-    if (head.key >= kvload_keys() || head.writes > 1) {
-        __atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
-        return false;
-    }
-    record = (struct kv_record){ .key = head.key };
-    if (head.writes && !sock_recv_exactly(s, record.value, sizeof(record.value), PATIENCE))
-        return false;
+    if (!kvnet_receive(s, &head, &record, KVNET_PATIENCE, &bad)) return false;
     r = (struct workload_request){ .due = time_ns() };
-    if (head.writes) {
-        kvload_put(&record);
+    kvnet_execute(&head, &record);
+    if (head.writes)
         workload_done(&r, WORKLOAD_WRITE, KV_RECORD);
-    } else {
-        kvload_get(&record);
+    else
         workload_done(&r, WORKLOAD_READ, KV_RECORD);
-        value = sizeof(record.value);
-    }
-    head.version = record.version;
-    return send(s, &head, sizeof(head)) && (!value || send(s, record.value, value));
+    return kvnet_answer(s, &head, &record);
 }
 
 /* Accepts a connection, answers its requests, and closes it, again and again, as a worker
@@ -84,12 +66,12 @@ static u32 workers(void) { return (u32)MIN(MAX(cmdline_u64("workers", 4), 1ull),
 /* Opens the store and the port, starts the workers, and ends when as many connections have ended as
  * the command line says. */
 static void serve(void) {
-    struct sock_options options = { NET_RCVBUF_MIN, 65536 };
     u64 most = cmdline_u64("connections", ~0ull);
 
     kvload_open();
-    if (sock_open(SOCK_TCP, &options, &listener) ||
-        sock_bind(listener, (u16)cmdline_u64("port", 7002)) || sock_listen(listener, 2 * workers()))
+    if (sock_open(SOCK_TCP, &kvnet_options, &listener) ||
+        sock_bind(listener, (u16)cmdline_u64("port", KVNET_PORT)) ||
+        sock_listen(listener, 2 * workers()))
         guest_panic("kvserver: there is no network");
     printf("kvserver: ready\n");
     workload_begin();

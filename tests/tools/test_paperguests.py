@@ -1,5 +1,6 @@
 """Guests that play the papers' applications: ranks of a parallel program, connections to a web
-server, voice and media over IP. They run in build/sim-whole, so time is virtual."""
+server, voice and media over IP, nodes of a store. They run in build/sim-whole, so time is
+virtual."""
 import itertools
 import os
 import re
@@ -179,6 +180,25 @@ def test_a_range_that_the_file_does_not_have(tmp_path):
     """The server answers with an error, and goes on."""
     said = nfs(tmp_path, "tests=r", 4096)
     assert "was answered with 1 at 2097152, error -22" in said and "nfs: nfs: cache" not in said
+
+
+def test_nodes_of_a_store(tmp_path):
+    """Each node asks the others for the keys that are theirs, two of three, and none waits for an
+    acknowledgement that is delayed. Nodes that have sent all their requests still answer: the last
+    of them needs twice as long as the first."""
+    nodes = range(1, 4)
+    said = run(tmp_path, *(vm(f"node-{i}", f"ip=10.0.0.{i}/24 nodes=3 node={i} keys=300 table=64 "
+                              f"cache=64 threads=2 start_ms=500 count=300 rate={150 * i}",
+                              (0, 2, 3)[i - 1], image="kvnode")
+                           + "disk = iodom size=2M bw=100M lat=100us\n" for i in nodes))
+    found = [{word: int(n) for line in re.findall(rf"node-{i}: kvnode: (.*)", said)
+              for word, n in re.findall(r"(\w+)=(\d+)", line)} for i in nodes]
+    assert all(f"node-{i}: ends with code 0" in said for i in nodes), said
+    for one in found:
+        assert one["wrong"] == one["bad"] == 0 and one["all"] == 300, one
+        assert 170 < one["remote"] < 230 and one["all_mean_us"] < 5000, one
+    assert found[0]["took_us"] > 1.6 * found[2]["took_us"], found
+    assert sum(one["answered"] for one in found) == sum(one["remote"] for one in found), found
 
 
 def operations():

@@ -11,15 +11,6 @@
 
 #include <guest/kv.h>
 
-/* One request or answer of guests/kvserver.c, in this machine's byte order. KV_VALUE bytes follow a
- * request to write, and the answer to a read. */
-struct kvload_head {
-    u32 writes;  /* of a request: 1 to write, 0 to read */
-    u32 key;     /* the answer repeats it */
-    u32 version; /* of an answer: which version was written or read, from 1 on */
-    u32 unused;
-};
-
 /* Makes the store, writes each key once, and starts the thread that syncs. Panics if it cannot.
  * Call it from serve() of guest/workload.h. */
 void kvload_open(void);
