@@ -39,7 +39,7 @@ static inline bool kvnet_ask(struct sock *s, struct kvnet_head *head, struct kv_
     if (!sock_recv_exactly(s, &got, sizeof(got), KVNET_PATIENCE)) return false;
     if (!head->writes && !sock_recv_exactly(s, record->value, KV_VALUE, KVNET_PATIENCE))
         return false;
-    workload_wrong(got.key != head->key);
+    workload_wrong(got.key != head->key || !got.version); /* versions begin with 1 */
     if (!head->writes) workload_wrong(kvload_check(record->value, head->key));
     head->version = got.version;
     return true;
