@@ -385,6 +385,31 @@ int vmx_enter(struct guest_regs *regs, bool launched) {
     return 0;
 }
 
+static void (*once)(struct guest_regs *regs);
+
+static void run_once(struct guest_regs *regs) {
+    void (*guest)(struct guest_regs *) = once;
+
+    once = NULL;
+    if (guest) guest(regs);
+}
+
+void hw_once(void (*guest)(struct guest_regs *regs)) {
+    once = guest;
+    hw_guest = run_once;
+}
+
+void hw_enter(void (*guest)(struct guest_regs *regs)) {
+    u32 before = hw_cpu()->entries;
+
+    hw_once(guest);
+    for (int i = 0; i < 100 && hw_cpu()->entries == before; i++) {
+        this_cpu()->need_resched = true;
+        cpu_pass();
+    }
+    if (hw_cpu()->entries == before) panic("no vCPU was entered in 100 passes of the loop");
+}
+
 struct vmcb *hw_vmcb(void) {
     return entered;
 }

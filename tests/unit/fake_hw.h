@@ -67,6 +67,10 @@ u64 *hw_msr(struct hw_cpu *c, u32 msr); /* to be changed; a new one reads 0 */
  * fields are 0 before the call and are set by hw_set(); on AMD-V they are the VMCB's. NULL: an
  * interrupt ends its stay. */
 extern void (*hw_guest)(struct guest_regs *regs);
+/* The guest does this at the next entry, once; after that, an interrupt ends each of its stays. */
+void hw_once(void (*guest)(struct guest_regs *regs));
+/* Runs passes of this pCPU's loop until a vCPU is entered, whose guest does `guest`, once. */
+void hw_enter(void (*guest)(struct guest_regs *regs));
 struct hw_vmcs *hw_vmcs_of(const struct virt_vcpu *v);
 struct vmcb *hw_vmcb_of(const struct virt_vcpu *v);
 u64 hw_get(u32 field); /* of the current VMCS */

@@ -30,26 +30,14 @@ static struct vcpu *v;
 static void (*guest_once)(void);
 static u32 injected; /* the event of the last entry */
 
-static void run_once(struct guest_regs *regs) {
-    void (*guest)(void) = guest_once;
-
+static void run(struct guest_regs *regs) {
     injected = (u32)hw_get(VMCS_ENTRY_EVENT);
-    guest_once = NULL;
-    if (guest) guest();
+    if (guest_once) guest_once();
 }
 
-/* It is not inlined, as the compiler would then move this_cpu() to before fake_machine(), which
- * makes the CPUs. */
-static __attribute__((noinline)) void enter(void (*guest)(void)) {
-    u32 before = hw_cpu()->entries;
-
+static void enter(void (*guest)(void)) {
     guest_once = guest;
-    hw_guest = run_once;
-    for (int i = 0; i < 100 && hw_cpu()->entries == before; i++) {
-        this_cpu()->need_resched = true;
-        cpu_pass();
-    }
-    assert_int_not_equal(hw_cpu()->entries, before);
+    hw_enter(run);
 }
 
 /* The LAPIC, also while its registers are in the page. */
@@ -500,7 +488,7 @@ static void test_every_entry_is_valid(void **state) {
         if (one_in(2)) v->halted = false; /* it may have halted with IF clear */
         sched_wake(&v->sched);
         guest_once = random_guest;
-        hw_guest = run_once;
+        hw_once(run);
         this_cpu()->need_resched = true;
         cpu_pass();
         assert_int_equal(vm->state, VM_RUNNING);

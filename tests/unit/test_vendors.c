@@ -19,28 +19,6 @@
 static struct vm *vm;
 static struct vcpu *v;
 
-/* Passes of the pCPU's loop until the vCPU is entered; its guest does what `guest` does, once. */
-static void (*guest_once)(struct guest_regs *);
-
-static void run_once(struct guest_regs *regs) {
-    void (*guest)(struct guest_regs *) = guest_once;
-
-    guest_once = NULL;
-    if (guest) guest(regs);
-}
-
-static void enter(void (*guest)(struct guest_regs *)) {
-    u32 before = hw_cpu()->entries;
-
-    guest_once = guest;
-    hw_guest = run_once;
-    for (int i = 0; i < 100 && hw_cpu()->entries == before; i++) {
-        this_cpu()->need_resched = true;
-        cpu_pass();
-    }
-    assert_int_not_equal(hw_cpu()->entries, before);
-}
-
 static struct vm *new_vm(const char *name, u32 vcpus) {
     struct config_vm c = fake_config(name, vcpus);
     struct vm *made = fake_vm(&c);
@@ -74,14 +52,14 @@ static void ignore(struct guest_regs *regs) {}
 static void test_first_entries(void **state) {
     for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
         start(kinds[i]);
-        enter(ignore);
+        hw_enter(ignore);
         assert_null(hw_broken);
         v = vm->vcpu[1];
         fake_cpu(v->sched.cpu);
         v->waiting_sipi = false;
         v->virt.regs.rip = 0;
         sched_wake(&v->sched);
-        enter(ignore);
+        hw_enter(ignore);
         assert_null(hw_broken);
         stop();
     }
@@ -135,28 +113,28 @@ static void test_svm_guest_cannot_switch_caches_off(void **state) {
     u64 off = CR0_PE | CR0_ET | CR0_CD | CR0_NW;
 
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     assert_true(hw_vmcb()->intercept[0] & BIT(5)); /* APM2 table B-1: CR0 but TS and MP */
     assert_false(hw_vmcb()->intercept_cr & (CR_READ(0) | CR_WRITE(0)));
     put_insn("\x0f\x22\xc1"); /* mov %ecx, %cr0 */
     v->virt.regs.gpr[REG_RCX] = off;
-    enter(exit_cr0_selective);
+    hw_enter(exit_cr0_selective);
     assert_int_equal(v->virt.regs.rip, CODE + 3);
     assert_int_equal(cr0(), off);
     assert_int_equal(hw_vmcb_of(&v->virt)->cr0, CR0_PE | CR0_ET);
     put_insn("\x0f\x20\xc2"); /* mov %cr0, %edx */
-    enter(exit_cr0_read);
+    hw_enter(exit_cr0_read);
     assert_int_equal(hw_vmcb()->intercept_cr & 0x10001, CR_READ(0) | CR_WRITE(0));
     assert_int_equal(v->virt.regs.gpr[REG_RDX], off);
     v->virt.regs.gpr[REG_RDX] = off;
     put_insn("\x0f\x20\xe2"); /* mov %cr4, %edx: QEMU exits with the code of CR0 */
-    enter(exit_cr0_read);
+    hw_enter(exit_cr0_read);
     assert_int_equal(v->virt.regs.gpr[REG_RDX], vcpu_reg(v, VREG_CR4));
     put_insn("\x0f\x22\xc1");
     v->virt.regs.gpr[REG_RCX] = CR0_PE;
-    enter(exit_cr0_write);
+    hw_enter(exit_cr0_write);
     assert_int_equal(cr0(), CR0_PE | CR0_ET);
-    enter(NULL);
+    hw_enter(NULL);
     assert_false(hw_vmcb()->intercept_cr & (CR_READ(0) | CR_WRITE(0)));
     stop();
 }
@@ -172,14 +150,14 @@ static void exit_msr(struct guest_regs *regs) {
  * CPUs these MSRs are none. */
 static void test_counters_that_each_amd_cpu_has(void **state) {
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     for (u32 msr = 0xc0010000; msr <= 0xc0010008; msr++) {
         bool there = msr < 0xc0010008;
 
         put_insn("\x0f\x32\x90"); /* rdmsr */
         v->virt.regs.gpr[REG_RCX] = msr;
         v->virt.regs.gpr[REG_RAX] = v->virt.regs.gpr[REG_RDX] = 1;
-        enter(exit_msr);
+        hw_enter(exit_msr);
         assert_int_equal(v->virt.regs.rip, there ? CODE + 2 : CODE);
         assert_int_equal(v->virt.pending.type, there ? EVENT_NONE : EVENT_EXCEPTION);
         if (!there) break;
@@ -188,7 +166,7 @@ static void test_counters_that_each_amd_cpu_has(void **state) {
         put_insn("\x0f\x30\x90"); /* wrmsr */
         v->virt.regs.gpr[REG_RAX] = 0x530076;
         msr_is_written = true;
-        enter(exit_msr);
+        hw_enter(exit_msr);
         assert_int_equal(v->virt.pending.type, EVENT_NONE);
         msr_is_written = false;
     }
@@ -214,11 +192,11 @@ static void exit_step(struct guest_regs *regs) {
 /* LMSW is not decoded: it runs for one step without the intercept. */
 static void test_svm_lmsw_is_let_through(void **state) {
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     put_insn("\x0f\x01\xf0"); /* lmsw %ax */
-    enter(exit_cr0_selective);
+    hw_enter(exit_cr0_selective);
     assert_int_equal(v->virt.regs.rip, CODE);
-    enter(exit_step);
+    hw_enter(exit_step);
     assert_true(tf_seen);
     assert_false(free_seen);
     assert_int_equal(v->virt.regs.rip, CODE + 3);
@@ -234,18 +212,18 @@ static void exit_of_icebp(struct guest_regs *regs) { hw_vmcb()->exit_code = SVM_
 /* The guest gets its #DB with RIP behind the instruction. A debugger finds RIP at it. */
 static void test_svm_icebp(void **state) {
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     assert_true(hw_vmcb()->intercept[(SVM_EXIT_ICEBP - SVM_EXIT_WORD1) / 32] &
                 SVM_INTERCEPT(SVM_EXIT_ICEBP));
     put_insn("\xf1\x90\x90"); /* icebp; nop; nop */
-    enter(exit_of_icebp);
+    hw_enter(exit_of_icebp);
     assert_int_equal(v->virt.regs.rip, CODE + 1);
     assert_int_equal(v->virt.pending.type, EVENT_EXCEPTION);
     assert_int_equal(v->virt.pending.vector, EXC_DB);
-    enter(NULL);
+    hw_enter(NULL);
     vm->debug.on = true;
     v->virt.regs.rip = CODE;
-    enter(exit_of_icebp);
+    hw_enter(exit_of_icebp);
     assert_int_equal(v->virt.regs.rip, CODE);
     assert_int_equal(v->virt.pending.type, EVENT_NONE);
     assert_int_equal(vm->state, VM_PAUSED);
@@ -277,20 +255,20 @@ static void test_svm_length_of_instructions(void **state) {
     };
 
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     next_rip = CODE + 7;
     for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
         assert_int_equal(guestmem_write(&vm->mem, t[i].rip, t[i].bytes, t[i].len), 0);
         v->virt.regs.rip = t[i].rip;
-        enter(exit_of_cpuid);
+        hw_enter(exit_of_cpuid);
         assert_int_equal(v->virt.regs.rip, t[i].rip + t[i].skipped);
     }
     stop();
     hw_svm_features = (u32)BIT(3);
     start(HW_AMD);
-    enter(NULL);
+    hw_enter(NULL);
     put_insn("\x90\x90\x90");
-    enter(exit_of_cpuid);
+    hw_enter(exit_of_cpuid);
     assert_int_equal(v->virt.regs.rip, CODE + 7);
     stop();
     hw_svm_features = 0;
@@ -341,15 +319,15 @@ static void test_svm_interrupts_come_once_under_icount(void **state) {
     start(HW_KVM_AMD);
     svm_use_virtual_irqs(true);
     nr_given = 0;
-    enter(NULL);
+    hw_enter(NULL);
     v->virt.regs.rflags |= RFLAGS_IF;
     vlapic_write(&v->lapic, 0xf0, 0x1ff, 0); /* SVR: enabled */
     vlapic_raise(&v->lapic, 0x30);
-    enter(exit_before_virtual_irq);
+    hw_enter(exit_before_virtual_irq);
     vlapic_raise(&v->lapic, 0x50);
-    enter(deliver_as_icount); /* the first interrupt */
-    enter(deliver_as_icount); /* the window */
-    enter(deliver_as_icount); /* the second interrupt */
+    hw_enter(deliver_as_icount); /* the first interrupt */
+    hw_enter(deliver_as_icount); /* the window */
+    hw_enter(deliver_as_icount); /* the second interrupt */
     assert_int_equal(nr_given, 2);
     assert_int_equal(given[0], 0x30);
     assert_int_equal(given[1], 0x50);
@@ -378,8 +356,8 @@ static void exit_bad_msr(struct guest_regs *regs) {
 /* A fault that Takt injects pushes RF, as the CPU's own do: SDM 3B 18.3.1.1. */
 static void test_vmx_fault_has_rf(void **state) {
     start(HW_KVM_INTEL);
-    enter(exit_bad_msr);
-    enter(look);
+    hw_enter(exit_bad_msr);
+    hw_enter(look);
     assert_int_equal(injected, BIT(31) | BIT(11) | 3 << 8 | EXC_GP);
     assert_true(flags_seen & RFLAGS_RF);
     stop();
@@ -402,11 +380,11 @@ static void exit_np_of_icebp(struct guest_regs *regs) {
  * push that. */
 static void test_vmx_icebp(void **state) {
     start(HW_KVM_INTEL);
-    enter(NULL);
+    hw_enter(NULL);
     v->virt.regs.rip = CODE;
-    enter(exit_icebp);
+    hw_enter(exit_icebp);
     assert_int_equal(v->virt.regs.rip, CODE);
-    enter(exit_np_of_icebp);
+    hw_enter(exit_np_of_icebp);
     assert_int_equal(injected, BIT(31) | 5 << 8 | EXC_DB);
     assert_int_equal(injected_len, 1);
     assert_int_equal(rip_seen, CODE);
@@ -424,16 +402,16 @@ static void test_vmx_flush_of_one_vm(void **state) {
     u32 singles, all;
 
     start(HW_INTEL);
-    enter(NULL);
+    hw_enter(NULL);
     eptp = hw_get(VMCS_EPTP);
     singles = hw_cpu()->invept_singles;
     all = hw_cpu()->invept_all;
     assert_int_equal(npt_unmap(&vm->virt.npt, 0, PAGE_SIZE), 0);
-    enter(NULL);
+    hw_enter(NULL);
     assert_int_equal(hw_cpu()->invept_singles, singles + 1);
     assert_int_equal(hw_cpu()->invept_single[singles % 8], eptp);
     assert_int_equal(hw_cpu()->invept_all, all);
-    enter(NULL);
+    hw_enter(NULL);
     assert_int_equal(hw_cpu()->invept_singles, singles + 1);
     stop();
 
@@ -443,7 +421,7 @@ static void test_vmx_flush_of_one_vm(void **state) {
     vm = new_vm("guest", 1);
     v = vm->vcpu[0];
     fake_cpu(v->sched.cpu);
-    enter(NULL);
+    hw_enter(NULL);
     assert_int_equal(hw_cpu()->invept_singles, 0);
     assert_int_equal(hw_cpu()->invept_all, 1);
     stop();
@@ -458,7 +436,7 @@ static bool x87_loaded(unsigned word, u64 value) {
     u64 expected[ARRAY_SIZE(c->x87)] = { 0x37f }; /* FCW after a reset */
 
     expected[word] = value;
-    enter(NULL);
+    hw_enter(NULL);
     for (unsigned i = 0; i < ARRAY_SIZE(c->x87); i++) c->x87[i] = expected[i];
     virt->save(&v->virt);
     memset(c->x87, 0xcc, sizeof(c->x87)); /* another guest */
@@ -491,12 +469,12 @@ static void test_x87_is_loaded_if_used(void **state) {
 /* Starts over on `kind`, and enters once. */
 static void start_and_enter(enum hw_kind kind) {
     start(kind);
-    enter(NULL);
+    hw_enter(NULL);
     hw_expect_broken = true;
 }
 
 static void assert_broken(const char *sentence) {
-    enter(NULL);
+    hw_enter(NULL);
     assert_non_null(hw_broken);
     assert_string_equal(hw_broken, sentence);
     hw_expect_broken = false;
@@ -741,10 +719,9 @@ static void test_every_entry_is_valid(void **state) {
             if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0);
             v->halted = v->waiting_sipi = false;
             if (intel)
-                guest_once = random_vmx_exit;
+                hw_once(random_vmx_exit);
             else
-                guest_once = random_svm_exit;
-            hw_guest = run_once;
+                hw_once(random_svm_exit);
             sched_wake(&v->sched);
             this_cpu()->need_resched = true;
             cpu_pass();
