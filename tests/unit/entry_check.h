@@ -19,6 +19,15 @@
 const char *vmx_broken_rule(void);
 const char *svm_broken_rule(const struct vmcb *b);
 
+/* The bits of vmcb.clean tell the CPU which fields have not changed since it has left the guest, so
+ * that it need not read them again (APM2 15.15.3). The first function is called after each exit,
+ * and notes what is in the VMCB. The second one is called before each entry, and names a field that
+ * has changed although its bit is set, or returns NULL. QEMU reads all fields at each entry, so a
+ * mistake there shows nowhere else. The third one forgets all, as the VMCBs are to be others. */
+void svm_note_exit(const struct vmcb *b);
+const char *svm_broken_clean_bit(const struct vmcb *b);
+void svm_forget_exits(void);
+
 /* The number of bits of a physical address. */
 static inline unsigned entry_physbits(void) { return cpuid_or_zero(0x80000008, 0).eax & 0xff; }
 

@@ -1,6 +1,7 @@
 /* The checks that VMRUN makes: see entry_check.h. Where APM2 and KVM differ, the stricter one
  * counts. */
 #include "entry_check.h"
+#include "common/string.h"
 #include "virt/vendor.h"
 
 #define RULE(holds, text)                                                                          \
@@ -102,3 +103,81 @@ const char *svm_broken_rule(const struct vmcb *b) {
     if (!rule) rule = event(b);
     return rule ? rule : save(b);
 }
+
+/* ---- clean bits ---- */
+
+#define CPUS  4
+#define VMCBS 16
+
+/* What each CPU has found in the VMCBs that it has left last. A VMCB whose slot another one has
+ * taken is not checked. */
+static struct {
+    const struct vmcb *of;
+    struct vmcb left;
+} noted[CPUS][VMCBS];
+
+/* The four pages of a vCPU follow each other, and the first one is the VMCB. */
+#define SLOT(b) ((uintptr_t)(b) / (4 * PAGE_SIZE) % VMCBS)
+
+#define FIELDS(bit, first, last, name)                                                             \
+    {                                                                                              \
+        bit, offsetof(struct vmcb, first),                                                         \
+            offsetof(struct vmcb, last) + sizeof(((struct vmcb *)0)->last), name                   \
+    }
+
+/* Which bit of `clean` belongs to which fields: APM2 table 15-9. */
+static const struct {
+    u16 bit, from, to;
+    const char *name;
+} groups[] = {
+    FIELDS(0, intercept_cr, pause_count, "changed although marked clean: the intercepts"),
+    FIELDS(0, tsc_offset, tsc_offset, "changed although marked clean: the TSC offset"),
+    FIELDS(1, iopm, msrpm, "changed although marked clean: the bitmaps"),
+    FIELDS(2, asid, asid, "changed although marked clean: the ASID"),
+    FIELDS(3, int_ctl, int_ctl, "changed although marked clean: TPR or virtual interrupt"),
+    FIELDS(4, np_enable, np_enable, "changed although marked clean: nested paging"),
+    FIELDS(4, n_cr3, n_cr3, "changed although marked clean: the nested tables"),
+    FIELDS(4, pat, pat, "changed although marked clean: the PAT"),
+    FIELDS(5, efer, efer, "changed although marked clean: EFER"),
+    FIELDS(5, cr4, cr0, "changed although marked clean: CR0, CR3 or CR4"),
+    FIELDS(6, dr7, dr6, "changed although marked clean: DR6 or DR7"),
+    FIELDS(7, gdtr, gdtr, "changed although marked clean: GDTR"),
+    FIELDS(7, idtr, idtr, "changed although marked clean: IDTR"),
+    FIELDS(8, es, ds, "changed although marked clean: CS, SS, DS or ES"),
+    FIELDS(8, cpl, cpl, "changed although marked clean: CPL"),
+    FIELDS(9, cr2, cr2, "changed although marked clean: CR2"),
+};
+
+/* Returns the CPU that has left this guest last, or CPUS if that is not known. */
+static u32 left_on(const struct vmcb *b) {
+    for (u32 cpu = 0; cpu < CPUS; cpu++)
+        if (noted[cpu][SLOT(b)].of == b) return cpu;
+    return CPUS;
+}
+
+void svm_note_exit(const struct vmcb *b) {
+    u32 cpu = this_cpu()->id, before = left_on(b);
+
+    if (before < CPUS) noted[before][SLOT(b)].of = NULL;
+    if (cpu >= CPUS) return;
+    memcpy(&noted[cpu][SLOT(b)].left, b, sizeof(*b));
+    noted[cpu][SLOT(b)].of = b;
+}
+
+const char *svm_broken_clean_bit(const struct vmcb *b) {
+    u32 cpu = left_on(b);
+    const struct vmcb *left;
+
+    RULE(!(b->clean & ~CLEAN_ALL), "clean bits of what Takt does not use");
+    if (cpu == CPUS) return NULL;
+    RULE(!b->clean || cpu == this_cpu()->id, "marked clean although it was on another CPU");
+    left = &noted[cpu][SLOT(b)].left;
+    for (unsigned i = 0; i < ARRAY_SIZE(groups); i++)
+        if (b->clean >> groups[i].bit & 1 &&
+            memcmp((const u8 *)b + groups[i].from, (const u8 *)left + groups[i].from,
+                   groups[i].to - groups[i].from) != 0)
+            return groups[i].name;
+    return NULL;
+}
+
+void svm_forget_exits(void) { memset(noted, 0, sizeof(noted)); }

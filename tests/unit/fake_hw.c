@@ -151,6 +151,7 @@ void hw_power_on(enum hw_kind k) {
     hw_expect_broken = false;
     memset(cpus, 0, sizeof(cpus));
     memset(vmcss, 0, sizeof(vmcss));
+    svm_forget_exits();
     for (u32 i = 0; i < FAKE_CPUS; i++) {
         struct hw_cpu *c = &cpus[i];
 
@@ -420,9 +421,12 @@ struct vmcb *hw_vmcb_of(const struct virt_vcpu *v) {
 
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     struct vmcb *b = hpa_to_va(vmcb_pa);
+    const char *broken;
 
     entered = b;
-    if (refused(svm_broken_rule(b))) {
+    broken = svm_broken_rule(b);
+    if (!broken) broken = svm_broken_clean_bit(b);
+    if (refused(broken)) {
         b->exit_code = ~0ull; /* VMEXIT_INVALID */
         return;
     }
@@ -430,4 +434,5 @@ void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     b->exit_int_info = b->exit_info1 = b->exit_info2 = 0;
     if (hw_guest) hw_guest(regs);
     b->event_inj = 0; /* the CPU clears a delivered event (APM2 15.20) */
+    svm_note_exit(b);
 }

@@ -31,6 +31,11 @@ int __wrap_vmx_enter(struct guest_regs *regs, bool launched) {
 }
 
 void __wrap_svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
-    tell(svm_broken_rule(hpa_to_va(vmcb_pa)));
+    const struct vmcb *b = hpa_to_va(vmcb_pa);
+    const char *broken = svm_broken_rule(b);
+
+    if (!broken) broken = svm_broken_clean_bit(b);
+    tell(broken);
     __real_svm_enter(regs, vmcb_pa, host_pa);
+    svm_note_exit(b);
 }
