@@ -152,6 +152,8 @@ struct config {
     bool relax_rmrr;   /* devices that the firmware goes on using may be given to VMs: vtd.h */
     bool virtual_irqs; /* guests get their interrupts as virtual interrupts of the CPU: virt.h */
     u32 apicv;         /* enum apicv */
+    /* what AMD's CPUs may be used for, if they have it: svm_allow() */
+    bool decode_assists, flush_by_asid;
     bool noreboot;
     /* the machine is reset after so many seconds without a sign of life; 0: never */
     u32 watchdog;

@@ -106,6 +106,8 @@ static const struct config_key keys[] = {
     KEY(HYPERVISOR, config, "relax_rmrr", BOOL, relax_rmrr),
     KEY(HYPERVISOR, config, "virtual_irqs", BOOL, virtual_irqs),
     KEY(HYPERVISOR, config, "apicv", APICV, apicv),
+    KEY(HYPERVISOR, config, "decode_assists", BOOL, decode_assists),
+    KEY(HYPERVISOR, config, "flush_by_asid", BOOL, flush_by_asid),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),

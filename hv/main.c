@@ -263,8 +263,10 @@ static void use_apicv(void) {
 
 /* Tells what this machine offers. The boot ends here if no guest can run on it. */
 static void check_machine(void) {
-    const char *why = preflight(no_iommu);
+    const char *why;
 
+    svm_allow(config.decode_assists, config.flush_by_asid);
+    why = preflight(no_iommu);
     svm_use_virtual_irqs(config.virtual_irqs);
     if (config.probe) probe_run(&acpi, why);
     if (why) {

@@ -51,6 +51,7 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
     if (u->cpu != cpu || u->epoch != t->epoch) {
         u->cpu = cpu;
         u->generation = 0;
+        u->tag = 0;
     }
     tlb_resume(g, cpu);
 }
@@ -70,24 +71,36 @@ void tlb_save(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->cpu[cpu].loaded, false, __ATOMIC_RELEASE);
 }
 
-/* Gives the loaded vCPU a tag under which this pCPU's TLB holds no old translation. It is called
- * before each entry. Tags are given out in turn. When all of them were used, a new epoch begins:
- * everything is flushed, and every vCPU needs a new tag, because its old one may soon belong to
- * another vCPU. The flush has to come before `flushed` is stored. Otherwise memory could be freed
- * while this pCPU still has translations of it. */
+/* Gives the vCPU the next tag. Tags are given out in turn. When all of them were used, a new epoch
+ * begins: everything has to be flushed, and every vCPU needs a new tag, because its old one may
+ * soon belong to another vCPU. Returns true if so. */
+static bool take_tag(struct tlb_tags *t, struct tlb_user *u) {
+    bool all_used = t->next == t->nr;
+
+    if (all_used) {
+        t->next = 1;
+        t->epoch++;
+    }
+    u->tag = t->next++;
+    u->epoch = t->epoch;
+    return all_used;
+}
+
+/* Makes sure that this pCPU's TLB holds no old translation under the tag of the loaded vCPU. It is
+ * called before an entry. Either that tag is flushed, or the vCPU gets a new one. A guest that
+ * causes many flushes uses up the tags only in the second case; then all other VMs lose their
+ * translations, too. The flush has to come before `flushed` is stored, or at the entry. Otherwise
+ * memory could be freed while this pCPU still has translations of it. */
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);
     enum tlb_flush what = TLB_FLUSH_VM;
 
     if (g->cpu[cpu].flushed == now) what = TLB_KEEP;
-    if (t->next == t->nr) {
-        t->next = 1;
-        t->epoch++;
+    if (t->flushes_one && u->tag)
+        what = TLB_FLUSH_TAG;
+    else if (take_tag(t, u))
         what = TLB_FLUSH_ALL;
-    }
-    u->tag = t->next++;
-    u->epoch = t->epoch;
     u->generation = now;
     if (what != TLB_KEEP) flush(what, ctx);
     __atomic_store_n(&g->cpu[cpu].flushed, now, __ATOMIC_RELEASE);

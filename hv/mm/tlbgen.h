@@ -9,7 +9,8 @@
  * entry or save.
  *
  * Tags (ASIDs, VPIDs) are handed out by each pCPU in ascending order, and none is used twice
- * within an epoch: so a new tag is an empty TLB. All of this is pure data; the vendor's code
+ * within an epoch: so a new tag is an empty TLB. Where the CPU can flush a single tag, a vCPU keeps
+ * its tag instead, until it is loaded on another pCPU. All of this is pure data; the vendor's code
  * executes the flush that tlb_prepare() asks for. */
 #ifndef HV_MM_TLBGEN_H
 #define HV_MM_TLBGEN_H
@@ -38,11 +39,13 @@ void tlbgen_fini(struct tlbgen *g);
 struct tlb_tags {
     u32 next, nr;
     u64 epoch;
+    /* The CPU can flush a single tag, and all that it caches belongs to a tag: TLB_FLUSH_TAG. */
+    bool flushes_one;
 };
 
 /* Of a vCPU. All are 0 at first; no pCPU's epoch is 0. */
 struct tlb_user {
-    u32 tag;
+    u32 tag;        /* 0: it has none on this pCPU */
     u64 epoch;      /* the epoch of `cpu` that the tag is from */
     u64 generation; /* no translation under `tag` is older than this generation; 0: none is good */
     u32 cpu;        /* the pCPU where it was loaded last */
@@ -53,6 +56,7 @@ enum tlb_flush {
     /* Everything that is cached of this VM's second-level table, under any tag (INVEPT,
      * single-context). Nothing has to be done where all that is cached belongs to a tag (AMD-V). */
     TLB_FLUSH_VM,
+    TLB_FLUSH_TAG, /* everything under the tag of this vCPU */
     TLB_FLUSH_ALL, /* everything of all tags on this pCPU */
 };
 
@@ -80,8 +84,9 @@ static inline bool tlb_stale(const struct tlbgen *g, const struct tlb_user *u) {
     return __builtin_expect(u->generation != __atomic_load_n(&g->current, __ATOMIC_ACQUIRE), 0);
 }
 
-/* Gives the vCPU a tag under which nothing is cached. Calls `flush` if something else has to be
- * flushed on this pCPU before the entry; only then are others told that this pCPU has passed. */
+/* Makes sure that at the next entry nothing old is cached under the vCPU's tag, which may be a new
+ * one. Calls `flush` if something has to be flushed on this pCPU for that; only then are others
+ * told that this pCPU has passed. */
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx);
 

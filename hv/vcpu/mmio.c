@@ -31,6 +31,21 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
     return n < INSN_MAX && !insn_translate(v, SEG_CS, va, GA_EXEC, &gpa);
 }
 
+/* Decodes the instruction that caused the exit. Returns false if it is unknown, or if it could not
+ * be read to its end; *len becomes how many bytes could be read. The exit may come without the
+ * bytes of the instruction, or with too few of them; then they are fetched from the guest's
+ * memory. */
+static bool decode_insn(struct vcpu *v, const struct vm_exit *e, struct mmio_insn *in,
+                        unsigned *len) {
+    u8 fetched[INSN_MAX];
+
+    *len = e->npf.nr_bytes;
+    if (*len && !mmio_decode(in, e->npf.bytes, *len, e->npf.mode)) return true;
+    if (*len == INSN_MAX) return false;
+    *len = guest_fetch(&v->virt, fetched, sizeof(fetched));
+    return !mmio_decode(in, fetched, *len, guest_mode(&v->virt));
+}
+
 /* Handles the exit of an access to guest-physical memory that is not RAM: a register of a device.
  * Only RAM may hold code, page tables, and what the CPU reads to deliver an event. If the
  * instruction in memory is not the one that exited, because another vCPU has changed it, nothing is
@@ -38,10 +53,8 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
 void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
     struct mmio_insn in;
-    u8 fetched[INSN_MAX];
-    const u8 *bytes = e->npf.bytes;
-    unsigned n = e->npf.nr_bytes, mode = e->npf.mode;
     u64 *gpr, value = 0;
+    unsigned len;
 
     if (e->npf.present) return bad_access(v, e, "it has no right to that");
     if (e->npf.exec) return bad_access(v, e, "no RAM there");
@@ -49,13 +62,8 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (e->npf.in_delivery)
         return bad_access(v, e, "what an event is delivered by has to be in RAM");
     counter_inc(&mmio_emulated, this_cpu()->id);
-    if (!n) {
-        n = guest_fetch(&v->virt, fetched, sizeof(fetched));
-        bytes = fetched;
-        mode = guest_mode(&v->virt);
-    }
-    if (mmio_decode(&in, bytes, n, mode)) {
-        if (!fetch_faults(v, n))
+    if (!decode_insn(v, e, &in, &len)) {
+        if (!fetch_faults(v, len))
             bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
     }

@@ -8,7 +8,7 @@
 
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;
-bool virt_counts_pauses;
+bool virt_counts_pauses, virt_flushes_tags;
 hpa_t virt_apic_page = HPA_NONE;
 void (*virt_apic_give)(struct virt_vcpu *v), (*virt_apic_fetch)(struct virt_vcpu *v);
 

@@ -28,6 +28,8 @@
 #define EXTENDED_SVM   BIT(2)
 #define FEAT_NP        BIT(0)
 #define FEAT_NEXT_RIP  BIT(3)
+#define FEAT_FLUSH     BIT(6)
+#define FEAT_DECODE    BIT(7)
 #define FEAT_PAUSE     BIT(10)
 #define FEAT_THRESHOLD BIT(12)
 
@@ -46,8 +48,9 @@
 #define MSR_IN_RANGE(n)  ((n)&0x1fffu)
 
 static u32 features;
-bool svm_has_next_rip;
-static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
+bool svm_has_next_rip, svm_has_decode_assists;
+static bool no_decode_assists, no_flush_by_asid; /* as svm_allow() was told */
+static u8 *io_bitmap, *msr_bitmap;               /* all VMs share them */
 
 /* ---- the CPU ---- */
 
@@ -63,6 +66,11 @@ static bool allow_svm(void) {
     return true;
 }
 
+void svm_allow(bool decode_assists, bool flush_by_asid) {
+    no_decode_assists = !decode_assists;
+    no_flush_by_asid = !flush_by_asid;
+}
+
 /* Notes what AMD-V can do on this CPU, and in caps->reason why Takt cannot use it. */
 static void svm_probe(struct virt_caps *caps) {
     struct cpuid svm = cpuid_or_zero(CPUID_SVM, 0);
@@ -76,6 +84,11 @@ static void svm_probe(struct virt_caps *caps) {
     caps->asid = svm.ebx > 1;
     virt_counts_pauses = features & FEAT_PAUSE;
     svm_has_next_rip = features & FEAT_NEXT_RIP;
+    /* Each CPU with decode assists has next-RIP, too. Without it lengths would be missing. */
+    caps->decode_assists = svm_has_next_rip && features & FEAT_DECODE;
+    svm_has_decode_assists = caps->decode_assists && !no_decode_assists;
+    caps->flush_by_asid = features & FEAT_FLUSH;
+    virt_flushes_tags = caps->flush_by_asid && !no_flush_by_asid;
     if (caps->locked_off)
         caps->reason =
             "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";

@@ -24,6 +24,10 @@ struct svm_vcpu {
 
 /* After an exit for an instruction, this CPU says where the next one is (APM2 15.7.1). */
 extern bool svm_has_next_rip;
+/* This CPU tells more about an exit (APM2 15.8), and says where the next instruction is: after a
+ * MOV to or from a control register, which general register that names; and after a nested page
+ * fault by an access to data, the bytes of the instruction. */
+extern bool svm_has_decode_assists;
 
 static inline struct vmcb *svm_vmcb(const struct virt_vcpu *v) {
     return ((struct svm_vcpu *)v->priv)->vmcb;

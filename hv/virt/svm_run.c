@@ -17,19 +17,23 @@ static bool virtual_irqs; /* as svm_use_virtual_irqs() was told */
 
 /* ---- entry ---- */
 
-/* Makes the CPU forget translations; tlb_prepare() calls this. The CPU tags all that it caches of a
- * guest with the guest's ASID (APM2 15.16). The vCPU gets a new ASID, so there is nothing to flush,
- * unless all ASIDs were used up and their numbers begin anew. */
+/* Makes the CPU forget translations at the entry; tlb_prepare() calls this. The CPU tags all that
+ * it caches of a guest with the guest's ASID (APM2 15.16). If the vCPU gets a new ASID, there is
+ * nothing to flush, unless all ASIDs were used up and their numbers begin anew. */
 static void svm_flush(enum tlb_flush what, void *ctx) {
-    if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
+    struct vmcb *b = ctx;
+
+    if (what == TLB_FLUSH_TAG) b->tlb_control = TLB_CTL_ASID;
+    if (what == TLB_FLUSH_ALL) b->tlb_control = TLB_CTL_ALL;
 }
 
-/* Gives the vCPU an ASID under which the CPU has no old translations, because the VM's tables have
- * changed or the vCPU comes from another pCPU. */
+/* Makes sure that the CPU has no old translations under the vCPU's ASID, because the VM's tables or
+ * a control register have changed, or the vCPU comes from another pCPU. */
 static void svm_prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
     tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, svm_flush, s->vmcb);
+    if (s->vmcb->asid == v->tlb.tag) return;
     s->vmcb->asid = v->tlb.tag;
-    s->vmcb->clean = 0;
+    s->vmcb->clean &= ~CLEAN_ASID;
 }
 
 /* Lets the guest execute one instruction, and sets TF so that it traps behind it. This is needed
@@ -233,9 +237,10 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
     e->reason = EXIT_TIMER; /* nothing has to be done but to enter the guest again */
 }
 
-/* Decodes a MOV to or from a control register; the exit code says that it is CR`cr`. Only the
- * instruction itself tells the general register. Of a read, it also tells which control register it
- * is, because QEMU (10.0) exits with the code of CR0 whichever one is read. */
+/* Decodes a MOV to or from a control register; the exit code says that it is CR`cr`. A CPU with
+ * decode assists tells the general register. On the others only the instruction itself does. Of a
+ * read, it also tells which control register it is, because QEMU (10.0) exits with the code of CR0
+ * whichever one is read. */
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr,
                           bool write) {
     struct insn_regs regs = { 0, cr };
@@ -245,7 +250,12 @@ static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
-    e->insn_len = (u8)length_in_memory(v, b, insn, &regs);
+    if (svm_has_decode_assists && b->exit_info1 & CR_EXIT_IS_MOV) {
+        regs.rm = CR_EXIT_GPR(b->exit_info1);
+        e->insn_len = (u8)(b->next_rip - b->rip);
+    } else {
+        e->insn_len = (u8)length_in_memory(v, b, insn, &regs);
+    }
     if (!write) e->cr.cr = regs.reg;
     e->cr.gpr = regs.rm;
     e->cr.value = v->regs.gpr[e->cr.gpr];
@@ -279,6 +289,23 @@ static void svm_decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_
     svm_end_shadow(b); /* the instruction in the shadow is the one that raised the exception */
 }
 
+/* Fills in the bytes of the instruction that caused a nested page fault. A CPU with decode assists
+ * tells them, in every mode and also at the end of a page. It tells none if it could not fetch
+ * them, and on some CPUs if SMAP is on (erratum 1096). Then they are looked for in memory, as on
+ * CPUs without decode assists. */
+static void svm_npf_bytes(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+    u8 n = 0;
+
+    if (svm_has_decode_assists) n = NR_INSN_BYTES(b->nr_insn_bytes);
+    if (!n) {
+        npf_bytes(v, e, mode_of(b), b->cr3);
+        return;
+    }
+    e->npf.mode = mode_of(b);
+    e->npf.nr_bytes = n;
+    __builtin_memcpy(e->npf.bytes, b->insn_bytes, sizeof(e->npf.bytes));
+}
+
 /* Decodes an access to memory that the VM's tables do not allow (a nested page fault). `in_walk`
  * says that the CPU came to it while it walked the guest's own page tables. */
 static void svm_decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -291,7 +318,7 @@ static void svm_decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *
     e->npf.exec = info & NPF_EXEC;
     e->npf.in_walk = info & NPF_IN_WALK;
     e->npf.in_delivery = false;
-    npf_bytes(v, e, mode_of(b), b->cr3);
+    svm_npf_bytes(v, b, e);
     /* an entry of our own tables has a reserved bit */
     if (info & NPF_PRESENT && info & NPF_RESERVED) e->reason = EXIT_NPT_MISCONFIG;
 }

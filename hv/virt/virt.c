@@ -65,6 +65,7 @@ static bool no_xsave;   /* on a CPU that was enabled before: then none may have 
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
+    virt_flushes_tags = false;
     for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
         *caps = (struct virt_caps){ 0 };
         all[i]->probe(caps);
@@ -129,6 +130,7 @@ int virt_cpu_enable(void) {
         return tags;
     }
     tlb_tags_init(&c->tags, (u32)tags);
+    c->tags.flushes_one = virt_flushes_tags;
     this_cpu()->virt = c;
     return 0;
 }

@@ -273,6 +273,7 @@ _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_re
 /* What the machine's CPUs can do. probe() fills it in, and the preflight check shows it. */
 struct virt_caps {
     bool present, locked_off, second_level, unrestricted, asid, preemption_timer, apicv;
+    bool decode_assists, flush_by_asid;
     const char *reason; /* NULL, or one sentence that says why no guest can run here */
 };
 
@@ -325,6 +326,10 @@ struct virt_ops {
 
 extern const struct virt_ops vmx_ops, svm_ops;
 
+/* On AMD-V: says which abilities of the CPU may be used, if it has them. To be called before
+ * virt_probe(); at first all may be used. They change what an exit costs, and nothing that a guest
+ * can see. */
+void svm_allow(bool decode_assists, bool flush_by_asid);
 /* On AMD-V: from now on interrupts are delivered to guests as virtual interrupts (APM2 15.21.4),
  * and not by injection. This is for QEMU with -icount, which delivers an injected interrupt twice
  * (docs/virt.md). To be called before any guest runs. */
@@ -354,6 +359,10 @@ int virt_cpu_enable(void);
 /* True if the CPU counts PAUSEs, so that only loops of PAUSEs cause EXIT_PAUSE. Otherwise each
  * single PAUSE may cause it. Set by virt_probe(), then constant. */
 extern bool virt_counts_pauses;
+
+/* True if a flush of a vCPU's translations is one of its ASID. Otherwise it gets a new ASID or
+ * VPID. Set by virt_probe(), then constant. */
+extern bool virt_flushes_tags;
 
 /* The bits of XCR0 that guests may set. load() and save() switch the state that belongs to these
  * bits. 0 if the CPUs have no XSAVE. Set by virt_cpu_enable(), then constant. */

@@ -26,7 +26,10 @@ struct vmcb {
     u64 lbr_ctl;
     u64 clean;
     u64 next_rip; /* of the instruction behind the one that exited, on CPUs that tell it */
-    u8 reserved_0d0[0x400 - 0xd0];
+    /* Decode assists (APM2 15.8.4): after a nested page fault by an access to data, how many bytes
+     * of the instruction the CPU has fetched, and these bytes. */
+    u8 nr_insn_bytes, insn_bytes[15];
+    u8 reserved_0e0[0x400 - 0xe0];
     /* 0x400: the state save area */
     struct guest_seg es, cs, ss, ds, fs, gs, gdtr, ldtr, idtr, tr;
     u8 reserved_4a0[0x4cb - 0x4a0];
@@ -49,6 +52,7 @@ struct vmcb {
 
 _Static_assert(offsetof(struct vmcb, iopm) == 0x40, "APM2 table B-1");
 _Static_assert(offsetof(struct vmcb, clean) == 0xc0, "APM2 table B-1");
+_Static_assert(offsetof(struct vmcb, insn_bytes) == 0xd1, "APM2 table B-1");
 _Static_assert(offsetof(struct vmcb, rip) == 0x578, "APM2 table B-2");
 _Static_assert(offsetof(struct vmcb, cr2) == 0x640, "APM2 table B-2");
 _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
@@ -70,13 +74,24 @@ _Static_assert(sizeof(struct guest_seg) == 16, "APM2 table B-2");
 /* Bits of clean: APM2 15.15.3. A bit that is set tells the CPU that the fields of this group have
  * not changed since the last VMRUN. */
 #define CLEAN_INTERCEPTS BIT(0)
+#define CLEAN_ASID       BIT(2)
 #define CLEAN_TPR        BIT(3)
 #define CLEAN_ALL        0x3ffull
 
-/* A value of tlb_control: the CPU forgets the translations of all ASIDs (APM2 15.16.2). */
-#define TLB_CTL_ALL 1
+/* Values of tlb_control: the CPU forgets the translations of all ASIDs, the host's among them, or
+ * those of the guest's ASID (APM2 15.16.2). The second one needs flush by ASID. */
+#define TLB_CTL_ALL  1
+#define TLB_CTL_ASID 3
 
-#define NP_ENABLE   1 /* bit of np_enable: APM2 15.25.3 */
+#define NP_ENABLE    1 /* bit of np_enable: APM2 15.25.3 */
+
+/* exit_info1 after an access to a control register, on CPUs with decode assists: whether it was by
+ * a MOV, and which general register that names (APM2 15.8.1). */
+#define CR_EXIT_IS_MOV    BIT(63)
+#define CR_EXIT_GPR(info) ((info)&15u)
+
+/* The number in nr_insn_bytes; the upper bits are reserved (APM2 15.8.4). */
+#define NR_INSN_BYTES(n) ((n)&15u)
 
 /* Bits of exit_info1 after SVM_EXIT_NPF: APM2 15.25.6 */
 #define NPF_PRESENT  BIT(0)

@@ -98,6 +98,9 @@ class Machine:
         if self.verdict()[0] == "yes":
             out["EPT or nested paging"] = out["unrestricted guest"] = out["VPID or ASID"] = "yes"
             out["preemption timer"] = word(self.msr.get(VMX_PIN, 0) >> 32 & PIN_PREEMPTION_TIMER)
+            svm = self.leaf(0x8000000a)[3] if self.has_leaf(0x8000000a) else 0  # APM3 E.4.9
+            out["decode assists"] = word(svm & 1 << 7)
+            out["flush by ASID"] = word(svm & 1 << 6)
         return out
 
     def verdict_intel(self):

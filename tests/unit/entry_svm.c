@@ -28,7 +28,9 @@ static const char *controls(const struct vmcb *b) {
          "the MSR bitmap");
     RULE(b->iopm && !(b->iopm & 0xfff) && !((b->iopm + 12287) >> entry_physbits()),
          "the I/O bitmap");
-    RULE(b->tlb_control <= TLB_CTL_ALL, "a way of flushing the TLB that KVM does not offer");
+    RULE(b->tlb_control <= TLB_CTL_ALL ||
+             (b->tlb_control == TLB_CTL_ASID && cpuid(0x8000000a, 0).edx & BIT(6)),
+         "a way of flushing the TLB that this CPU does not offer");
     RULE((b->intercept[0] & (ZERO_INTR | ZERO_NMI)) == (ZERO_INTR | ZERO_NMI),
          "interrupts or NMIs are the guest's");
     RULE(b->intercept[0] & ZERO_IO && b->intercept[0] & ZERO_MSR, "ports or MSRs are the guest's");

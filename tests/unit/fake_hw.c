@@ -22,6 +22,7 @@ static struct hw_vmcs vmcss[16];
 static struct vmcb *entered;
 
 void (*hw_guest)(struct guest_regs *regs);
+void (*hw_meanwhile)(void);
 const char *hw_broken;
 bool hw_expect_broken;
 
@@ -38,6 +39,7 @@ static bool intel(void) { return kind == HW_INTEL || kind == HW_KVM_INTEL; }
 /* ---- CPUID, MSRs ---- */
 
 u32 hw_svm_features;
+u8 hw_bytes_told;
 
 static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
@@ -147,8 +149,10 @@ static void amd_msrs(struct hw_cpu *c) {
 void hw_power_on(enum hw_kind k) {
     kind = k;
     hw_guest = NULL;
+    hw_meanwhile = NULL;
     hw_broken = NULL;
     hw_expect_broken = false;
+    hw_bytes_told = 15;
     memset(cpus, 0, sizeof(cpus));
     memset(vmcss, 0, sizeof(vmcss));
     svm_forget_exits();
@@ -419,6 +423,44 @@ struct vmcb *hw_vmcb_of(const struct virt_vcpu *v) {
     return *(struct vmcb *const *)v->priv;
 }
 
+/* Copies the instruction at CS:RIP, as much as the CPU tells of it. Returns how many bytes. Guests
+ * of these tests have no page tables; with paging on, the CPU can fetch nothing. */
+static u8 fetch(const struct vmcb *b, u8 *bytes) {
+    const struct guestmem *mem = this_virt()->vcpu->vm->mem;
+    u8 n = 0;
+
+    if (b->cr0 & CR0_PG) return 0;
+    while (n < hw_bytes_told && !guestmem_read(mem, (u32)(b->cs.base + b->rip + n), bytes + n, 1))
+        n++;
+    return n;
+}
+
+/* Decode assists tell about a MOV to or from a control register, and about an access to data that
+ * causes a nested page fault: APM2 15.8.1, 15.8.4. A CPU without them leaves there what it likes,
+ * here the bytes of another instruction. */
+static void assist(struct vmcb *b) {
+    bool cr = b->exit_code <= SVM_EXIT_CR_WRITE15 || b->exit_code == SVM_EXIT_CR0_SELECTIVE;
+    u8 bytes[15] = { 0 };
+
+    if (!(cpuid(0x8000000a, 0).edx & HW_DECODE)) {
+        if (cr) b->exit_info1 = CR_EXIT_IS_MOV | 7;
+        b->nr_insn_bytes = 2;
+        memcpy(b->insn_bytes, "\x8b\x0f", 2); /* mov (%rdi), %ecx */
+        return;
+    }
+    b->nr_insn_bytes = 0;
+    if (cr && !(b->exit_info1 & CR_EXIT_IS_MOV)) {
+        b->exit_info1 = 0;
+        fetch(b, bytes);
+        if (bytes[0] == 0x0f && (bytes[1] & ~2) == 0x20)
+            b->exit_info1 = CR_EXIT_IS_MOV | (bytes[2] & 7);
+    }
+    if (b->exit_code == SVM_EXIT_NPF && !(b->exit_info1 & NPF_EXEC)) {
+        memset(b->insn_bytes, 0xcc, sizeof(b->insn_bytes));
+        b->nr_insn_bytes = fetch(b, b->insn_bytes);
+    }
+}
+
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     struct vmcb *b = hpa_to_va(vmcb_pa);
     const char *broken;
@@ -433,6 +475,8 @@ void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     b->exit_code = 0x60; /* an interrupt */
     b->exit_int_info = b->exit_info1 = b->exit_info2 = 0;
     if (hw_guest) hw_guest(regs);
+    assist(b);
+    if (hw_meanwhile) hw_meanwhile();
     b->event_inj = 0; /* the CPU clears a delivered event (APM2 15.20) */
     svm_note_exit(b);
 }

@@ -52,7 +52,12 @@ struct hw_vmcs {
 };
 
 /* Further bits of CPUID 8000_000A EDX that the AMD CPUs have; 0 at first. */
+#define HW_NEXT_RIP      (1u << 3)
+#define HW_FLUSH_BY_ASID (1u << 6)
+#define HW_DECODE        (1u << 7) /* decode assists */
 extern u32 hw_svm_features;
+/* How many bytes of an instruction a CPU with decode assists tells at most; 15 at first. */
+extern u8 hw_bytes_told;
 
 /* All CPUs become such ones, as firmware leaves them. */
 void hw_power_on(enum hw_kind kind);
@@ -67,6 +72,8 @@ u64 *hw_msr(struct hw_cpu *c, u32 msr); /* to be changed; a new one reads 0 */
  * fields are 0 before the call and are set by hw_set(); on AMD-V they are the VMCB's. NULL: an
  * interrupt ends its stay. */
 extern void (*hw_guest)(struct guest_regs *regs);
+/* Unless NULL: what other CPUs do after each exit, before the hypervisor looks at it. */
+extern void (*hw_meanwhile)(void);
 /* The guest does this at the next entry, once; after that, an interrupt ends each of its stays. */
 void hw_once(void (*guest)(struct guest_regs *regs));
 /* Runs passes of this pCPU's loop until a vCPU is entered, whose guest does `guest`, once. */

@@ -468,6 +468,15 @@ static void apicv(void **state) {
     assert_int_equal(cfg.apicv, APICV_AUTO);
 }
 
+static void abilities_of_amd(void **state) {
+    assert_int_equal(parse("[hypervisor]\nseed = 1\n"), 0);
+    assert_true(cfg.decode_assists && cfg.flush_by_asid);
+    assert_int_equal(parse("[hypervisor]\ndecode_assists = no\n"), 0);
+    assert_true(!cfg.decode_assists && cfg.flush_by_asid);
+    assert_int_equal(cmdline("flush_by_asid=no decode_assists"), 0);
+    assert_true(cfg.decode_assists && !cfg.flush_by_asid);
+}
+
 static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
     assert_int_equal(
@@ -510,6 +519,7 @@ int main(void) {
         cmocka_unit_test(room),
         cmocka_unit_test(devices),
         cmocka_unit_test(apicv),
+        cmocka_unit_test(abilities_of_amd),
         cmocka_unit_test(command_line),
         cmocka_unit_test(model),
         cmocka_unit_test(turbo),

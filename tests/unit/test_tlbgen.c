@@ -42,18 +42,22 @@ struct model_cpu {
 static struct model_vm vms[VMS];
 static struct model_cpu cpus[CPUS];
 static bool ept; /* caches by second-level root, too */
-static u64 freed, translated, flushes;
+static u64 freed, translated, flushes, flushes_of_all;
 
 struct flush_ctx {
     struct model_cpu *c;
     unsigned vm;
+    const struct tlb_user *user;
 };
 
 static void flush(enum tlb_flush what, void *ctx) {
     struct flush_ctx *f = ctx;
 
     flushes++;
-    if (what == TLB_FLUSH_ALL) {
+    if (what == TLB_FLUSH_TAG) {
+        memset(f->c->by_tag[f->user->tag], 0, sizeof(f->c->by_tag[0]));
+    } else if (what == TLB_FLUSH_ALL) {
+        flushes_of_all++;
         memset(f->c->by_tag, 0, sizeof(f->c->by_tag));
         memset(f->c->by_root, 0, sizeof(f->c->by_root));
     } else if (ept) {
@@ -86,11 +90,12 @@ static void save(unsigned cpu) {
 
 static void enter(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
-    struct flush_ctx ctx = { c, (unsigned)c->vm };
+    struct flush_ctx ctx = { c, (unsigned)c->vm, NULL };
     struct tlb_user *u;
 
     if (c->vm < 0) return;
     u = &vms[c->vm].vcpu[c->vcpu].user;
+    ctx.user = u;
     if (tlb_stale(&vms[c->vm].npt.tlb, u))
         tlb_prepare(&vms[c->vm].npt.tlb, &c->tags, u, cpu, flush, &ctx);
     assert_in_range(u->tag, 1, TAGS - 1);
@@ -191,15 +196,16 @@ static void vm_restart(unsigned n) {
     vm_start(vm);
 }
 
-static void run_model(bool is_ept) {
+static void run_model(bool is_ept, bool flushes_one) {
     ept = is_ept;
-    freed = translated = flushes = 0;
+    freed = translated = flushes = flushes_of_all = 0;
     srand(7);
     memset(cpus, 0, sizeof(cpus));
     model_on_free = check_free;
     for (unsigned i = 0; i < CPUS; i++) {
         cpus[i].vm = cpus[i].vcpu = -1;
         tlb_tags_init(&cpus[i].tags, TAGS);
+        cpus[i].tags.flushes_one = flushes_one;
     }
     for (unsigned i = 0; i < VMS; i++) vm_start(&vms[i]);
 
@@ -234,16 +240,51 @@ static void run_model(bool is_ept) {
     assert_int_equal(model_in_use, 0);
 }
 
-static void test_tagged_only(void **state) { run_model(false); }
+static void test_tagged_only(void **state) { run_model(false, false); }
 
-static void test_cached_by_root_too(void **state) { run_model(true); }
+static void test_cached_by_root_too(void **state) { run_model(true, false); }
+
+/* A CPU that can flush a single tag uses up fewer of them. New tags are needed only for vCPUs that
+ * move, so everything is flushed less often. */
+static void test_flush_of_one_tag(void **state) {
+    u64 before;
+
+    run_model(false, false);
+    before = flushes_of_all;
+    run_model(false, true);
+    assert_true(flushes_of_all > 0 && flushes_of_all < before);
+}
+
+/* A guest that causes any number of flushes never makes others lose their translations. */
+static void test_flushes_of_one_vcpu(void **state) {
+    struct tlbgen g;
+    struct tlb_tags tags;
+    struct tlb_user u = { 0 };
+    struct flush_ctx ctx = { &cpus[0], 0, &u };
+
+    tlb_tags_init(&tags, TAGS);
+    tags.flushes_one = true;
+    assert_int_equal(tlbgen_init(&g), 0);
+    flushes = flushes_of_all = 0;
+    tlb_load(&g, &tags, &u, 0);
+    tlb_prepare(&g, &tags, &u, 0, flush, &ctx);
+    for (u32 i = 1; i < 3 * TAGS; i++) {
+        tlb_forget(&u);
+        tlb_prepare(&g, &tags, &u, 0, flush, &ctx);
+        assert_int_equal(u.tag, 1);
+        assert_int_equal(flushes, i + 1); /* the first entry flushes as well, as nobody has yet */
+    }
+    assert_int_equal(flushes_of_all, 0);
+    tlb_save(&g, 0);
+    tlbgen_fini(&g);
+}
 
 /* The waiting itself: a frame is held back exactly as long as a pCPU has not passed. */
 static void test_passing(void **state) {
     struct tlbgen g;
     struct tlb_tags tags;
     struct tlb_user u = { 0 };
-    struct flush_ctx ctx = { &cpus[0], 0 };
+    struct flush_ctx ctx = { &cpus[0], 0, &u };
     u64 gen;
 
     tlb_tags_init(&tags, TAGS);
@@ -273,6 +314,8 @@ int main(void) {
         cmocka_unit_test(test_passing),
         cmocka_unit_test(test_tagged_only),
         cmocka_unit_test(test_cached_by_root_too),
+        cmocka_unit_test(test_flush_of_one_tag),
+        cmocka_unit_test(test_flushes_of_one_vcpu),
     };
 
     model_setup();

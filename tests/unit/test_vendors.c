@@ -688,6 +688,7 @@ static void random_svm_exit(struct guest_regs *regs) {
     random_registers(regs);
     guestmem_write(&vm->mem, CODE, exits[i].insn, 4);
     b->rip = CODE;
+    b->next_rip = CODE + strnlen(exits[i].insn, sizeof(exits[i].insn));
     b->exit_code = exits[i].code;
     b->exit_info1 = exits[i].code == 0x7c ? 1 : (u32)rand() & 2; /* it is a write */
     b->exit_info2 = random_gpa();
@@ -696,40 +697,73 @@ static void random_svm_exit(struct guest_regs *regs) {
     b->int_shadow = one_in(8);
 }
 
+/* Mixes the guest's registers, and what the next entry delivers, into `sum`. */
+static u64 mix(u64 sum) {
+    const u8 *regs = (const u8 *)&v->virt.regs;
+
+    for (size_t i = 0; i < sizeof(v->virt.regs); i++) sum = (sum ^ regs[i]) * 0x100000001b3ull;
+    return (sum ^ v->virt.pending.type ^ v->virt.cr8 << 8 ^ (u64)vm->state << 16) *
+           0x100000001b3ull;
+}
+
+/* Plays random exits, always the same ones. Returns a sum over all that the guest can see. */
+static u64 random_exits(enum hw_kind kind) {
+    bool intel = kind == HW_INTEL || kind == HW_KVM_INTEL;
+    u64 sum = 0;
+
+    srand(20);
+    start(kind);
+    for (unsigned n = 0; n < 4000; n++) {
+        if (vm->state != VM_RUNNING) {
+            stop();
+            vm = new_vm("guest", 2);
+            v = vm->vcpu[0];
+            fake_cpu(v->sched.cpu);
+        }
+        /* The guest may have switched its local APIC off (SVR), so it is switched on again. */
+        vlapic_write(&v->lapic, 0xf0, 0x1ff, 0);
+        if (one_in(4)) vlapic_raise(&v->lapic, (u8)(0x20 + rand() % 0xe0));
+        /* Sometimes vCPU 1 sends an NMI to vCPU 0. */
+        if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0);
+        v->halted = v->waiting_sipi = false;
+        if (intel)
+            hw_once(random_vmx_exit);
+        else
+            hw_once(random_svm_exit);
+        sched_wake(&v->sched);
+        this_cpu()->need_resched = true;
+        cpu_pass();
+        sum = mix(sum);
+    }
+    return sum;
+}
+
 /* Whatever a guest does, and whatever interrupts come meanwhile: the next entry is one that CPU
  * and KVM accept, or the VM was stopped before it. */
 static void test_every_entry_is_valid(void **state) {
-    srand(20); /* always the same */
     for (unsigned k = 0; k < ARRAY_SIZE(kinds); k++) {
-        bool intel = kinds[k] == HW_INTEL || kinds[k] == HW_KVM_INTEL;
         u32 entries = 0;
 
-        start(kinds[k]);
-        for (unsigned n = 0; n < 4000; n++) {
-            if (vm->state != VM_RUNNING) {
-                stop();
-                vm = new_vm("guest", 2);
-                v = vm->vcpu[0];
-                fake_cpu(v->sched.cpu);
-            }
-            /* The guest may have switched its local APIC off (SVR), so it is switched on again. */
-            vlapic_write(&v->lapic, 0xf0, 0x1ff, 0);
-            if (one_in(4)) vlapic_raise(&v->lapic, (u8)(0x20 + rand() % 0xe0));
-            /* Sometimes vCPU 1 sends an NMI to vCPU 0. */
-            if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0);
-            v->halted = v->waiting_sipi = false;
-            if (intel)
-                hw_once(random_vmx_exit);
-            else
-                hw_once(random_svm_exit);
-            sched_wake(&v->sched);
-            this_cpu()->need_resched = true;
-            cpu_pass();
-        }
+        random_exits(kinds[k]);
         for (u32 i = 0; i < FAKE_CPUS; i++) entries += hw_cpu_nr(i)->entries;
         assert_in_range(entries, 1000, 8000);
         stop();
     }
+}
+
+/* The same exits on CPUs with and without decode assists and flush by ASID: a guest sees no
+ * difference. */
+static void test_assists_change_nothing(void **state) {
+    u64 without, with;
+
+    hw_svm_features = HW_NEXT_RIP;
+    without = random_exits(HW_AMD);
+    stop();
+    hw_svm_features = HW_NEXT_RIP | HW_DECODE | HW_FLUSH_BY_ASID;
+    with = random_exits(HW_AMD);
+    stop();
+    hw_svm_features = 0;
+    assert_int_equal(with, without);
 }
 
 int main(void) {
@@ -749,6 +783,7 @@ int main(void) {
         cmocka_unit_test(test_vmx_rules_of_kvm),
         cmocka_unit_test(test_svm_rules_of_kvm),
         cmocka_unit_test(test_every_entry_is_valid),
+        cmocka_unit_test(test_assists_change_nothing),
     };
 
     return cmocka_run_group_tests_name("vendors", tests, NULL, NULL);
