@@ -293,7 +293,6 @@ void config_defaults(struct config *c, struct config_vm *vm, u32 max) {
     set_name(c->console, "auto");
     c->loglvl = LOG_INFO;
     c->smt = true;
-    c->decode_assists = c->flush_by_asid = true;
     c->max_cpus = TAKT_MAX_CPUS;
 }
 

@@ -302,15 +302,20 @@ static bool govern_step(struct work *w) {
     return true;
 }
 
-/* Tells the operator which pools are to have a NUMA node that has no CPU for them. VMs in such a
- * pool wait until it gets one. */
-static void warn_of_empty_nodes(void) {
+/* Tells the operator which pools do not get the CPUs that they ask for: those of a NUMA node that
+ * has none for them, or a number of CPUs when pools of a node have taken too many. VMs in a pool
+ * without CPUs wait until it gets one. */
+static void warn_of_missing_cpus(void) {
     for (u32 i = 1; i < config.nr_pools; i++) {
         const struct config_pool *p = &config.pool[i];
+        u32 has = cpumask_weight(&p->cpus);
 
-        if (p->choice.how == CHOOSE_NODE && cpumask_empty(&p->cpus))
+        if (p->choice.how == CHOOSE_NODE && !has)
             log_warn("pool %s has no CPUs: there is none in node %u that it can have", p->head.name,
                      p->choice.node);
+        if (has < p->choice.nr)
+            log_warn("pool %s wants %u CPUs and has %u: other pools have the rest", p->head.name,
+                     p->choice.nr, has);
     }
 }
 
@@ -327,7 +332,7 @@ static void pools_init(void) {
     sched_init();
     sched_set_seed(config.seed);
     config_choose_cpus(&config, &there, &cpu_places);
-    warn_of_empty_nodes();
+    warn_of_missing_cpus();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
         struct sched_cpu *c = heap_alloc(sizeof(*c));
 

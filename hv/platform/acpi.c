@@ -266,9 +266,9 @@ static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
 
 /* The SLIT (ACPI 6.5, 5.2.17): the number of proximity domains, and a byte for each pair. */
 enum { SLIT_DOMAINS = 36, SLIT_DISTANCES = 44 };
-#define SLIT_LOCAL   10u /* from a domain to itself */
-#define SLIT_UNKNOWN 20u /* what is assumed of two domains that the table does not name */
-#define SLIT_MOST    4096u
+#define SLIT_LOCAL   10u   /* from a domain to itself */
+#define SLIT_UNKNOWN 20u   /* what is assumed of two domains that the table does not name */
+#define SLIT_MOST    4096u /* domains; their square must not overflow */
 
 /* Notes where the SLIT is, if it can be believed: no domain may be nearer to another one than to
  * itself. The table may come before the SRAT, which numbers the nodes, so acpi_distance() reads the

@@ -283,13 +283,16 @@ def free_mib(text):
 
 
 def test_a_node_without_memory_borrows():
-    """RAM that a VM's node does not have comes from the nearest node. A pool is a node."""
-    vms = ("[pool north]\ncpus = node:1\n[pool nowhere]\ncpus = node:2\n"
+    """RAM that a VM's node does not have comes from the nearest node. A pool is a node, and a pool
+    that wants a number of CPUs is told that it gets fewer."""
+    vms = ("[pool any]\ncpus = random:3\n[pool north]\ncpus = node:1\n"
+           "[pool nowhere]\ncpus = node:2\n"
            "[vm large]\nimage = spin\nmemory = 128M\npool = north\nstart = no\n")
     script = "@1s cpupool-list\n+0ms nodes\n+0ms create large\n+0ms nodes\n+0ms poweroff\n"
     text = boot("qemu", "borrow", script, vms=vms, memory=288, extra=THREE_NODES)
-    assert re.findall(r"\n(Pool-0|north|nowhere) +(\d+) ", text) == [
-        ("Pool-0", "2"), ("north", "2"), ("nowhere", "0")], text
+    assert re.findall(r"\n(Pool-0|any|north|nowhere) +(\d+) ", text) == [
+        ("Pool-0", "1"), ("any", "1"), ("north", "2"), ("nowhere", "0")], text
+    assert "pool any wants 3 CPUs and has 1: other pools have the rest" in text, text
     assert "pool nowhere has no CPUs: there is none in node 2 that it can have" in text, text
     before, after = free_mib(text)
     assert after.get(1, 0) <= 1, text

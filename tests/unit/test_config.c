@@ -470,11 +470,11 @@ static void apicv(void **state) {
 
 static void abilities_of_amd(void **state) {
     assert_int_equal(parse("[hypervisor]\nseed = 1\n"), 0);
-    assert_true(cfg.decode_assists && cfg.flush_by_asid);
-    assert_int_equal(parse("[hypervisor]\ndecode_assists = no\n"), 0);
-    assert_true(!cfg.decode_assists && cfg.flush_by_asid);
-    assert_int_equal(cmdline("flush_by_asid=no decode_assists"), 0);
+    assert_false(cfg.decode_assists || cfg.flush_by_asid);
+    assert_int_equal(parse("[hypervisor]\ndecode_assists = yes\n"), 0);
     assert_true(cfg.decode_assists && !cfg.flush_by_asid);
+    assert_int_equal(cmdline("flush_by_asid decode_assists=no"), 0);
+    assert_true(!cfg.decode_assists && cfg.flush_by_asid);
 }
 
 static void command_line(void **state) {
