@@ -523,6 +523,18 @@ def finished(directory):
         return [json.loads(line) for line in f]
 
 
+def remark(e, said):
+    """Returns what follows the broken conditions in the text behind a verdict: why the result is
+    not as in the paper, or that nobody has said why."""
+    if said == paperstats.SHAPE_HOLDS:
+        return ""
+    if "remark" in e:
+        return ". " + e["remark"]
+    if said == paperstats.DIFFERS:
+        return ". The experiment's file has no remark yet that says why"
+    return ""
+
+
 def result(e, quick, policy=None):
     """Returns what the report says of an experiment, from the runs that are finished. A series of
     the user's own policy is shown, and no condition speaks of it."""
@@ -545,8 +557,7 @@ def result(e, quick, policy=None):
     points = [p["name"] for p in e["points"]]
     conditions = [paperstats.check(c, figures, points) for c in e["expect"]]
     said, why = paperstats.verdict(conditions, notes)
-    if said != paperstats.SHAPE_HOLDS and "remark" in e:
-        why += ". " + e["remark"]
+    why += remark(e, said)
     if missing:
         said, why = paperstats.FAILED, "not finished: " + "; ".join(missing)
     values, intervals = {}, {}

@@ -99,6 +99,13 @@ def test_verdicts():
 
 # ---- experiment files ----
 
+def test_a_result_that_differs_says_why_or_that_nobody_has():
+    known, unknown = {"remark": "The link is slower."}, {}
+    assert papers.remark(known, "differs") == ". The link is slower."
+    assert papers.remark(known, "shape holds") == papers.remark(unknown, "undecided") == ""
+    assert "no remark yet" in papers.remark(unknown, "differs")
+
+
 def test_a_template_is_filled_in():
     e = {"id": "p/x", "vms": "a {one}\n{vm}", "blocks": {"vm": "[{i}] {one}"},
          "defaults": {"one": "default"}}
