@@ -11,7 +11,8 @@ the event did not have to wait, and it is not in a trace.
 With --log FILE, the console log of the same machine, it also prints how long the events that carry
 a megabyte wait in each direction, as figure 2 of "Coexisting scheduling policies" does. The driver
 domain has to report what its devices did (`report_s`, or the end of the device). The last report of
-each device counts, so the trace has to begin before the traffic and to end after it.
+each device counts, so the trace has to begin before the traffic and to end after it. Events before
+--since do not count, so that what VMs wait for while they start is no part of it.
 
   to the driver domain    the time from a VM's notification to its handling. The driver domain has
                           one port for all its devices, so the events that it took are divided by
@@ -39,19 +40,20 @@ def percentile(values, permille):
     return values[min(len(values) - 1, len(values) * permille // 1000)]
 
 
-def taken(trace):
-    """Returns {(vCPU, port): [us from notification to handling]}."""
+def taken(trace, since_ms=0):
+    """Returns {(vCPU, port): [us from notification to handling]} of the events that were taken
+    `since_ms` after the boot or later."""
     found = {}
     for r in trace.records:
-        if r.event == ts.EVTCHN_TAKE:
+        if r.event == ts.EVTCHN_TAKE and r.ns >= since_ms * 1_000_000:
             found.setdefault((r.who, r.arg[0]), []).append(r.arg[1] / 1000)
     return found
 
 
-def measure(trace, bytes_per_event=0):
+def measure(trace, bytes_per_event=0, since_ms=0):
     """Returns one dictionary for each receiving (vCPU, port), in order. Times are in us."""
     rows = []
-    for (who, port), times in sorted(taken(trace).items()):
+    for (who, port), times in sorted(taken(trace, since_ms).items()):
         times.sort()
         row = {"to": trace.name(who), "port": port, "events": len(times),
                "mean_us": round(sum(times) / len(times), 3),
@@ -73,9 +75,9 @@ def moved(log, driver_domain):
     return found
 
 
-def directions(trace, log, driver_domain="iodom"):
+def directions(trace, log, driver_domain="iodom", since_ms=0):
     """Returns one dictionary for the events to the driver domain, and one for the events from it to
-    each VM."""
+    each VM. Events before `since_ms` do not count."""
     def row(direction, to, times, size):
         return {"direction": direction, "to": to, "events": len(times),
                 "waited_us": round(sum(times), 3),
@@ -86,7 +88,7 @@ def directions(trace, log, driver_domain="iodom"):
     names = {int(m["id"]): m["vm"] for m in CREATED.finditer(log)}
     names.update((number, name) for number, (name, _) in trace.vms.items())
     times = {}
-    for (who, _), waits in taken(trace).items():
+    for (who, _), waits in taken(trace, since_ms).items():
         times.setdefault(names.get(ts.vm_of(who)), []).extend(waits)
     sizes = moved(log, driver_domain)
     if not sizes:
@@ -118,16 +120,18 @@ def main():
                    help="the machine's console: event time per MB in both directions")
     p.add_argument("--driver-domain", default="iodom", metavar="VM",
                    help="the VM whose reports are in it (iodom)")
+    p.add_argument("--since", type=int, default=0, metavar="MS",
+                   help="leave out events that were taken earlier than this after the boot")
     p.add_argument("--bytes-per-event", type=int, default=0, metavar="N",
                    help="payload that each event announces")
     p.add_argument("-j", action="store_true", help="JSON")
     args = p.parse_args()
     trace = ts.load(args.stream)
-    rows = measure(trace, args.bytes_per_event)
+    rows = measure(trace, args.bytes_per_event, args.since)
     both = None
     if args.log:
         with open(args.log, encoding="utf-8", errors="replace") as f:
-            both = directions(trace, f.read(), args.driver_domain)
+            both = directions(trace, f.read(), args.driver_domain, args.since)
     if args.j:
         print(json.dumps({"ports": rows, "directions": both} if args.log else rows, indent=1))
         return

@@ -358,23 +358,30 @@ def whole(task, directory, seed):
     if found["top"]:
         vcpus = found["top"]["result"]["vcpus"]
     if traced:
-        found["waits"] = event_waits(trace, found["said"])
+        found["waits"] = event_waits(trace, found["said"], experiment.start_ms(seed))
         os.remove(trace)  # of some hundred MB
     return shlex.join(command), {**found, "vcpus": vcpus,
                                  "file_vms": re.findall(r"^\[vm (\S+)\]", text, re.M),
                                  "trace": hashlib.sha256(facts).hexdigest()[:16]}
 
 
-def event_waits(trace, said):
-    """Returns how many ms the events wait that carry a megabyte: {"to": ms, "from": ms}, towards
-    the driver domain and from it (tools/event-times.py)."""
+def event_waits(trace, said, since_ms):
+    """Returns how long the events of a run waited and what they carried, by direction and VM
+    (tools/event-times.py). Those before the traffic begins do not count: while VMs start, some wait
+    for a whole slice of another one, and carry nothing."""
     log = "".join(f"[] {line['vm']}: {line['text']}\n" for line in said if line["vm"])
-    rows = event_times.directions(tracestream.load(trace), log)
-    found = {}
-    for way in ("to", "from"):
-        waited = sum(row["waited_us"] for row in rows if row["direction"] == way)
-        found[way] = waited / 1000 / sum(row["mb"] for row in rows if row["direction"] == way)
-    return found
+    return event_times.directions(tracestream.load(trace), log, since_ms=since_ms)
+
+
+def waited(rule, rows):
+    """Returns for how many ms the events wait that carry a megabyte, towards the driver domain
+    ("to") or from it ("from"). With "vm" only the events that these VMs take count, and the bytes
+    of these VMs."""
+    chosen = [row for row in rows if row["direction"] == rule["waits"]
+              and fnmatch.fnmatchcase(row["to"], rule.get("vm", "*"))]
+    if not chosen:
+        raise Refused(f"no VM that took events is named as {rule['vm']}")
+    return sum(row["waited_us"] for row in chosen) / 1000 / sum(row["mb"] for row in chosen)
 
 
 def busy(chosen, pcpus):
@@ -408,7 +415,7 @@ def value_of(rule, found):
     if "said" in rule:
         return heard(rule, found)
     if "waits" in rule:
-        return scaled(rule, found["waits"][rule["waits"]])
+        return scaled(rule, waited(rule, found["waits"]))
     if "busy" in rule:
         return scaled(rule, busy(rule["busy"], found["pcpus"]))
     return measured(rule, found["vcpus"])

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import paperreport  # noqa: E402
 import papers  # noqa: E402
 import paperstats  # noqa: E402
+import tracestream  # noqa: E402
 from paperstats import BROKEN, HOLDS, OPEN  # noqa: E402
 
 MANY_ARGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
@@ -159,8 +160,35 @@ def test_what_guests_did_together_is_a_value():
 
 
 def test_what_events_wait_is_a_value():
-    rule = {"waits": "to", "scale": 2}
-    assert papers.value_of(rule, {"waits": {"to": 1.5, "from": 9}}) == 3
+    rows = [{"direction": "to", "to": "iodom", "waited_us": 3000, "mb": 2},
+            {"direction": "from", "to": "s-1", "waited_us": 8000, "mb": 1},
+            {"direction": "from", "to": "s-2", "waited_us": 1000, "mb": 3},
+            {"direction": "from", "to": "sink", "waited_us": 9000, "mb": 5}]
+    assert papers.value_of({"waits": "to", "scale": 2}, {"waits": rows}) == 3
+    assert papers.value_of({"waits": "from"}, {"waits": rows}) == 2
+
+
+def test_what_events_wait_is_of_the_vms_that_a_measure_names():
+    """Neither the waits nor the bytes of others count: they may stand for another machine."""
+    rows = [{"direction": "from", "to": "s-1", "waited_us": 8000, "mb": 1},
+            {"direction": "from", "to": "s-2", "waited_us": 1000, "mb": 3},
+            {"direction": "from", "to": "sink", "waited_us": 9000, "mb": 5}]
+    assert papers.value_of({"waits": "from", "vm": "s-*"}, {"waits": rows}) == 2.25
+    with pytest.raises(papers.Refused, match="no VM that took events is named as t-"):
+        papers.value_of({"waits": "from", "vm": "t-*"}, {"waits": rows})
+
+
+def test_events_before_the_traffic_are_not_waits(monkeypatch):
+    """A VM that starts waits for a slice of others, and nothing is carried yet."""
+    vm = 2 << 16
+    trace = tracestream.Trace()
+    trace.vms[2] = ("s", 1)
+    trace.records = [tracestream.Record(at * 1_000_000, tracestream.EVTCHN_TAKE, 0, vm, 1, ns, 0, 0)
+                     for at, ns in ((499, 30_000_000), (500, 2_000_000), (900, 4_000_000))]
+    monkeypatch.setattr(tracestream, "load", lambda _: trace)
+    said = [{"vm": "iodom", "text": "iodom: s.0: in=1 in_bytes=1048576 out=1 out_bytes=1048576"}]
+    rows = papers.event_waits("trace", said, 500)
+    assert papers.value_of({"waits": "from"}, {"waits": rows}) == 3
 
 
 def test_how_busy_pcpus_are_is_a_value():

@@ -319,6 +319,10 @@ def test_event_time_of_a_megabyte_in_both_directions(tmp_path):
          "us_per_mb": 2500.0},
         {"direction": "from", "to": "source", "events": 0, "waited_us": 0, "mb": 2.0,
          "us_per_mb": 0.0}]
+    later = json.loads(subprocess.run([*command, "-j", "--since", "7"], check=True,
+                                      stdout=subprocess.PIPE, text=True).stdout)
+    assert [row["waited_us"] for row in later["directions"]] == [0, 9500.0, 0]
+    assert sum(row["events"] for row in later["ports"]) == 4
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     assert re.search(r"from driver domain +server +5 +12\.5 +5\.00 +2\.50\n", text), text
     log.write_text("nothing\n", encoding="ascii")
