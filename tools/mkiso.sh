@@ -92,9 +92,6 @@ modules=$(
         if is_bzimage "$tree/boot/$name"; then
             tools/vmlinux.py "${module[$name]}" "$tree/boot/$name" || exit 1
         fi
-        case $name in
-        *.elf) objcopy --strip-debug "$tree/boot/$name" 2>/dev/null || true ;;
-        esac
         echo "    module2 /boot/$name $name"
     done | sort
 )

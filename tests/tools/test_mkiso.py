@@ -1,10 +1,12 @@
 """tools/mkiso.sh --net: the tree for a TFTP server. It replaces nothing that it has not made."""
+import filecmp
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import BUILD, ROOT
 
 CONFIG = "[hypervisor]\nscript = s\n\n[vm hello]\nimage = hello\n"
 
@@ -39,6 +41,16 @@ def test_the_tree(mkpxe, tmp_path):
         "insmod http\nset root=(http,192.168.7.1)\n" in text
         and "multiboot2 $takt loglvl=debug" in text
     )
+
+
+def test_an_image_stays_as_it_is(mkpxe, tmp_path):
+    """Some images have their multiboot header where a tool that strips them would lose it."""
+    image = os.path.join(BUILD, "guests", "hello.elf")  # has debugging information
+    (tmp_path / "my.cfg").write_text("[vm mine]\nimage = mine.elf\n")
+    shutil.copy(image, tmp_path / "mine.elf")
+    done = mkpxe()
+    assert done.returncode == 0, done.stderr
+    assert filecmp.cmp(image, tmp_path / "pxe/boot/mine.elf", shallow=False)
 
 
 @pytest.mark.parametrize("server", ["http://192.168.7.1", "192.168.7.1/x", "a b", "a,b", "a:",
