@@ -66,16 +66,17 @@ static void unlock_ends(struct evtchn_vm *a, struct evtchn_vm *b) {
     spin_unlock(&a->lock);
 }
 
-/* Returns the lowest port number that is free. Returns -ENOMEM if there is no memory for the port,
- * or -ENOSPC if all ports are used. */
+/* Returns the lowest port number that is free, with memory for the port. Returns -ENOMEM if there is
+ * none, or -ENOSPC if all ports are used. */
 static int port_free(struct evtchn_vm *d) {
     ASSERT_HELD(&d->lock);
-    if (!d->port) d->port = heap_alloc(TAKT_MAX_PORTS * sizeof(*d->port));
-    if (!d->port) return -ENOMEM;
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
         u64 taken = d->used[w] | (w == 0);
 
-        if (~taken) return (int)(w * 64) + __builtin_ctzll(~taken);
+        if (!~taken) continue;
+        if (!d->group[w]) d->group[w] = heap_alloc(EVTCHN_GROUP * sizeof(*d->group[w]));
+        if (!d->group[w]) return -ENOMEM;
+        return (int)(w * EVTCHN_GROUP) + __builtin_ctzll(~taken);
     }
     return -ENOSPC;
 }
@@ -83,9 +84,9 @@ static int port_free(struct evtchn_vm *d) {
 /* Puts `p` at a free port. `port` may be an error of port_free(), which is returned. */
 static int port_take(struct evtchn_vm *d, int port, struct evtchn_port p) {
     if (port < 0) return port;
-    d->port[port] = p;
+    *evtchn_port(d, (u32)port) = p;
     port_bit_set(d->used, (u32)port);
-    d->words = MAX(d->words, (u32)port / 64 + 1);
+    d->words = MAX(d->words, (u32)port / EVTCHN_GROUP + 1);
     return port;
 }
 
@@ -97,7 +98,7 @@ static int port_join(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port, 
 
     if (port < 0) return port;
     if (error) return error;
-    q = &r->port[remote_port];
+    q = evtchn_port(r, remote_port);
     if (q->fixed != fixed || (!fixed && q->remote_vm != d->vm)) return -EPERM;
     if (q->peer) return -EBUSY;
     q->peer = d;
@@ -113,13 +114,13 @@ static int port_join(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port, 
 static void raise_and_unlock(struct spinlock *held, struct evtchn_vm *d, u32 port, bool new,
                              u64 sent, bool other) {
     bool masked = port_bit(d->shared->mask, port);
-    u16 target = __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED);
+    u16 target = __atomic_load_n(&evtchn_port(d, port)->target, __ATOMIC_RELAXED);
 
     if (!new) {
         spin_unlock(held);
         return;
     }
-    __atomic_store_n(&d->port[port].sent_ns, sent, __ATOMIC_RELAXED);
+    __atomic_store_n(&evtchn_port(d, port)->sent_ns, sent, __ATOMIC_RELAXED);
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     spin_unlock(held);
     if (!masked) d->raise(d, target >> 8, (u8)target, port, other);
@@ -187,7 +188,7 @@ int evtchn_send(struct evtchn_vm *d, u32 port, u64 now) {
     bool new;
 
     if (error) return error;
-    p = &d->port[port];
+    p = evtchn_port(d, port);
     peer = p->peer;
     if (!peer) {
         spin_unlock(&d->lock);
@@ -222,7 +223,7 @@ int evtchn_mask(struct evtchn_vm *d, u32 port, bool masked, u64 now) {
     else
         port_bit_clear(d->shared->mask, port);
     pending = port_bit(d->shared->pending, port);
-    sent = __atomic_load_n(&d->port[port].sent_ns, __ATOMIC_RELAXED);
+    sent = __atomic_load_n(&evtchn_port(d, port)->sent_ns, __ATOMIC_RELAXED);
     if (!sent) sent = now;
     raise_and_unlock(&d->lock, d, port, pending && !masked, sent, false);
     return 0;
@@ -236,7 +237,7 @@ static void break_pair(struct evtchn_vm *d, struct evtchn_port *p) {
     ASSERT_HELD(&d->lock);
     if (!peer) return;
     if (peer != d) spin_lock(&peer->lock);
-    peer->port[p->peer_port].peer = NULL;
+    evtchn_port(peer, p->peer_port)->peer = NULL;
     if (peer != d) spin_unlock(&peer->lock);
 }
 
@@ -248,9 +249,9 @@ static int close_port(struct evtchn_vm *d, u32 port, bool guest) {
     spin_lock(&evtchn_lock);
     spin_lock(&d->lock);
     error = port_used(d, port);
-    if (!error && guest && d->port[port].fixed) error = -EPERM;
+    if (!error && guest && evtchn_port(d, port)->fixed) error = -EPERM;
     if (!error) {
-        break_pair(d, &d->port[port]);
+        break_pair(d, evtchn_port(d, port));
         port_bit_clear(d->used, port);
         port_bit_clear(d->shared->pending, port);
         port_bit_clear(d->shared->mask, port);
@@ -290,7 +291,7 @@ int evtchn_vector(struct evtchn_vm *d, u32 port, u32 vcpu, u32 vector) {
     if (vcpu >= d->nr_vcpus || vector > 255 || (vector && vector < 32)) return -EINVAL;
     error = port_lock(d, port);
     if (error) return error;
-    __atomic_store_n(&d->port[port].target, (u16)(vcpu << 8 | vector), __ATOMIC_RELAXED);
+    __atomic_store_n(&evtchn_port(d, port)->target, (u16)(vcpu << 8 | vector), __ATOMIC_RELAXED);
     spin_unlock(&d->lock);
     return 0;
 }
@@ -304,8 +305,8 @@ int evtchn_connect(struct evtchn_vm *d, struct evtchn_vm *r, u32 remote_port) {
 
     spin_lock(&evtchn_lock);
     lock_ends(d, r);
-    if (r->port[remote_port].peer == d)
-        port = r->port[remote_port].peer_port;
+    if (evtchn_port(r, remote_port)->peer == d)
+        port = evtchn_port(r, remote_port)->peer_port;
     else
         port = port_join(d, r, remote_port, true); /* only a port that the hypervisor made */
     unlock_ends(d, r);
@@ -357,7 +358,7 @@ int evtchn_pending(struct evtchn_vm *d, u32 vcpu, u32 port) {
 /* Returns how long ago the event at `port` was sent, in ns, or 0 if that is not known, and forgets
  * it. */
 u64 evtchn_taken(struct evtchn_vm *d, u32 port, u64 now) {
-    u64 sent = __atomic_exchange_n(&d->port[port].sent_ns, 0, __ATOMIC_RELAXED);
+    u64 sent = __atomic_exchange_n(&evtchn_port(d, port)->sent_ns, 0, __ATOMIC_RELAXED);
 
     return sent && sent <= now ? now - sent : 0;
 }
@@ -375,7 +376,9 @@ bool evtchn_fini(struct evtchn_vm *d) {
     spin_lock(&evtchn_lock);
     list_del(&d->link);
     spin_unlock(&evtchn_lock);
-    heap_free(d->port);
-    d->port = NULL;
+    for (u32 w = 0; w < ARRAY_SIZE(d->group); w++) {
+        heap_free(d->group[w]);
+        d->group[w] = NULL;
+    }
     return __atomic_load_n(&d->users, __ATOMIC_SEQ_CST);
 }

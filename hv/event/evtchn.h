@@ -27,6 +27,9 @@ struct evtchn_port {
     u64 sent_ns; /* when the pending bit was set; 0 once the event has been traced as taken */
 };
 
+/* Ports are allocated in groups, one for each word of `used`. */
+#define EVTCHN_GROUP   64u
+
 #define EVTCHN_NO_VCPU (~0u)
 
 struct evtchn_vm {
@@ -41,10 +44,17 @@ struct evtchn_vm {
     struct list link; /* under evtchn_lock */
     struct spinlock lock;
     /* under `lock` */
-    u64 used[TAKT_MAX_PORTS / 64]; /* a bit a port */
-    u32 words;                     /* words of `used` from here on have always been 0 */
-    struct evtchn_port *port;      /* all of them; allocated with the first */
+    u64 used[TAKT_MAX_PORTS / EVTCHN_GROUP]; /* a bit a port */
+    u32 words;                               /* words of `used` from here on have always been 0 */
+    /* The ports of each word of `used`. A group is allocated with the first port in it, and stays
+     * until evtchn_fini(). */
+    struct evtchn_port *group[TAKT_MAX_PORTS / EVTCHN_GROUP];
 };
+
+/* Returns the entry of a port that is or was in use. */
+static inline struct evtchn_port *evtchn_port(const struct evtchn_vm *d, u32 port) {
+    return &d->group[port / EVTCHN_GROUP][port % EVTCHN_GROUP];
+}
 
 extern struct spinlock evtchn_lock;
 
@@ -88,7 +98,7 @@ int evtchn_pending(struct evtchn_vm *d, u32 vcpu, u32 port);
 u32 evtchn_first_pending(struct evtchn_vm *d, u32 vcpu, u32 from);
 /* Returns the vCPU that `port`, which is in use, is bound to. Takes no lock. */
 static inline u32 evtchn_vcpu(const struct evtchn_vm *d, u32 port) {
-    return __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED) >> 8;
+    return __atomic_load_n(&evtchn_port(d, port)->target, __ATOMIC_RELAXED) >> 8;
 }
 /* For the trace: to be called when the vector of `port`, which is or was in use, reached its
  * vCPU, or a poll for it ended. Returns the time since the event was sent in ns, 0 if that is

@@ -78,9 +78,13 @@ static void *raise_in_turn(void *arg) {
 static void test_event_is_whole(void **state) {
     static struct trace_record ring[8], got[8];
     u32 told = 0, torn = 0;
+    int last = 0;
     pthread_t thread;
 
-    assert_true(evtchn_alloc(&vm->events, vm->id) > 0); /* the table of ports */
+    while (last < vectors[1]) { /* both ports exist */
+        last = evtchn_alloc(&vm->events, vm->id);
+        assert_true(last > 0);
+    }
     assert_int_equal(trace_init(there, ring, ARRAY_SIZE(ring)), 0);
     trace_mask = TRACE_CLASS_EVENT;
     pthread_create(&thread, NULL, raise_in_turn, NULL);

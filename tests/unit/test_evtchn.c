@@ -263,8 +263,9 @@ static void test_quota(void **state) {
     assert_int_equal(evtchn_close(&vm[0], 700), 0);
     assert_int_equal(evtchn_alloc(&vm[0], 2), 700);
     ports_fini(0);
-    /* These ports belong to vm[1]. */
-    assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port));
+    /* What is left belongs to vm[1], which has one port. */
+    assert_true(heap_in_use() > heap);
+    assert_true(heap_in_use() <= heap + 2048);
 }
 
 static void test_with_itself(void **state) {
@@ -327,11 +328,13 @@ static void test_threads(void **state) {
     assert_no_lock();
     for (u32 i = 0; i < NR; i++) {
         for (u32 port = 1; port < TAKT_MAX_PORTS; port++) {
-            const struct evtchn_port *p = &vm[i].port[port];
+            const struct evtchn_port *p;
 
-            if (!(vm[i].used[port / 64] >> (port % 64) & 1) || !p->peer) continue;
-            assert_ptr_equal(p->peer->port[p->peer_port].peer, &vm[i]);
-            assert_int_equal(p->peer->port[p->peer_port].peer_port, port);
+            if (!(vm[i].used[port / 64] >> (port % 64) & 1)) continue;
+            p = evtchn_port(&vm[i], port);
+            if (!p->peer) continue;
+            assert_ptr_equal(evtchn_port(p->peer, p->peer_port)->peer, &vm[i]);
+            assert_int_equal(evtchn_port(p->peer, p->peer_port)->peer_port, port);
             pairs++;
         }
     }

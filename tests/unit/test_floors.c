@@ -141,7 +141,7 @@ static void test_ports(void **state) {
     assert_int_equal(evtchn_bind(&vm[1], 1, 1), 1);
     assert_int_equal(evtchn_bind(&vm[1], 1, 1), -EBUSY);
     assert_int_equal(evtchn_vector(&vm[0], 1, 1, 0x41), 0);
-    assert_int_equal(vm[0].port[1].target, 0x141);
+    assert_int_equal(evtchn_port(&vm[0], 1)->target, 0x141);
 
     assert_int_equal(evtchn_send(&vm[1], 1, 1000), 0);
     assert_int_equal(page[0].pending[0], BIT(1));

@@ -34,7 +34,7 @@ static bool port_is_used(const struct evtchn_vm *d, u32 port) {
  * another VM, that VM exists and the two ports name each other. */
 static void check_port(const struct vm *vm, u32 port) {
     const struct evtchn_vm *d = &vm->events;
-    const struct evtchn_port *p = &d->port[port], *q;
+    const struct evtchn_port *p = evtchn_port(d, port), *q;
 
     MUST((u32)(p->target >> 8) < vm->nr_vcpus, "%s: port %u is for vCPU %u", vm->name, port,
          p->target >> 8);
@@ -43,7 +43,7 @@ static void check_port(const struct vm *vm, u32 port) {
          port, p->peer);
     MUST(port_is_used(p->peer, p->peer_port), "%s: port %u is joined with %u, which is closed",
          vm->name, port, p->peer_port);
-    q = &p->peer->port[p->peer_port];
+    q = evtchn_port(p->peer, p->peer_port);
     MUST(q->peer == d && q->peer_port == port, "%s: port %u is joined with %u, which has %u",
          vm->name, port, p->peer_port, q->peer_port);
 }
@@ -58,7 +58,7 @@ void check_events(void) {
 
         MUST(!spin_is_locked(&d->lock), "%s: the lock of its ports", vms[i]->name);
         MUST(d->users == 0, "%s: %u pCPUs raise events", vms[i]->name, d->users);
-        for (u32 w = 0; d->port && w < d->words; w++)
+        for (u32 w = 0; w < d->words; w++)
             for (u64 bits = d->used[w]; bits; bits &= bits - 1)
                 check_port(vms[i], w * 64 + (u32)__builtin_ctzll(bits));
     }

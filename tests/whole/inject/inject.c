@@ -199,7 +199,7 @@ static void raise_event(void) {
     u32 port = 1 + (u32)inject_below(24);
 
     if (!vm) return;
-    if (vm->events.port && vm->state == VM_RUNNING) evtchn_raise(&vm->events, port, whole_now);
+    if (vm->events.group[0] && vm->state == VM_RUNNING) evtchn_raise(&vm->events, port, whole_now);
     vm_put(vm);
 }
 
