@@ -21,7 +21,11 @@ enum { TIMER_TICK, TIMER_ACCOUNT = SCHED_TIMER_BOTH };
 
 /* Lets the pool's boost policy say which class the vCPU has after `event`. */
 static void boost_vcpu(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
-    cv->cls = credit_pool(p)->boost(p, cv, event);
+    struct credit_pool *cp = credit_pool(p);
+    enum credit_class before = cv->cls;
+
+    cv->cls = cp->boost(p, cv, event);
+    if (cv->cls != before) cpumask_set(&cp->news, cv->vcpu->cpu);
 }
 
 /* ---- timers ---- */
@@ -177,6 +181,19 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
     return equals;
 }
 
+/* Notes that v waits on its pCPU: each pCPU that may take it gets that one into its `offers`. A
+ * vCPU that wakes finds this noted already, unless a pCPU has looked in vain meanwhile: only
+ * steal_from() takes a pCPU out of `offers`. */
+static void offer(const struct sched_pool *p, const struct sched_vcpu *v) {
+    struct credit_cpu *cc = credit_cpu(v->cpu);
+    struct cpumask more = cpumask_minus(&v->affinity, &cc->offered_to);
+
+    if (cpumask_empty(&more)) return;
+    cc->offered_to = cpumask_or(&cc->offered_to, &more);
+    more = cpumask_and(&more, &p->cpus);
+    cpumask_for_each(cpu, &more) cpumask_set(&credit_cpu(cpu)->offers, v->cpu);
+}
+
 /* Puts a vCPU that can run into the queue of its pCPU, in the list for its class. */
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
@@ -187,7 +204,18 @@ static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     list_add_tail(position(cp, cc, cv), &cv->link);
     cc->queues |= BIT(cv->queue);
     cpumask_set(&cp->waiting, cpu);
+    cpumask_set(&cp->news, cpu);
     if (cv->queue < Q_OVER) cpumask_set(&cp->ahead, cpu);
+    offer(p, cv->vcpu);
+}
+
+/* Another vCPU may have become the first one of this pCPU's queue. */
+static void first_changed(struct credit_pool *cp, u32 cpu) {
+    cpumask_set(&cp->news, cpu);
+    if (credit_cpu(cpu)->queues & QUEUES_AHEAD)
+        cpumask_set(&cp->ahead, cpu);
+    else
+        cpumask_clear(&cp->ahead, cpu);
 }
 
 /* Takes a vCPU out of its queue. */
@@ -197,10 +225,9 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_cpu *cc = credit_cpu(cpu);
 
     list_del(&cv->link);
-    if (!list_empty(&cc->queue[cv->queue])) return;
-    cc->queues &= ~(u32)BIT(cv->queue);
+    if (list_empty(&cc->queue[cv->queue])) cc->queues &= ~(u32)BIT(cv->queue);
     if (!cc->queues) cpumask_clear(&cp->waiting, cpu);
-    if (!(cc->queues & QUEUES_AHEAD)) cpumask_clear(&cp->ahead, cpu);
+    first_changed(cp, cpu);
 }
 
 /* Puts each waiting vCPU into the queue for its class and credit; within it the order stays. The
@@ -227,8 +254,7 @@ static void sort_queue(struct sched_pool *p, u32 cpu) {
         if (!list_empty(&sorted[q])) cc->queues |= BIT(q);
         list_join(&cc->queue[q], &sorted[q]);
     }
-    cpumask_clear(&cp->ahead, cpu);
-    if (cc->queues & QUEUES_AHEAD) cpumask_set(&cp->ahead, cpu);
+    first_changed(cp, cpu);
 }
 
 /* A vCPU without micro-slices runs, so a T_S is over: the stretch of time in which each vCPU with
@@ -322,33 +348,54 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
 }
 
 /* This pCPU was kicked to run a certain vCPU, but took a better one. For those that still wait,
- * kicks another idle pCPU, or else the pCPU in whose queue they are. */
+ * kicks another idle pCPU, or else the pCPU in whose queue they are. A pCPU that runs none of a
+ * lower rank than its first one that waits, and has none for an idle pCPU, is not visited again
+ * before one of this may have changed. */
 static void pass_on(struct sched_pool *p) {
-    cpumask_for_each(peer, &credit_pool(p)->waiting) {
-        const struct sched_vcpu *current = sched_current_locked(peer);
-        struct credit_vcpu *head = queue_head(credit_cpu(peer));
-        struct cpumask idlers;
-        bool helped = idlers_for(p, head->vcpu, &idlers);
+    struct credit_pool *cp = credit_pool(p);
+    struct cpumask peers = cpumask_and(&cp->waiting, &cp->news);
 
-        if (!cpumask_empty(&p->idlers)) call_for_help(p, credit_cpu(peer));
-        if (current && !helped && outranks(head, current)) sched_kick(p, peer);
+    cpumask_for_each(peer, &peers) {
+        const struct sched_vcpu *current = sched_current_locked(peer);
+        struct credit_cpu *cc = credit_cpu(peer);
+        struct credit_vcpu *head = queue_head(cc);
+        struct cpumask idlers, takers = cpumask_and(&cc->offered_to, &p->idlers);
+        bool helped = idlers_for(p, head->vcpu, &idlers);
+        bool lower = current && outranks(head, current);
+
+        if (!cpumask_empty(&takers)) call_for_help(p, cc);
+        if (lower && !helped) sched_kick(p, peer);
+        if (current && !lower && cpumask_empty(&takers)) cpumask_clear(&cp->news, peer);
     }
 }
 
 /* ---- stealing ---- */
 
-/* Returns the first vCPU better than `limit` in `peer`'s queue that may run on `cpu`, or NULL. */
+/* Returns the first vCPU better than `limit` in `peer`'s queue that may run on `cpu`, or NULL. What
+ * makes it look in vain is remembered: that the first vCPU is OVER, until another one is the first,
+ * or that none may use `cpu`, until one waits there that may. */
 static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu,
                                       enum credit_class limit) {
+    struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(peer);
-    u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
+    u64 delay = cp->knob.migration_delay_us * NS_PER_US;
+    bool beyond = false, offered = false;
 
-    for (u32 q = next_queue(cc, 0); q < Q_NR && class_of_queue(q) < limit;
-         q = next_queue(cc, q + 1))
+    if (queue_head(cc)->cls >= limit) {
+        cpumask_clear(&cp->ahead, peer);
+        return NULL;
+    }
+    for (u32 q = next_queue(cc, 0); q < Q_NR; q = next_queue(cc, q + 1))
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
-            if (cv->cls >= limit) return NULL;
+            if (cv->cls >= limit || class_of_queue(q) >= limit) beyond = true;
+            if (!cpumask_test(&cv->vcpu->affinity, cpu)) continue;
+            if (beyond) return NULL;
             if (sched_may_run(p, cv->vcpu, cpu) && p->now - cv->ran_until >= delay) return cv;
+            offered = true;
         }
+    if (offered) return NULL;
+    cpumask_clear(&credit_cpu(cpu)->offers, peer);
+    cpumask_clear(&cc->offered_to, cpu);
     return NULL;
 }
 
@@ -356,7 +403,8 @@ static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu,
  * NULL if there is none. */
 static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit) {
     const struct credit_pool *cp = credit_pool(p);
-    struct cpumask peers = limit > CLASS_OVER ? cp->waiting : cp->ahead;
+    struct cpumask peers =
+        cpumask_and(&credit_cpu(cpu)->offers, limit > CLASS_OVER ? &cp->waiting : &cp->ahead);
     struct credit_vcpu *cv = NULL;
 
     if (cp->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
@@ -496,6 +544,7 @@ static void accounting_pass(struct sched_pool *p) {
         vturbo_exchange(p);
     }
     credit_account(p);
+    cpumask_for_each(cpu, &cp->waiting) first_changed(cp, cpu); /* it has another class, maybe */
     if (cp->nr_ls) vslicer_recount(p);
     credit_set_accounting(p);
 }
@@ -603,7 +652,10 @@ static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched
     next = take_best(p, cpu);
     if (cc->queues && full && !cpumask_empty(&p->idlers)) call_for_help(p, cc);
     if (helping && next && full) pass_on(p);
-    if (!next) return (struct sched_pick){ NULL, SCHED_NEVER };
+    if (!next) { /* from now on this pCPU idles, so those that wait for it are news */
+        cp->news = cpumask_or(&cp->news, &cc->offers);
+        return (struct sched_pick){ NULL, SCHED_NEVER };
+    }
     if (next != cv) next->picked_at = next->billed = p->now;
     if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(p, next);
     if (!cc->ticking) credit_start_tick(p, cpu);
@@ -643,7 +695,10 @@ static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* v may use other pCPUs than before. If it waits, one of these may be able to run it now. */
 static void credit_affinity(struct sched_pool *p, struct sched_vcpu *v) {
-    if (v->queued) tickle(p, credit_vcpu(v));
+    if (!v->queued) return;
+    cpumask_set(&credit_pool(p)->news, v->cpu);
+    offer(p, v);
+    tickle(p, credit_vcpu(v));
 }
 
 /* The hooks above, and those of credit_members.c. */

@@ -114,6 +114,8 @@ struct credit_cpu {
     u32 queues; /* a bit for each queue that is not empty */
     u32 epoch;  /* credit_pool.epoch when the queue was last sorted */
     bool ticking;
+    struct cpumask offers;     /* pCPUs where a vCPU may wait that may use this one */
+    struct cpumask offered_to; /* the reverse: pCPUs that, if they are in the pool, know of this */
     /* vslicer.c */
     u32 round;     /* counts T_S: one begins whenever a vCPU without micro-slices runs */
     u32 ls, nl;    /* active vCPUs here with micro-slices, and without */
@@ -151,12 +153,14 @@ struct credit_pool {
     bool accounting;        /* that timer is set */
     u32 rotor;              /* where the search for an idle pCPU begins */
     struct cpumask waiting; /* pCPUs with a vCPU in their queue */
-    struct cpumask ahead;   /* those of them that have one better than OVER */
+    struct cpumask ahead;   /* those of them where the first one may be better than OVER */
+    struct cpumask news;    /* pCPUs for which pass_on() may have something to do */
     struct cpumask kicked;  /* idle pCPUs that were kicked and have not decided yet */
 };
 
 _Static_assert(offsetof(struct credit_pool, knob) == 0, "presets are copied to the start of priv");
 _Static_assert(sizeof(struct credit_pool) <= SCHED_PRIV * 8, "room for private data");
+_Static_assert(sizeof(struct credit_cpu) <= SCHED_PRIV * 8, "room for private data");
 _Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private data");
 
 /* These find Credit's own data of a pool, a pCPU, a VM or a vCPU, for which the core keeps room. */

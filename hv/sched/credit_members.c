@@ -14,11 +14,16 @@
 
 /* A pCPU joins the pool, with empty queues. The first one of a pool becomes the one whose timer
  * does the pool's accounting. It need not sort its queue before the next accounting pass, so it
- * takes over the pool's count of passes (`epoch`). */
+ * takes over the pool's count of passes (`epoch`). Any vCPU that waits may be one that it can
+ * take. */
 void credit_cpu_add(struct sched_pool *p, u32 cpu) {
+    struct credit_pool *cp = credit_pool(p);
+
     for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
-    credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
-    if (p->nr_cpus == 1) credit_pool(p)->master = cpu;
+    credit_cpu(cpu)->epoch = cp->epoch;
+    credit_cpu(cpu)->offers = cp->news = p->cpus;
+    cpumask_for_each(peer, &p->cpus) cpumask_set(&credit_cpu(peer)->offered_to, cpu);
+    if (p->nr_cpus == 1) cp->master = cpu;
     credit_set_over(p);
 }
 

@@ -30,9 +30,9 @@
 #define POOL_NAME       32
 /* Set in the id of that part of a VM which is in a turbo pool. */
 #define SCHED_TURBO 0x8000
-/* Words that a policy has in each object for data of its own. They are 0 when the object comes
- * to it. */
-#define SCHED_PRIV 56
+/* Words that a policy has in each object for data of its own, four sets of pCPUs among them. They
+ * are 0 when the object comes to it. */
+#define SCHED_PRIV (40 + 4 * CPUMASK_WORDS)
 
 /* The values are those of enum takt_state, in which guests see them. */
 enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR };

@@ -37,6 +37,30 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
          id);
 }
 
+/* Checks that each pCPU that may take v from its queue can find it there: it has v's pCPU in its
+ * `offers`. What a pCPU is offered, and to which ones a pCPU offers, has to agree. */
+static void check_offer(const struct sched_pool *p, const struct sched_vcpu *v) {
+    struct cpumask allowed = sched_allowed(p, v);
+
+    cpumask_for_each(cpu, &allowed) {
+        MUST(cpumask_test(&credit_cpu(cpu)->offers, v->cpu), "pCPU %u does not know of vCPU %x",
+             cpu, sched_who(v));
+        MUST(cpumask_test(&credit_cpu(v->cpu)->offered_to, cpu), "pCPU %u", cpu);
+    }
+}
+
+/* Checks that pass_on() misses nothing if it leaves out this pCPU, where `first` is the first one
+ * that waits: the vCPU that runs there is not of a lower class, and no idle pCPU may take one of
+ * those that wait. */
+static void check_no_news(const struct sched_pool *p, u32 cpu, const struct credit_vcpu *first) {
+    struct cpumask takers = cpumask_and(&credit_cpu(cpu)->offered_to, &p->idlers);
+    const struct sched_vcpu *current = sched_cpus[cpu]->current;
+
+    MUST(!sched_is_idle(current), "pCPU %u idles", cpu);
+    MUST(first->cls >= credit_vcpu(current)->cls, "pCPU %u", cpu);
+    MUST(cpumask_empty(&takers), "pCPU %u", cpu);
+}
+
 /* Checks the queue of a pCPU whose pool runs Credit. Its vCPUs are of three classes: BOOST is
  * better than UNDER (it has credit), and that is better than OVER (it has none left); a better
  * class has a smaller number. The queue consists of Q_NR lists, in the order in which they are
@@ -44,16 +68,20 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
  *
  * What is kept beside the lists must agree with them: the pCPU's word `queues` has a bit for each
  * list that is not empty, the pool's set `waiting` has the pCPUs with any vCPU queued, and its set
- * `ahead` those with one in a list before OVER's. Each accounting pass increases the pool's `epoch`
- * and changes classes; a pCPU sorts its vCPUs into the right lists later, and then its own `epoch`
- * is the pool's. Adds to *queued how many vCPUs are in the lists. */
+ * `ahead` those with one in a list before OVER's. In `ahead` a pCPU may be missing whose first vCPU
+ * is OVER, because only better ones are looked for there. Each accounting pass increases the pool's
+ * `epoch` and changes classes; a pCPU sorts its vCPUs into the right lists later, and then its own
+ * `epoch` is the pool's. Adds to *queued how many vCPUs are in the lists. */
 static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     const struct credit_pool *cp = credit_pool(p);
     const struct credit_cpu *cc = credit_cpu(cpu);
+    const struct credit_vcpu *first = NULL;
     u32 n = 0;
 
     for (int q = 0; q < Q_NR; q++)
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
+            if (!first) first = cv;
+            check_offer(p, cv->vcpu);
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue",
                  sched_who(cv->vcpu));
             /* After sorting no vCPU is in a better list than its class allows. It may be in a worse
@@ -69,7 +97,11 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     for (int q = 0; q < Q_NR; q++)
         MUST(!(cc->queues & BIT(q)) == list_empty(&cc->queue[q]), "list %d", q);
     MUST(cpumask_test(&cp->waiting, cpu) == (n > 0), "pCPU %u", cpu);
-    MUST(cpumask_test(&cp->ahead, cpu) == ((cc->queues & QUEUES_AHEAD) != 0), "pCPU %u", cpu);
+    if (cpumask_test(&cp->ahead, cpu))
+        MUST(cc->queues & QUEUES_AHEAD, "pCPU %u", cpu);
+    else
+        MUST(!(cc->queues & QUEUES_AHEAD) || first->cls == CLASS_OVER, "pCPU %u", cpu);
+    if (first && !cpumask_test(&cp->news, cpu)) check_no_news(p, cpu, first);
     *queued += n;
 }
 

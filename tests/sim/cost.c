@@ -63,17 +63,19 @@ static const struct wide {
     enum busy busy;
     u32 may_use;  /* how many pCPUs a vCPU may use; 0: all */
     bool in_debt; /* those that wait have no credit any more, but the queues are not sorted yet */
+    bool later;   /* each vCPU is pinned to the pCPU where it is, but only when all of them wait */
 } cases[] = {
-    { "pinned", 16, BUSY_ALL, 1, false },
-    { "pinned, one idle", 16, BUSY_ALL_BUT_ONE, 1, false },
-    { "pinned, half idle", 16, BUSY_HALF, 1, false },
-    { "pinned, in debt", 16, BUSY_ALL, 1, true },
-    { "free", 16, BUSY_ALL, 0, false },
-    { "free, one idle", 1, BUSY_ALL_BUT_ONE, 0, false },
-    { "free, half idle", 1, BUSY_HALF, 0, false },
-    { "free, in debt", 16, BUSY_ALL, 0, true },
-    { "bound to two", 16, BUSY_ALL, 2, false },
-    { "bound to two, half idle", 16, BUSY_HALF, 2, false },
+    { "pinned", 16, BUSY_ALL, 1, false, false },
+    { "pinned, one idle", 16, BUSY_ALL_BUT_ONE, 1, false, false },
+    { "pinned, half idle", 16, BUSY_HALF, 1, false, false },
+    { "pinned, in debt", 16, BUSY_ALL, 1, true, false },
+    { "pinned later", 16, BUSY_ALL, 0, false, true },
+    { "free", 16, BUSY_ALL, 0, false, false },
+    { "free, one idle", 1, BUSY_ALL_BUT_ONE, 0, false, false },
+    { "free, half idle", 1, BUSY_HALF, 0, false, false },
+    { "free, in debt", 16, BUSY_ALL, 0, true, false },
+    { "bound to two", 16, BUSY_ALL, 2, false, false },
+    { "bound to two, half idle", 16, BUSY_HALF, 2, false, false },
 };
 #define WIDE_ROUNDS 100
 
@@ -272,6 +274,12 @@ static struct sched_vcpu *make_wide(u32 n, u32 policy, const struct wide *w) {
         if (v->cpu < MAX(w->may_use, 1)) credit_vcpu(v)->credit *= -1;
         credit_vcpu(v)->cls = credit_class_of(credit_pool(p), credit_vcpu(v));
         sched_wake(v);
+        decide(cpumask_next(&kicked, 0));
+    }
+    for (u32 i = 0; i < p->nr_vms && w->later; i++) {
+        struct cpumask own = cpumask_of(vcpus[i]->cpu);
+
+        if (sched_set_affinity(vcpus[i], &own)) exit(2);
         decide(cpumask_next(&kicked, 0));
     }
     for (u32 i = 1; i < p->nr_vms && w->in_debt; i++) credit_vcpu(vcpus[i])->cls = CLASS_OVER;

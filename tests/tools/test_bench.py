@@ -5,6 +5,7 @@ import os
 import shutil
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -63,3 +64,20 @@ def test_without_valgrind_a_sentence_is_the_end(monkeypatch):
     with pytest.raises(SystemExit,
                        match="valgrind, .* is not here: tools/deps.sh cost installs it"):
         sched_cost.main()
+
+
+def test_what_a_wake_may_grow_by_on_many_cpus_is_judged(capsys):
+    most = sched_cost.WIDE_GROWTH
+    wide = {p: {"pinned": {2: 900.0, 256: 900.0}, "free": {2: 900.0, 16: 800.0, 256: 900.0 * most}}
+            for p in ("credit", "aca")}
+    assert sched_cost.print_wide(wide, sys.stdout)
+    assert f"a wake grows by {most:.2f} (at most {most}): ok" in capsys.readouterr().out
+    wide["aca"]["free"][16] = 901.0 * most
+    assert not sched_cost.print_wide(wide, sys.stdout)
+    assert "EXCEEDED" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not here")
+def test_a_wake_costs_the_same_on_many_cpus():
+    sched_cost.build()
+    assert sched_cost.print_wide({"credit": sched_cost.measure_wide("credit")}, sys.stdout)
