@@ -322,6 +322,23 @@ static u64 meddled(u64 seed) {
     return hash;
 }
 
+/* With migration_delay_us a vCPU may wait although a pCPU idles that may take it later. So
+ * pass_on() must not forget where it waits. sim.check sees that after each event. */
+static void test_delayed_migration(void **state) {
+    for (u64 seed = 1; seed <= 150; seed++) {
+        struct world w;
+
+        build(&w, seed, false);
+        param_preset(w.pool[0], "hardened");
+        sim_param(w.pool[0], w.pool[0], "migration_delay_us", 100 + (i64)sim_below(&w.rng, 5000));
+        for (u32 i = 0; i < 15; i++) {
+            sim_run_until(sim.now + sim_below(&w.rng, 20 * MS));
+            meddle(&w);
+        }
+        sim_stop();
+    }
+}
+
 static void test_meddling(void **state) {
     u64 first = 0;
 
@@ -513,6 +530,7 @@ int main(void) {
         cmocka_unit_test(test_simultaneous_wakes), cmocka_unit_test(test_meddling),
         cmocka_unit_test(test_pools_are_apart),    cmocka_unit_test(test_replay),
         cmocka_unit_test(test_replay_rubbish),     cmocka_unit_test(test_replay_of_many_cpus),
+        cmocka_unit_test(test_delayed_migration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
