@@ -31,7 +31,7 @@ struct sock {
     /* Set when the slot is taken, then constant. The memory of the queues stays for the next user
      * of the slot. */
     enum sock_type type;
-    u32 rcvbuf;
+    u32 rcvbuf;   /* of a connection: what the limit of net_set_rcvbuf() left of it */
     u32 quota;    /* how many buffers it may hold; they are reserved for it */
     bool ownable; /* a thread owns it while it receives (NET_OWNER) */
     /* The listener that it was made for; NULL: none. */

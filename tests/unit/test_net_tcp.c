@@ -354,6 +354,30 @@ static void test_window(void **state) {
     assert_false(promised_too_much);
 }
 
+/* The buffer is large, but somebody has limited how much of it a socket may use. The window is that
+ * small, and when it was full, it opens as soon as the thread has read a part of it. */
+static void test_window_of_a_limited_buffer(void **state) {
+    u32 room, sent = 0;
+
+    wire_start(NET_OWNER, true);
+    net_set_rcvbuf(NULL, NET_RCVBUF_MIN);
+    open_with(NET_OWNER, true, 16 * NET_RCVBUF_MIN);
+    net_set_rcvbuf(NULL, NET_RCVBUF_MAX); /* holds for later connections */
+    for (;; sent += room) {
+        peer_hear(&p);
+        room = MIN(p.edge - p.nxt, 1000u);
+        if (!room) break;
+        peer_data(&p, sent, room);
+        wire_poll();
+    }
+    assert_in_range(sent, NET_RCVBUF_MIN - 1024, NET_RCVBUF_MIN);
+    expect_stream(sent / 2);
+    wire_poll();
+    peer_hear(&p);
+    assert_in_range(p.edge - p.una, NET_RCVBUF_MIN / 4, NET_RCVBUF_MIN);
+    expect_stream(sent - sent / 2);
+}
+
 static void test_zero_window_probe(void **state) {
     u32 sent = 0;
 
@@ -587,6 +611,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_suppression, end),
         cmocka_unit_test_teardown(test_gap_closed_in_backlog, end),
         cmocka_unit_test_teardown(test_window, end),
+        cmocka_unit_test_teardown(test_window_of_a_limited_buffer, end),
         cmocka_unit_test_teardown(test_zero_window_probe, end),
         cmocka_unit_test_teardown(test_backlog_full, end),
         cmocka_unit_test_teardown(test_gap_leaves_room, end),
