@@ -79,6 +79,10 @@ static void tune_look(struct entry *e) {
         tune_publish(e);
         return;
     }
+    if (error && error != -EINVAL) {
+        printf("tune: %s cannot be read (error %ld); it stays %lu\n", path, -error, e->t.value);
+        return;
+    }
     if (!error && value == e->t.value) return;
     if (!error && value >= e->t.least && value <= e->t.most) why = try_value(e, value);
     if (!why) {
