@@ -6,7 +6,7 @@
 
 /* How late the events of a vCPU were done. */
 struct lateness {
-    double mean, p50, p99, max; /* us */
+    double mean, p50, p99, p999, max; /* us */
 };
 
 /* Compares two numbers for qsort(): the smaller one comes first. */
@@ -16,9 +16,9 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Returns the smallest sample that is not below `percent` of the `n` sorted ones, in us. */
-static double percentile(const u64 *sorted, u32 n, u32 percent) {
-    return (double)sorted[((u64)n * percent + 99) / 100 - 1] / 1e3;
+/* Returns the smallest sample that is not below `permille` of the `n` sorted ones, in us. */
+static double percentile(const u64 *sorted, u32 n, u32 permille) {
+    return (double)sorted[((u64)n * permille + 999) / 1000 - 1] / 1e3;
 }
 
 /* Computes mean and percentiles from all samples of the part, so they are exact. */
@@ -32,8 +32,11 @@ static struct lateness lateness_of(const struct sim_vcpu *v, const struct sim_sp
     qsort(sorted, n, sizeof(*sorted), by_size);
     for (u32 i = 0; i < n; i++) sum += (double)sorted[i];
     if (n)
-        l = (struct lateness){ sum / n / 1e3, percentile(sorted, n, 50), percentile(sorted, n, 99),
-                               (double)sorted[n - 1] / 1e3 };
+        l = (struct lateness){ .mean = sum / n / 1e3,
+                               .p50 = percentile(sorted, n, 500),
+                               .p99 = percentile(sorted, n, 990),
+                               .p999 = percentile(sorted, n, 999),
+                               .max = (double)sorted[n - 1] / 1e3 };
     free(sorted);
     return l;
 }
@@ -197,8 +200,8 @@ static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double
         struct lateness l = lateness_of(v, s);
 
         printf(",\n  \"events\": %u, \"event_us\": {\"mean\": %.2f, \"p50\": %.2f, \"p99\": %.2f, "
-               "\"max\": %.2f}",
-               s->nr_late, l.mean, l.p50, l.p99, l.max);
+               "\"p999\": %.2f, \"max\": %.2f}",
+               s->nr_late, l.mean, l.p50, l.p99, l.p999, l.max);
     }
 }
 
