@@ -28,9 +28,8 @@ def test_a_ring_is_finite():
     """While a VM waits for its turn for 90 ms, 120 datagrams come and it has 16 buffers. The rest
     is dropped, and counted. A VM whose interrupts go to a turbo core loses nothing."""
     credit, turbo = both("udp", "faithful-4.1", "turbo")
-    assert (
-        credit["ring_drops"] > credit["sent"] / 4 and credit["lost"] >= credit["ring_drops"]
-    ), credit
+    assert credit["ring_drops"] > credit["sent"] / 4, credit
+    assert credit["lost"] >= credit["ring_drops"] - AT_THE_START, credit
     assert turbo["ring_drops"] < AT_THE_START and turbo["lost"] < AT_THE_START, turbo
     assert turbo["goodput_mbps"] > 1.5 * credit["goodput_mbps"]
 
