@@ -5,10 +5,11 @@
  *   connections=N          ends when so many connections have ended; without it: never
  *
  * guest/kvload.h has the words that describe the store, and kvnet.h the form of a request;
- * netstack/start.h, guest/workload.h (but not when requests are due: they come over the network)
- * and guest/disk.h have more words. A request's latency, as this guest prints it, counts from when
- * all of the request was received. The exit code is 0 if all that was read from the store was as it
- * had been written last. */
+ * netstack/start.h, guest/workload.h (but not when requests are due: they come over the network),
+ * guest/background.h and guest/disk.h have more words. A request's latency, as this guest prints
+ * it, counts from when all of the request was received. The exit code is 0 if all that was read
+ * from the store was as it had been written last. */
+#include <guest/background.h>
 #include <guest/guest.h>
 #include <guest/kvload.h>
 #include <guest/printf.h>
@@ -74,6 +75,7 @@ static void serve(void) {
         sock_listen(listener, 2 * workers()))
         guest_panic("kvserver: there is no network");
     printf("kvserver: ready\n");
+    background_start(net_thread_vcpu());
     workload_begin();
     for (u64 i = 0; i < workers(); i++)
         if (!thread_start(net_thread_vcpu(), "worker", work, NULL))

@@ -228,6 +228,8 @@ def plan(e, quick):
         if "arrivals" in e:
             task["arrivals"] = {key: filled({**e, "vms": text}, series, point)
                                 for key, text in e["arrivals"].items()}
+        if "script" in e:
+            task["script"] = filled({**e, "vms": e["script"]}, series, point)
         write_if_new(os.path.join(directory, "vms.cfg"), filled(e, series, point))
         write_if_new(os.path.join(directory, "task.json"), json.dumps(task, indent=1) + "\n")
         found.append(directory)
@@ -329,13 +331,15 @@ def whole(task, directory, seed):
     A seed moves the beginning of the traffic within the 120 ms in which four VMs have a slice. With
     [arrivals] the VM file and a script of the shell follow from rate and seed (tools/arrivals.py).
     """
-    vm_file, more = os.path.join(directory, f"seed-{seed}.cfg"), []
+    vm_file, commands, more = os.path.join(directory, f"seed-{seed}.cfg"), task.get("script"), []
     with open(os.path.join(directory, "vms.cfg"), encoding="utf-8") as f:
         text = f.read().replace("{start_ms}", str(experiment.start_ms(seed)))
     if "arrivals" in task:
-        a, script = task["arrivals"], os.path.join(directory, f"seed-{seed}.script")
+        a = task["arrivals"]
         text, commands, _ = arrivals.files(float(a["rate"]), task["seconds"], seed, a["driver"],
                                            a["guest"], int(a.get("io", 0)))
+    if commands:
+        script = os.path.join(directory, f"seed-{seed}.script")
         write_if_new(script, commands)
         more = ["--script", experiment.inside(script)]
     write_if_new(vm_file, text)

@@ -116,6 +116,13 @@ def test_a_template_is_filled_in():
         papers.filled(e, {"name": "s"}, {"name": "p"})
 
 
+def test_a_script_is_filled_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(papers, "RESULTS", str(tmp_path))
+    first = papers.plan(papers.read("together/extension-buffers"), quick=True)[0]
+    with open(os.path.join(first, "task.json"), encoding="utf-8") as f:
+        assert json.load(f)["script"].split("\n")[0].endswith("/io/tune/net/rcvbuf 65536")
+
+
 def test_what_a_guest_said_is_a_value():
     found = {"said": [{"vm": "a", "text": "tcp 10 bytes in 5 ns"},
                       {"vm": "a", "text": "tcp 30 bytes in 10 ns"},
