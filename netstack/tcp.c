@@ -455,7 +455,8 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
 /* Ties a new connection to its socket. From now on the receive window is that of the socket; the
  * SYN could announce 64 KiB at most. The limit of net_set_rcvbuf() becomes the size of the socket's
  * buffer, because sock_release() tells the bottom half each time that a quarter of that has been
- * read: a quarter of a larger buffer might be more than the window, which would then stay closed. */
+ * read. A quarter of a larger buffer might be more than the window, which would then stay closed.
+ */
 static void attach(struct sock *s, struct tcp_pcb *t) {
     s->pcb.tcp = t;
     s->ip = lwip_ntohl(t->remote_ip.addr);
