@@ -66,8 +66,8 @@ static void unlock_ends(struct evtchn_vm *a, struct evtchn_vm *b) {
     spin_unlock(&a->lock);
 }
 
-/* Returns the lowest port number that is free, with memory for the port. Returns -ENOMEM if there is
- * none, or -ENOSPC if all ports are used. */
+/* Returns the lowest port number that is free, with memory for the port. Returns -ENOMEM if there
+ * is none, or -ENOSPC if all ports are used. */
 static int port_free(struct evtchn_vm *d) {
     ASSERT_HELD(&d->lock);
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
