@@ -78,6 +78,14 @@ static inline bool cpumask_empty(const struct cpumask *m) {
     return any == 0;
 }
 
+/* Returns whether each member of `a` is in `b`, too. */
+static inline bool cpumask_within(const struct cpumask *a, const struct cpumask *b) {
+    u64 others = 0;
+
+    cpumask_for_each_word(w) others |= a->word[w] & ~b->word[w];
+    return others == 0;
+}
+
 /* Returns how many members the set has. */
 static inline unsigned cpumask_weight(const struct cpumask *m) {
     unsigned n = 0;

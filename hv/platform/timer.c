@@ -68,14 +68,15 @@ void timer_cancel_wait(struct timer *t) {
 
 /* Arms a timer: pCPU `cpu` calls t->fn at the time `when` (ns). If the new deadline is the earliest
  * of another pCPU, that pCPU is kicked: its hardware timer is set to a later time, and only that
- * pCPU itself can change it. */
+ * pCPU itself can change it. A timer that was last in this pCPU's queue is moved within it, under
+ * one hold of the lock, because each switch of vCPUs does this. */
 void timer_set(unsigned cpu, struct timer *t, u64 when) {
     struct cpu_timers *c = timers_of(cpu);
     bool sooner;
 
-    timer_cancel(t);
+    if (__atomic_load_n(&t->cpu, __ATOMIC_RELAXED) != cpu) timer_cancel(t);
     spin_lock(&c->lock);
-    timerq_remove(&c->q, t); /* another pCPU has put it here meanwhile */
+    timerq_remove(&c->q, t);
     t->cpu = (u16)cpu;
     timerq_insert(&c->q, t, when);
     sooner = when < c->next;

@@ -181,17 +181,22 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
     return equals;
 }
 
-/* Notes that v waits on its pCPU: each pCPU that may take it gets that one into its `offers`. A
- * vCPU that wakes finds this noted already, unless a pCPU has looked in vain meanwhile: only
- * steal_from() takes a pCPU out of `offers`. */
-static void offer(const struct sched_pool *p, const struct sched_vcpu *v) {
+/* Does for offer() what is left to do if it is not noted already. */
+static __attribute__((noinline)) void offer_anew(const struct sched_pool *p,
+                                                 const struct sched_vcpu *v) {
     struct credit_cpu *cc = credit_cpu(v->cpu);
     struct cpumask more = cpumask_minus(&v->affinity, &cc->offered_to);
 
-    if (cpumask_empty(&more)) return;
     cc->offered_to = cpumask_or(&cc->offered_to, &more);
     more = cpumask_and(&more, &p->cpus);
     cpumask_for_each(cpu, &more) cpumask_set(&credit_cpu(cpu)->offers, v->cpu);
+}
+
+/* Notes that v waits on its pCPU: each pCPU that may take it gets that one into its `offers`. A
+ * vCPU that wakes finds this noted already, unless a pCPU has looked in vain meanwhile: only
+ * steal_from() takes a pCPU out of `offers`. */
+static inline void offer(const struct sched_pool *p, const struct sched_vcpu *v) {
+    if (!cpumask_within(&v->affinity, &credit_cpu(v->cpu)->offered_to)) offer_anew(p, v);
 }
 
 /* Puts a vCPU that can run into the queue of its pCPU, in the list for its class. */
@@ -610,8 +615,7 @@ static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
     enum credit_class limit = CLASS_NR;
 
     if (head) limit = head->cls;
-    if (limit >= CLASS_OVER && !cpumask_empty(&credit_pool(p)->waiting))
-        stolen = steal(p, cpu, limit);
+    if (limit >= CLASS_OVER) stolen = steal(p, cpu, limit);
     if (stolen) {
         dequeue(p, stolen);
         sched_move(p, stolen->vcpu, cpu);

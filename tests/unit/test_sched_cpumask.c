@@ -80,6 +80,8 @@ static void test_operations(void **state) {
         check_same(&common, &both);
         check_same(&sum, &all);
         check_same(&without, &rest);
+        assert_int_equal(cpumask_within(&x, &y), cpumask_empty(&without));
+        assert_true(cpumask_within(&common, &x));
         check_order(&x, &a);
         cpumask_clear(&x, cpu);
         a.has[cpu] = false;
