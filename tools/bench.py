@@ -61,9 +61,9 @@ OPS = {
 # The same operations, and some more, in many layouts of the guest's code (guests/layouts.c): the
 # most that one may take in the worst of them. QEMU gives no next-RIP, so an exit has to find the
 # instruction in the guest's memory.
-WORST = {"cpuid": 620, "hypercall_null": 660, "rdmsr": 640, "pio_unclaimed": 330,
-         "lapic_read": 1050, "lapic_write": 1220, "self_ipi": 2150, "x2apic_read": 670,
-         "x2apic_self_ipi": 1780}
+WORST = {"cpuid": 490, "hypercall_null": 520, "rdmsr": 510, "pio_unclaimed": 330,
+         "lapic_read": 1050, "lapic_write": 1220, "self_ipi": 2150, "x2apic_read": 530,
+         "x2apic_self_ipi": 1380}
 # How the layouts differ, in the words of that guest.
 LAYOUTS = ("shift", "end", "pair", "code32")
 # The most instructions of each frame or request; tools/iobench.py counts them.

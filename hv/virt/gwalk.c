@@ -256,15 +256,23 @@ static bool code_note_entries(struct code_page *c, const struct walk *w) {
     return true;
 }
 
-/* Empties the slot for a page that is new. What was in it moves to another slot, each time to the
- * next one, so that several pages with the same slot can stay. */
-static struct code_page *code_slot_of_new(struct virt_vcpu *v, u64 page) {
-    unsigned own = code_slot(page);
-    struct code_page *c = &v->code[own];
+/* Makes room in the first slot of a page. What is there moves to the second one, and what was in
+ * that moves to *free, which may be the second slot itself. */
+static struct code_page *code_make_room(struct virt_vcpu *v, u64 page, struct code_page *free) {
+    struct code_page *first = &v->code[code_slot(page)], *second = first + CODE_SETS;
 
-    if (v->code_next == own) v->code_next = (own + 1) % CODE_PAGES;
-    v->code[v->code_next] = *c;
-    v->code_next = (v->code_next + 1) % CODE_PAGES;
+    *free = *second;
+    *second = *first;
+    return first;
+}
+
+/* Returns the first slot of a page that is new, empty. The page that has to leave its two slots is
+ * not forgotten yet. It moves to any slot, each time to the next one. */
+static struct code_page *code_slot_of_new(struct virt_vcpu *v, u64 page) {
+    struct code_page *c;
+
+    while (v->code_next % CODE_SETS == code_slot(page)) v->code_next++;
+    c = code_make_room(v, page, &v->code[v->code_next++ % CODE_PAGES]);
     c->tables = CODE_NO_TABLES;
     return c;
 }
@@ -290,21 +298,19 @@ static __attribute__((noinline)) const u8 *code_walk(struct virt_vcpu *v, u64 ta
     return c->bytes + (va & (PAGE_SIZE - 1));
 }
 
-/* Looks for the page in all slots. If it is remembered in another slot than its own, it changes
- * places with the page there, because more instructions are likely to exit in it. If it is in none,
- * code_walk() looks for it. */
+/* Looks for the page in all slots. A page that is found moves into its first slot, because more
+ * instructions are likely to exit in it. If it is in none, code_walk() looks for it. */
 const u8 *code_find(struct virt_vcpu *v, u64 tables, u64 va) {
     u64 page = va >> PAGE_SHIFT;
-    struct code_page *own = &v->code[code_slot(page)];
 
     for (struct code_page *c = v->code; c < v->code + CODE_PAGES; c++) {
         struct code_page found;
 
         if (c->page != page || !code_holds(c, tables, page)) continue;
         found = *c;
-        *c = *own;
-        *own = found;
-        return own->bytes + (va & (PAGE_SIZE - 1));
+        c = code_make_room(v, page, c);
+        *c = found;
+        return c->bytes + (va & (PAGE_SIZE - 1));
     }
     return code_walk(v, tables, va);
 }

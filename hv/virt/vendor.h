@@ -124,19 +124,24 @@ static inline bool code_holds(const struct code_page *c, u64 tables, u64 page) {
     return !diff;
 }
 
-/* Returns the number of the slot in which a page is looked for first. */
-static inline unsigned code_slot(u64 page) { return page & (CODE_PAGES - 1); }
+/* A page is looked for in two slots first: number code_slot() and the one that is CODE_SETS behind
+ * it. So two pages in which instructions exit in turn are found at once, whatever their numbers
+ * are. The first of both slots has the page that came there last. */
+#define CODE_SETS (CODE_PAGES / 2)
+static inline unsigned code_slot(u64 page) { return page & (CODE_SETS - 1); }
 
-/* Returns what code_find() would, but only if the page is in that slot; otherwise NULL. */
+/* Returns what code_find() would, but only if the page is in one of its two slots; otherwise
+ * NULL. */
 static inline const u8 *code_cached(const struct virt_vcpu *v, u64 tables, u64 va) {
     u64 page = va >> PAGE_SHIFT;
     const struct code_page *c = &v->code[code_slot(page)];
 
+    if (__builtin_expect(c->page != page, 0)) c += CODE_SETS;
     if (__builtin_expect(!code_holds(c, tables, page), 0)) return NULL;
     return c->bytes + (va & (PAGE_SIZE - 1));
 }
 
-/* Does what code_find() does, and is faster if the page is in that slot. */
+/* Does what code_find() does, and is faster if the page is in one of its two slots. */
 static inline const u8 *code_at(struct virt_vcpu *v, u64 tables, u64 va) {
     const u8 *p = code_cached(v, tables, va);
 

@@ -204,8 +204,8 @@ struct virt_vm {
 };
 
 /* A page of the guest's code that gwalk.c remembers, and the entries of the guest's tables by which
- * it was found. The lowest bits of its number say in which slot it is looked for first. A page that
- * has to leave its slot for another one moves to any slot. */
+ * it was found. The lowest bits of its number say in which two slots it is looked for first. A page
+ * that has to leave them for another one moves to any slot. */
 #define CODE_PAGES  16
 #define CODE_LEVELS 4
 struct code_page {
@@ -261,7 +261,7 @@ struct virt_vcpu {
     struct tlb_user tlb; /* its ASID or VPID, and the generation that its translations have */
     struct virt_apic apic;
     struct code_page code[CODE_PAGES];
-    unsigned code_next; /* the slot to which the next page moves that has to leave its own */
+    unsigned code_next; /* modulo CODE_PAGES: where the next page that has to leave goes */
     /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
     u64 reg[VREG_NR];
     void *xsave; /* a page */
