@@ -17,6 +17,7 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("tuned", "bursts", "8M", vcpus=2, cmdline=BURSTS + " tune", disk="back on=ssd0 size=1M",
        start="no"),
     vm("talker", "iperf", "8M", cmdline="tune", net="back rate=10M queue=20", start="no"),
+    vm("late", "iperf", "8M", cmdline="tune", net="back", start="no"),
 ])
 TUNE = "/local/domain/{}/io/tune"
 DISK, QUEUE = TUNE.format(3) + "/disk0", TUNE.format(1) + "/queue/4-0"
@@ -42,6 +43,10 @@ SCRIPT = f"""\
 +50ms store -j=set read {QUEUE}
 +0ms destroy talker
 +50ms store -j=gone ls {TUNE.format(1)}/queue
++0ms store write {TUNE.format(5)}/net/sndbuf 100000
++0ms create late
++0ms wait late 300ms
++0ms destroy late
 +0ms poweroff
 """
 
@@ -80,6 +85,11 @@ def test_queue_of_the_bridge(boot):
     assert boot.said(r"io/tune/net/rcvbuf is refused: a number from 65536 to 41943040")
     assert boot.results["rcvbuf"]["value"] == "41943040"
     assert boot.results["gone"] == []
+
+
+def test_a_key_that_the_vm_may_not_read(boot):
+    """It was there before the VM, so that it is the operator's alone."""
+    assert boot.said(r"late: tune: io/tune/net/sndbuf cannot be read \(error 13\); it stays \d+")
 
 
 # Four VMs share the core and have slices of 30 ms. From the end of one slice of the reader to the
