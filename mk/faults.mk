@@ -6,7 +6,7 @@ FAULTS_OBJ := $(FAULTS_C:%.c=$(B)/faults/%.o)
 FAULTS_FLAGS := $(HOST_CFLAGS) -Itests/sim -DTAKT_CHECKED -fno-omit-frame-pointer
 FAULTS_SAN   := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FAULTS_WRAP  := $(WHOLE_H_WRAP) heap_alloc heap_free \
-	$(addprefix frame_,alloc alloc_below alloc_near alloc_zeroed free)
+	$(addprefix frame_,alloc alloc_below alloc_near alloc_zeroed alloc_exact free free_exact)
 # These switch stacks, never return on one that is not of a thread, or use memory that is free, so
 # they are compiled without sanitizers.
 FAULTS_PLAIN := $(addprefix $(B)/faults/,tests/whole/boot.o tests/whole/cpu.o tests/whole/engine.o \

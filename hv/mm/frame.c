@@ -104,6 +104,16 @@ void frame_free(hpa_t pa, unsigned order) {
     spin_unlock(&frame_lock);
 }
 
+/* Frees the frames from `frame` to before `end`, as the largest blocks that their alignment
+ * allows. */
+static void free_frames(u64 frame, u64 end) {
+    for (u64 o; frame < end; frame += 1ull << o) {
+        o = MIN((u64)__builtin_ctzll(frame), FRAME_ORDER_MAX); /* a block is aligned to its size */
+        while (frame + (1ull << o) > end) o--;
+        frame_free(frame << PAGE_SHIFT, (unsigned)o);
+    }
+}
+
 /* Makes all free lists empty. */
 static void lists_init(void) {
     for (unsigned n = 0; n < FRAME_MAX_NODES; n++)
@@ -125,11 +135,7 @@ void frame_add(hpa_t start, hpa_t end) {
     memset(r->free, 0, own << PAGE_SHIFT);
     nr_ranges++;
     nr_total += last - first - own;
-    for (u64 f = first + own, o; f < last; f += 1ull << o) {
-        o = MIN((u64)__builtin_ctzll(f), FRAME_ORDER_MAX); /* a block is aligned to its size */
-        while (f + (1ull << o) > last) o--;
-        frame_free(f << PAGE_SHIFT, (unsigned)o);
-    }
+    free_frames(first + own, last);
 }
 
 /* Finds a free block of node `of_node` that has at least order *order and whose first `frames`
@@ -213,6 +219,23 @@ hpa_t frame_alloc_zeroed(unsigned order) {
     if (pa != HPA_NONE) memset(hpa_to_va(pa), 0, PAGE_SIZE << order);
     return pa;
 }
+
+/* Allocates `n` frames in a row. Takes the smallest block that has so many, and gives back what of
+ * it is behind them. Returns HPA_NONE if there is no such block. */
+hpa_t frame_alloc_exact(u64 n) {
+    unsigned order = frame_order(n << PAGE_SHIFT);
+    hpa_t pa = HPA_NONE;
+    u64 frame;
+
+    if (n) pa = frame_alloc(order);
+    if (pa == HPA_NONE) return HPA_NONE;
+    frame = pa >> PAGE_SHIFT;
+    free_frames(frame + n, frame + (1ull << order));
+    return pa;
+}
+
+/* Frees what frame_alloc_exact() has allocated. */
+void frame_free_exact(hpa_t pa, u64 n) { free_frames(pa >> PAGE_SHIFT, (pa >> PAGE_SHIFT) + n); }
 
 /* Returns whether the whole block lies in one node. */
 static bool in_one_node(u64 frame, unsigned order) {

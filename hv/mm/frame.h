@@ -56,6 +56,11 @@ hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node);
 hpa_t frame_alloc_zeroed(unsigned order);
 /* Takes back what was allocated with the same order. */
 void frame_free(hpa_t pa, unsigned order);
+/* Allocates `n` frames in a row, with undefined contents. They are aligned as 2^order frames would
+ * be that are at least as many. Returns HPA_NONE if there are none, or if `n` is 0. They go back
+ * together, by frame_free_exact() with the same `n`. Takes frame_lock. */
+hpa_t frame_alloc_exact(u64 n);
+void frame_free_exact(hpa_t pa, u64 n);
 /* Return how many frames of 4 KiB are free, and how many there are. */
 u64 frame_free_count(void);
 u64 frame_total(void);

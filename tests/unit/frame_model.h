@@ -29,12 +29,11 @@ static bool model_is_free(unsigned at, unsigned n) {
     return true;
 }
 
-hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
-    unsigned n = 1u << order;
-
+/* Allocates n frames below `limit`, aligned to 2^order frames. */
+static hpa_t model_alloc(unsigned n, unsigned order, hpa_t limit) {
     if (model_fail_after == 0) return HPA_NONE;
     model_fail_after -= model_fail_after != ~0u;
-    for (unsigned at = 0; at + n <= MIN(MODEL_FRAMES, limit / PAGE_SIZE); at += n)
+    for (unsigned at = 0; at + n <= MIN(MODEL_FRAMES, limit / PAGE_SIZE); at += 1u << order)
         if (model_is_free(at, n)) {
             memset(model_used + at, 1, n);
             memset(model_arena + at * PAGE_SIZE, 0xa5, n * PAGE_SIZE);
@@ -42,6 +41,22 @@ hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
             return at * PAGE_SIZE;
         }
     return HPA_NONE;
+}
+
+/* Frees n frames, all of which are allocated. */
+static void model_free(hpa_t pa, unsigned n) {
+    unsigned at = (unsigned)(pa / PAGE_SIZE);
+
+    if (at + n > MODEL_FRAMES) abort();
+    for (unsigned i = at; i < at + n; i++)
+        if (!model_used[i]) abort();
+    memset(model_used + at, 0, n);
+    memset(model_arena + pa, 0x5a, n * PAGE_SIZE);
+    model_in_use -= n;
+}
+
+hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
+    return model_alloc(1u << order, order, limit);
 }
 
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node) {
@@ -58,13 +73,15 @@ hpa_t frame_alloc_zeroed(unsigned order) {
 }
 
 void frame_free(hpa_t pa, unsigned order) {
-    unsigned at = (unsigned)(pa / PAGE_SIZE), n = 1u << order;
-
-    if (at % n || at + n > MODEL_FRAMES || !model_used[at]) abort();
+    if (pa / PAGE_SIZE % (1u << order)) abort();
     if (model_on_free) model_on_free(pa, order);
-    memset(model_used + at, 0, n);
-    memset(model_arena + pa, 0x5a, n * PAGE_SIZE);
-    model_in_use -= n;
+    model_free(pa, 1u << order);
 }
+
+hpa_t frame_alloc_exact(u64 n) {
+    return model_alloc((unsigned)n, frame_order(n * PAGE_SIZE), ~0ull);
+}
+
+void frame_free_exact(hpa_t pa, u64 n) { model_free(pa, (unsigned)n); }
 
 #endif

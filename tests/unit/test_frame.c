@@ -84,6 +84,52 @@ static void test_below(void **state) {
     assert_int_equal(frame_free_count(), before);
 }
 
+/* Fills frames with a number, and returns whether they still have it. */
+static void fill(hpa_t pa, u64 n, u64 number) {
+    u64 *p = hpa_to_va(pa);
+
+    for (u64 i = 0; i < n * PAGE_SIZE / sizeof(*p); i++) p[i] = number;
+}
+
+static bool has_kept(hpa_t pa, u64 n, u64 number) {
+    const u64 *p = hpa_to_va(pa);
+
+    for (u64 i = 0; i < n * PAGE_SIZE / sizeof(*p); i++)
+        if (p[i] != number) return false;
+    return true;
+}
+
+/* Blocks of every number of frames: they take no more than that, they are aligned, nobody else has
+ * their frames, and all of them become large blocks again. */
+static void test_exact(void **state) {
+    u64 before = frame_free_count(), left, sum = 0;
+    hpa_t got[70];
+
+    assert_int_equal(frame_alloc_exact(0), HPA_NONE);
+    assert_int_equal(frame_alloc_exact(before), HPA_NONE);
+    assert_int_equal(frame_alloc_exact(BIT(40)), HPA_NONE);
+    for (u64 n = 1; n < ARRAY_SIZE(got); n++) {
+        left = frame_free_count();
+        got[n] = frame_alloc_exact(n);
+        assert_int_not_equal(got[n], HPA_NONE);
+        assert_int_equal(left - frame_free_count(), n);
+        assert_int_equal(got[n] % (PAGE_SIZE << frame_order(n * PAGE_SIZE)), 0);
+        fill(got[n], n, n);
+        sum += n;
+    }
+    assert_int_equal(before - frame_free_count(), sum);
+    for (u64 n = 1; n < ARRAY_SIZE(got); n += 2) {
+        assert_true(has_kept(got[n], n, n));
+        frame_free_exact(got[n], n);
+    }
+    for (u64 n = 2; n < ARRAY_SIZE(got); n += 2) {
+        assert_true(has_kept(got[n], n, n));
+        frame_free_exact(got[n], n);
+    }
+    assert_int_equal(frame_free_count(), before);
+    test_merge(state);
+}
+
 static void test_random(void **state) {
     static struct {
         hpa_t pa;
@@ -221,10 +267,10 @@ static void test_nodes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_below),     cmocka_unit_test(test_random),
-        cmocka_unit_test(test_heap),      cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_all_of_it),     cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_below),         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_random),        cmocka_unit_test(test_heap),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_nodes),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

@@ -1,4 +1,4 @@
-/* A model of the hypervisor's memory: which frames are allocated, and by which order. The linker
+/* A model of the hypervisor's memory: which frames are allocated, and how many together. The linker
  * puts these functions in the place of those of hv/mm, so that allocations can be made to fail, and
  * so that a mistake of the allocator, or of its callers, shows at once. With AddressSanitizer what
  * is free is poisoned: an access of the hypervisor to a freed frame or object ends the program.
@@ -20,28 +20,43 @@ void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t si
 #define BEHIND     16u        /* poisoned bytes behind an object */
 #define QUARANTINE 256u       /* freed objects that are kept, so that late accesses are seen */
 
-static u8 state[FRAMES]; /* 0: free; one more than the order at a block's start; INSIDE */
-#define INSIDE 255
+static u32 state[FRAMES]; /* 0: free; how many frames a block has, at its start; INSIDE */
+#define INSIDE (~0u)
 static u64 frames_used, objects;
 
 /* ---- frames ---- */
 
-/* Notes in the model that the hypervisor has allocated a block of 2^order frames at `pa`, and lets
- * AddressSanitizer allow accesses to it. A block that is not free in the model is a fault of the
- * allocator. */
-static void took(hpa_t pa, unsigned order) {
-    u64 first = pa >> PAGE_SHIFT, n = 1ull << order;
+/* Notes in the model that the hypervisor has allocated a block of `n` frames at `pa`, and lets
+ * AddressSanitizer allow accesses to it. A block that is not free in the model, or that is not
+ * aligned, is a fault of the allocator. */
+static void took(hpa_t pa, u64 n) {
+    u64 first = pa >> PAGE_SHIFT;
 
     if (pa == HPA_NONE) return;
-    MUST(first + n <= FRAMES && first % n == 0, "the allocator gives block %lx of order %u", pa,
-         order);
+    MUST(first + n <= FRAMES && first % (1ull << frame_order(n << PAGE_SHIFT)) == 0,
+         "the allocator gives block %lx of %lu frames", pa, n);
     for (u64 f = first; f < first + n; f++) {
         MUST(!state[f], "frame %lx was allocated twice", f << PAGE_SHIFT);
         state[f] = INSIDE;
     }
-    state[first] = (u8)(order + 1);
+    state[first] = (u32)n;
     frames_used += n;
-    __asan_unpoison_memory_region(hpa_to_va(pa), PAGE_SIZE << order);
+    __asan_unpoison_memory_region(hpa_to_va(pa), n << PAGE_SHIFT);
+}
+
+/* Notes that the hypervisor frees the block of `n` frames at `pa`, which has to be one that was
+ * allocated as a whole. */
+static void gives_back(hpa_t pa, u64 n) {
+    u64 first = pa >> PAGE_SHIFT;
+
+    MUST(n && first + n <= FRAMES && state[first] == n, "block %lx of %lu frames is freed", pa, n);
+    memset(state + first, 0, n * sizeof(state[0]));
+    frames_used -= n;
+}
+
+/* Lets AddressSanitizer refuse accesses to `n` frames that the allocator has now. */
+static void poison(hpa_t pa, u64 n) {
+    __asan_poison_memory_region((char *)hpa_to_va(pa) + LINK, (n << PAGE_SHIFT) - LINK);
 }
 
 hpa_t __real_frame_alloc_near(unsigned order, hpa_t limit, u32 node);
@@ -49,14 +64,18 @@ hpa_t __wrap_frame_alloc(unsigned order);
 hpa_t __wrap_frame_alloc_below(unsigned order, hpa_t limit);
 hpa_t __wrap_frame_alloc_near(unsigned order, hpa_t limit, u32 node);
 hpa_t __wrap_frame_alloc_zeroed(unsigned order);
+hpa_t __real_frame_alloc_exact(u64 n);
+hpa_t __wrap_frame_alloc_exact(u64 n);
 void __real_frame_free(hpa_t pa, unsigned order);
 void __wrap_frame_free(hpa_t pa, unsigned order);
+void __real_frame_free_exact(hpa_t pa, u64 n);
+void __wrap_frame_free_exact(hpa_t pa, u64 n);
 
 hpa_t __wrap_frame_alloc_near(unsigned order, hpa_t limit, u32 node) {
     hpa_t pa = HPA_NONE;
 
     if (!inject_no_memory()) pa = __real_frame_alloc_near(order, limit, node);
-    took(pa, order);
+    took(pa, 1ull << order);
     return pa;
 }
 
@@ -74,14 +93,23 @@ hpa_t __wrap_frame_alloc_zeroed(unsigned order) {
 }
 
 void __wrap_frame_free(hpa_t pa, unsigned order) {
-    u64 first = pa >> PAGE_SHIFT, n = 1ull << order;
-
-    MUST(first + n <= FRAMES && state[first] == order + 1, "block %lx of order %u is freed", pa,
-         order);
-    memset(state + first, 0, n);
-    frames_used -= n;
+    gives_back(pa, 1ull << order);
     __real_frame_free(pa, order);
-    __asan_poison_memory_region((char *)hpa_to_va(pa) + LINK, (PAGE_SIZE << order) - LINK);
+    poison(pa, 1ull << order);
+}
+
+hpa_t __wrap_frame_alloc_exact(u64 n) {
+    hpa_t pa = HPA_NONE;
+
+    if (!inject_no_memory()) pa = __real_frame_alloc_exact(n);
+    took(pa, n);
+    return pa;
+}
+
+void __wrap_frame_free_exact(hpa_t pa, u64 n) {
+    gives_back(pa, n);
+    __real_frame_free_exact(pa, n);
+    poison(pa, n);
 }
 
 bool model_allocated(hpa_t pa) {
