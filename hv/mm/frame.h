@@ -65,8 +65,9 @@ void frame_free_exact(hpa_t pa, u64 n);
 u64 frame_free_count(void);
 u64 frame_total(void);
 
-/* Allocates a small object of at most 64 KiB, zeroed and aligned to 16 bytes. NULL: there is no
- * memory. Takes heap_lock, which is a leaf but for frame_lock. */
+#define HEAP_MOST 65536u /* bytes of an object; who needs more takes frames */
+/* Allocates a small object of at most HEAP_MOST bytes, zeroed and aligned to 16 bytes. NULL: there
+ * is no memory. Takes heap_lock, which is a leaf but for frame_lock. */
 void *heap_alloc(size_t size);
 /* Frees what heap_alloc() returned, which may be NULL. */
 void heap_free(void *p);

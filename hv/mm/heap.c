@@ -1,8 +1,8 @@
 /* Allocates small objects, for structures of the hypervisor. Objects of about the same size (a
  * class) share slabs: a slab is a piece of memory that is cut into objects of one size. A slab of
- * small objects is one frame (4 KiB); a larger object has a slab of several frames to itself. Each
- * slab begins with a header, and every object begins in the first frame of its slab, so the header
- * is found by rounding an address down. Empty slabs go back to frame.c.
+ * small objects is one frame (4 KiB). A larger object has a slab of its own, of as many frames as
+ * it needs. Each slab begins with a header, and every object begins in the first frame of its slab,
+ * so the header is found by rounding an address down. Empty slabs go back to frame.c.
  *
  * Lock: heap_lock, a leaf but for frame_lock. */
 #include "lib/list.h"
@@ -12,11 +12,10 @@
 #include "mm/frame.h"
 
 #define HEADER 64u
-#define MOST   65536u /* bytes of an object; who needs more takes frames */
 
 struct slab {
     struct list link; /* in partial[kind], while an object in it is free */
-    u8 kind, order;
+    u8 kind, frames;
     u16 used;
     void *free; /* the first free object; each holds the address of the next one */
     size_t size;
@@ -32,15 +31,15 @@ static u64 in_use;
 
 /* Makes a slab, in which all objects are free. Returns NULL if there is no memory. */
 static struct slab *slab_new(unsigned kind, size_t size) {
-    unsigned order = frame_order(size + HEADER);
-    hpa_t pa = frame_alloc(order);
+    u64 frames = ALIGN_UP(size + HEADER, PAGE_SIZE) >> PAGE_SHIFT;
+    hpa_t pa = frame_alloc_exact(frames);
     struct slab *s;
     char *p;
 
     ASSERT_HELD(&heap_lock);
     if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
-    *s = (struct slab){ .kind = (u8)kind, .order = (u8)order, .size = size };
+    *s = (struct slab){ .kind = (u8)kind, .frames = (u8)frames, .size = size };
     p = (char *)s + HEADER;
     do {
         *(void **)p = s->free;
@@ -52,15 +51,15 @@ static struct slab *slab_new(unsigned kind, size_t size) {
 }
 
 /* Allocates an object of `size` bytes, filled with zeros. Returns NULL if there is no memory, or if
- * `size` is 0 or above MOST. The object comes from a slab (a block of equal objects) that is partly
- * used, if there is one, so that few slabs are in use. Objects that are larger than the largest
- * class have a slab each. */
+ * `size` is 0 or above HEAP_MOST. The object comes from a slab (a block of equal objects) that is
+ * partly used, if there is one, so that few slabs are in use. Objects that are larger than the
+ * largest class have a slab each. */
 void *heap_alloc(size_t size) {
     unsigned kind = 0;
     struct slab *s;
     void *p = NULL;
 
-    if (!size || size > MOST) return NULL;
+    if (!size || size > HEAP_MOST) return NULL;
     while (kind < LARGE && class_size[kind] < size) kind++;
     spin_lock(&heap_lock);
     if (!partial[kind].next) list_init(&partial[kind]);
@@ -96,7 +95,7 @@ void heap_free(void *p) {
     s->free = p;
     if (--s->used == 0) {
         list_del(&s->link);
-        frame_free(va_to_hpa(s), s->order);
+        frame_free_exact(va_to_hpa(s), s->frames);
     }
     spin_unlock(&heap_lock);
 }

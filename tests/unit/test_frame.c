@@ -168,7 +168,7 @@ static void test_heap(void **state) {
     u64 before = frame_free_count();
 
     assert_null(heap_alloc(0));
-    assert_null(heap_alloc(65537));
+    assert_null(heap_alloc(HEAP_MOST + 1));
     heap_free(NULL);
     srand(3);
     for (int step = 0; step < 40000; step++) {
@@ -193,6 +193,30 @@ static void test_heap(void **state) {
     for (unsigned i = 0; i < ARRAY_SIZE(held); i++) heap_free(held[i].p);
     assert_int_equal(heap_in_use(), 0);
     assert_int_equal(frame_free_count(), before); /* empty slabs went back */
+}
+
+/* A large object takes as many frames as it and its header need. */
+static void test_heap_rounds_little(void **state) {
+    static const struct {
+        size_t size;
+        u64 frames;
+    } of[] = {
+        { 2017, 1 }, { 4032, 1 }, { 4033, 2 }, { 8129, 3 }, { 20000, 5 }, { HEAP_MOST, 17 }
+    };
+    u64 before = frame_free_count();
+    u8 *p, *q;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(of); i++) {
+        p = heap_alloc(of[i].size);
+        assert_int_equal(before - frame_free_count(), of[i].frames);
+        q = heap_alloc(of[i].size); /* which may lie behind it */
+        memset(p, 1, of[i].size);
+        for (size_t b = 0; b < of[i].size; b++)
+            if (q[b]) fail();
+        heap_free(p);
+        heap_free(q);
+        assert_int_equal(frame_free_count(), before);
+    }
 }
 
 static void test_out_of_memory(void **state) {
@@ -267,10 +291,15 @@ static void test_nodes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_of_it),     cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_below),         cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_random),        cmocka_unit_test(test_heap),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_all_of_it),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_below),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_heap),
+        cmocka_unit_test(test_heap_rounds_little),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_nodes),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);
