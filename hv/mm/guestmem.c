@@ -9,22 +9,36 @@
 /* Returns how many chunks the VM's RAM has when it is complete. */
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
-/* Returns the order of the frames that hold the table of chunks. */
-static unsigned table_order(const struct guestmem *m) {
-    return frame_order(nr_chunks(m) * sizeof(hpa_t));
+/* Returns the size of the table of chunks. */
+static u64 table_size(const struct guestmem *m) { return nr_chunks(m) * sizeof(hpa_t); }
+
+/* Allocates the table of chunks. Returns NULL if there is no memory. A table that is too large for
+ * the heap, which is that of a VM with more than 16 GiB, has frames of its own. */
+static hpa_t *table_alloc(const struct guestmem *m) {
+    hpa_t pa;
+
+    if (table_size(m) <= HEAP_MOST) return heap_alloc(table_size(m));
+    pa = frame_alloc(frame_order(table_size(m)));
+    if (pa == HPA_NONE) return NULL;
+    return hpa_to_va(pa);
+}
+
+/* Frees the table of chunks. */
+static void table_free(struct guestmem *m) {
+    if (table_size(m) <= HEAP_MOST)
+        heap_free(m->chunk);
+    else
+        frame_free(va_to_hpa(m->chunk), frame_order(table_size(m)));
+    m->chunk = NULL;
 }
 
 /* Prepares a VM's RAM of `size` bytes, which has no chunks yet. Returns 0, -ENOMEM, or -EINVAL for
- * a size that is not allowed. The table of chunks has frames of its own, because it may be larger
- * than what heap_alloc() gives. */
+ * a size that is not allowed. */
 int guestmem_init(struct guestmem *m, u64 size) {
-    hpa_t table;
-
     if (size == 0 || size % CHUNK_SIZE || size > BIT(40)) return -EINVAL;
     *m = (struct guestmem){ .size = size, .low_size = MIN(size, TAKT_LOW_RAM_MAX) };
-    table = frame_alloc(table_order(m));
-    if (table == HPA_NONE) return -ENOMEM;
-    m->chunk = hpa_to_va(table);
+    m->chunk = table_alloc(m);
+    if (!m->chunk) return -ENOMEM;
     return 0;
 }
 
@@ -91,8 +105,7 @@ void guestmem_fini(struct guestmem *m) {
     if (!m->chunk) return;
     free_reserve(m);
     while (m->grown) guestmem_shrink(m);
-    frame_free(va_to_hpa(m->chunk), table_order(m));
-    m->chunk = NULL;
+    table_free(m);
 }
 
 /* Copies between `buf` and guest-physical memory, in pieces, because RAM consists of chunks that

@@ -26,6 +26,20 @@ static void test_sizes(void **state) {
     assert_int_equal(model_in_use, 0);
 }
 
+/* VMs share a frame for their tables of chunks. A table of more than 64 KiB has its own. */
+static void test_tables(void **state) {
+    struct guestmem small[3], large;
+
+    for (u32 i = 0; i < ARRAY_SIZE(small); i++)
+        assert_int_equal(guestmem_init(&small[i], CHUNK_SIZE), 0);
+    assert_int_equal(model_in_use, 1);
+    assert_int_equal(guestmem_init(&large, 32ull << 30), 0);
+    assert_int_equal(model_in_use, 1 + 32);
+    guestmem_fini(&large);
+    for (u32 i = 0; i < ARRAY_SIZE(small); i++) guestmem_fini(&small[i]);
+    assert_int_equal(model_in_use, 0);
+}
+
 static void test_memory_runs_out(void **state) {
     struct guestmem m;
 
@@ -137,9 +151,13 @@ static void test_hole_below_4g(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_memory_runs_out),
-        cmocka_unit_test(test_in_one_piece),  cmocka_unit_test(test_every_byte_is_checked),
-        cmocka_unit_test(test_across_chunks), cmocka_unit_test(test_hole_below_4g),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_in_one_piece),
+        cmocka_unit_test(test_every_byte_is_checked),
+        cmocka_unit_test(test_across_chunks),
+        cmocka_unit_test(test_hole_below_4g),
     };
 
     model_setup();
