@@ -66,8 +66,9 @@ u64 frame_free_count(void);
 u64 frame_total(void);
 
 #define HEAP_MOST 65536u /* bytes of an object; who needs more takes frames */
-/* Allocates a small object of at most HEAP_MOST bytes, zeroed and aligned to 16 bytes. NULL: there
- * is no memory. Takes heap_lock, which is a leaf but for frame_lock. */
+/* Allocates a small object of at most HEAP_MOST bytes, zeroed and aligned to 16 bytes, or to 64 if
+ * it has more than 2 KiB. NULL: there is no memory. Takes heap_lock, which is a leaf but for
+ * frame_lock. */
 void *heap_alloc(size_t size);
 /* Frees what heap_alloc() returned, which may be NULL. */
 void heap_free(void *p);

@@ -11,7 +11,7 @@
 #include "common/string.h"
 #include "mm/frame.h"
 
-#define HEADER 64u
+#define HEADER 64u /* so large objects, each of which lies behind one, are aligned to 64 bytes */
 
 struct slab {
     struct list link; /* in partial[kind], while an object in it is free */

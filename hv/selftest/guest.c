@@ -57,7 +57,7 @@ static hpa_t frame[2]; /* for the window; each is full of its number */
 
 /* One CPU's part in a check. */
 static struct tester {
-    struct virt_vcpu vcpu;
+    struct virt_vcpu vcpu; /* first, as virt_vcpu_alloc() wants it */
     bool bad;
     char why[80];
     u64 best_tsc; /* of a CPUID exit, from entry to return */
@@ -115,7 +115,7 @@ static void write_programs(void) {
 
 /* Makes the tester of a CPU. Returns 0 or -ENOMEM. */
 static int make_tester(u32 cpu) {
-    struct tester *t = heap_alloc(sizeof(*t));
+    struct tester *t = virt_vcpu_alloc(sizeof(*t));
 
     if (!t) return -ENOMEM;
     tester[cpu] = t;

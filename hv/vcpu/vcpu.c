@@ -123,7 +123,7 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
  *   -ENOMEM  there is no memory
  *   -EINVAL  no pCPU of its pool is in `cpus` of the VM file */
 static int vcpu_create(struct vm *vm, u32 id) {
-    struct vcpu *v = heap_alloc(sizeof(*v));
+    struct vcpu *v = virt_vcpu_alloc(sizeof(*v));
     struct cpumask any;
     int err;
 

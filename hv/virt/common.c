@@ -8,6 +8,7 @@
 
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;
+u32 virt_xsave_size = 512; /* what FXSAVE writes (SDM 1 10.5.1) */
 bool virt_counts_pauses, virt_flushes_tags;
 hpa_t virt_apic_page = HPA_NONE;
 void (*virt_apic_give)(struct virt_vcpu *v), (*virt_apic_fetch)(struct virt_vcpu *v);
@@ -34,6 +35,17 @@ const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS,   MSR_SYSENTER_ESP, MSR_SYSE
 #define DR7_ONES   0x400u
 #define FAMILY_6   0x600u
 #define PAT_RESET  0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
+
+/* Allocates a vCPU with its XSAVE area, whose address has to be a multiple of 64 (SDM 1 13.4). An
+ * object of that size begins at such an address. */
+void *virt_vcpu_alloc(size_t size) {
+    size_t before = ALIGN_UP(size, 64);
+    struct virt_vcpu *v = heap_alloc(before + virt_xsave_size);
+
+    if (!v) return NULL;
+    v->xsave = (u8 *)v + before;
+    return v;
+}
 
 /* Resets the registers of a vCPU. Gives every register the value that SDM 3A table 10-1 lists.
  * Segments and other registers go through the vendor's hooks, because only those know where VMCS or

@@ -132,14 +132,12 @@ static int svm_cpu_enable(u8 *pages) {
 /* Makes what AMD-V needs for a vCPU: the VMCB (the page by which the CPU enters the guest) and our
  * own data. Fills in what is constant there, above all which events of the guest exit. */
 static int svm_vcpu_init(struct virt_vcpu *v) {
-    u8 *pages = vcpu_pages(v);
-    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
-    struct vmcb *b = (struct vmcb *)pages;
+    struct vmcb *b = (struct vmcb *)vcpu_pages(v, 0, sizeof(struct svm_vcpu));
+    struct svm_vcpu *s = v->priv;
 
-    if (!pages) return -ENOMEM;
-    v->priv = s;
+    if (!b) return -ENOMEM;
     s->vmcb = b;
-    s->pa = va_to_hpa(pages);
+    s->pa = va_to_hpa(b);
     /* #AC and #DB exit. Otherwise a guest whose handler faults again while it is being entered
      * would keep the CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is
      * the host's. */
@@ -157,6 +155,13 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
     b->np_enable = NP_ENABLE;
     b->n_cr3 = v->vm->npt.root;
     return 0;
+}
+
+/* Frees what svm_vcpu_init() has allocated. */
+static void svm_vcpu_fini(struct virt_vcpu *v) {
+    const struct svm_vcpu *s = v->priv;
+
+    vcpu_free_pages(v, s->vmcb, 0);
 }
 
 /* Makes `v` the current vCPU of this pCPU. The CPU has to read all of the VMCB again (`clean` is
@@ -314,7 +319,7 @@ const struct virt_ops svm_ops = {
     .cpu_enable = svm_cpu_enable,
     .npt_format = &npt_format_amd,
     .vcpu_init = svm_vcpu_init,
-    .vcpu_fini = vcpu_free_pages,
+    .vcpu_fini = svm_vcpu_fini,
     .reset_events = svm_reset_events,
     .load = svm_load,
     .save = state_save,

@@ -59,11 +59,11 @@ static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
 
 static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }
 
-/* Allocates four zeroed pages in a row: VMCS or VMCB, XSAVE area, and two for the vendor. Fills in
- * the XSAVE area as it is after a reset, and sets v->xsave. Returns the first page, or NULL if
- * there is no memory. vcpu_free_pages() frees all four, which it finds by v->xsave. */
-u8 *vcpu_pages(struct virt_vcpu *v);
-void vcpu_free_pages(struct virt_vcpu *v);
+/* Allocates what a vendor needs for a vCPU: 2^order zeroed pages in a row, which the CPU demands,
+ * and v->priv with `size` zeroed bytes. Fills in the XSAVE area as it is after a reset. Returns the
+ * first page, or NULL if there is no memory. vcpu_free_pages() frees the pages and v->priv. */
+u8 *vcpu_pages(struct virt_vcpu *v, unsigned order, size_t size);
+void vcpu_free_pages(struct virt_vcpu *v, void *pages, unsigned order);
 /* state_load() writes to the CPU what no VMCS or VMCB holds of the state of `v`, and makes `v` the
  * current vCPU of this pCPU. state_save() copies that state back to memory; afterwards this pCPU
  * has no current vCPU. */

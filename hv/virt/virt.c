@@ -38,9 +38,6 @@
 #define FCW_INITIAL  0x037f
 #define MXCSR_RESET  0x1f80
 
-/* The four pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
-#define VCPU_ORDER 2
-
 /* MSRs that a VMCB holds and a VMCS does not. */
 static const struct {
     enum virt_reg reg;
@@ -105,7 +102,8 @@ static const char *state_cpu_enable(void) {
     if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
-    if (cpuid(CPUID_STATE, 0).ebx > PAGE_SIZE) return "its XSAVE area is larger than a page";
+    virt_xsave_size = MAX(virt_xsave_size, cpuid(CPUID_STATE, 0).ebx); /* for all that is in XCR0 */
+    if (virt_xsave_size > PAGE_SIZE) return "its XSAVE area is larger than a page";
     return NULL;
 }
 
@@ -135,26 +133,30 @@ int virt_cpu_enable(void) {
     return 0;
 }
 
-/* Allocates the pages that hold a vCPU's state. Returns the first one, or NULL if there is no
- * memory. XRSTOR and FXRSTOR load the control words from the area even at the first time. So these
- * get the values that they have after a reset. With 0 instead, every floating-point exception would
- * be on. */
-u8 *vcpu_pages(struct virt_vcpu *v) {
-    hpa_t pa = frame_alloc_zeroed(VCPU_ORDER);
-    u8 *pages = hpa_to_va(pa);
+/* Allocates the pages and the vendor's data of a vCPU. Returns the first page, or NULL if there is
+ * no memory. XRSTOR and FXRSTOR load the control words from the area even at the first time. So
+ * these get the values that they have after a reset. With 0 instead, every floating-point exception
+ * would be on. */
+u8 *vcpu_pages(struct virt_vcpu *v, unsigned order, size_t size) {
+    hpa_t pa = frame_alloc_zeroed(order);
 
     if (pa == HPA_NONE) return NULL;
-    v->xsave = pages + PAGE_SIZE;
+    v->priv = heap_alloc(size);
+    if (!v->priv) {
+        frame_free(pa, order);
+        return NULL;
+    }
     *(u16 *)((u8 *)v->xsave + FXSAVE_FCW) = FCW_INITIAL;
     *(u32 *)((u8 *)v->xsave + FXSAVE_MXCSR) = MXCSR_RESET;
     code_forget(v);
-    return pages;
+    return hpa_to_va(pa);
 }
 
 /* Frees what vcpu_pages() has allocated. */
-void vcpu_free_pages(struct virt_vcpu *v) {
-    frame_free(va_to_hpa(v->xsave) - PAGE_SIZE, VCPU_ORDER);
-    v->xsave = v->priv = NULL;
+void vcpu_free_pages(struct virt_vcpu *v, void *pages, unsigned order) {
+    frame_free(va_to_hpa(pages), order);
+    heap_free(v->priv);
+    v->priv = NULL;
 }
 
 /* Copies registers from the CPU to v->reg. TSC_AUX and XCR0 are there already, as the guest sets

@@ -264,7 +264,7 @@ struct virt_vcpu {
     unsigned code_next; /* modulo CODE_PAGES: where the next page that has to leave goes */
     /* virt.c's: registers that no VMCS or VMCB holds; valid while the vCPU is not loaded */
     u64 reg[VREG_NR];
-    void *xsave; /* a page */
+    void *xsave; /* virt_xsave_size bytes, where virt_vcpu_alloc() has put them */
     void *priv;  /* of the vendor's code: VMCS or VMCB, and what belongs to it */
 };
 _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0,
@@ -367,6 +367,15 @@ extern bool virt_flushes_tags;
 /* The bits of XCR0 that guests may set. load() and save() switch the state that belongs to these
  * bits. 0 if the CPUs have no XSAVE. Set by virt_cpu_enable(), then constant. */
 extern u64 virt_xcr0_mask;
+
+/* How many bytes load() and save() use at virt_vcpu.xsave. Set by virt_cpu_enable(), then
+ * constant. */
+extern u32 virt_xsave_size;
+
+/* Allocates a zeroed structure of `size` bytes that begins with a struct virt_vcpu. Its XSAVE area
+ * is behind it in the same object, because a page for it would be empty for the most part.
+ * heap_free() frees both. NULL: there is no memory. */
+void *virt_vcpu_alloc(size_t size);
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */
 

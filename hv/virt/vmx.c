@@ -311,23 +311,31 @@ static void set_controls(const struct virt_vcpu *v) {
     if (vmx_control[VMX_SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull);
 }
 
+#define VCPU_ORDER 1 /* a vCPU has two pages: its VMCS and the registers of its LAPIC */
+
 /* Makes a VMCS, the memory by which the CPU enters a guest, and writes all that never changes in
  * it. */
 static int vmx_vcpu_init(struct virt_vcpu *v) {
-    u8 *pages = vcpu_pages(v);
-    struct vmx_vcpu *s = (struct vmx_vcpu *)(pages + 3 * PAGE_SIZE);
+    u8 *pages = vcpu_pages(v, VCPU_ORDER, sizeof(struct vmx_vcpu));
+    struct vmx_vcpu *s = v->priv;
 
     if (!pages) return -ENOMEM;
     s->vmcs = va_to_hpa(pages);
-    s->vapic = (u32 *)(pages + 2 * PAGE_SIZE);
+    s->vapic = (u32 *)(pages + PAGE_SIZE);
     s->primary = vmx_control[VMX_PRIMARY].value;
     s->secondary = vmx_control[VMX_SECONDARY].value;
     if (virt_apic_page != HPA_NONE) v->apic.page = s->vapic;
-    v->priv = s;
     *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
     vmclear(s->vmcs);
     set_controls(v);
     return 0;
+}
+
+/* Frees what vmx_vcpu_init() has allocated. */
+static void vmx_vcpu_fini(struct virt_vcpu *v) {
+    const struct vmx_vcpu *s = v->priv;
+
+    vcpu_free_pages(v, hpa_to_va(s->vmcs), VCPU_ORDER);
 }
 
 /* Forgets what blocks events and which debug exception is pending, as a reset of the vCPU does. */
@@ -502,7 +510,7 @@ const struct virt_ops vmx_ops = {
     .npt_format = &npt_format_ept,
     .reads_pdptes = true,
     .vcpu_init = vmx_vcpu_init,
-    .vcpu_fini = vcpu_free_pages,
+    .vcpu_fini = vmx_vcpu_fini,
     .reset_events = vmx_reset_events,
     .load = vmx_load,
     .save = vmx_save,

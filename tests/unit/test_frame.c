@@ -184,7 +184,7 @@ static void test_heap(void **state) {
         held[i].size = 1 + (size_t)rand() % (rand() % 10 ? 600 : 65536);
         held[i].p = heap_alloc(held[i].size);
         assert_non_null(held[i].p);
-        assert_int_equal((u64)held[i].p % 16, 0);
+        assert_int_equal((u64)held[i].p % (held[i].size > 2048 ? 64 : 16), 0);
         for (size_t b = 0; b < held[i].size; b++)
             if (held[i].p[b]) fail();
         memset(held[i].p, (int)(u8)i, held[i].size);

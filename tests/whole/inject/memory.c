@@ -132,7 +132,9 @@ struct front {
     u64 number;       /* in the order of allocations */
     void *where;      /* who allocated it */
     struct list link; /* in `live` */
+    u64 pad[2];
 };
+_Static_assert(sizeof(struct front) == 64, "a large object is aligned to 64 bytes");
 #define IN_USE 0x6465746163746174ull
 #define FREED  0x6465657266656572ull
 
@@ -157,7 +159,7 @@ void *__wrap_heap_alloc(size_t size) {
     o = __real_heap_alloc(sizeof(*o) + size + BEHIND);
     if (!o) return NULL;
     objects++;
-    *o = (struct front){ size, IN_USE, allocations++, __builtin_return_address(0), { 0 } };
+    *o = (struct front){ size, IN_USE, allocations++, __builtin_return_address(0), { 0 }, { 0 } };
     list_add_tail(&live, &o->link);
     __asan_poison_memory_region(o, sizeof(*o));
     __asan_poison_memory_region((char *)(o + 1) + size, BEHIND);
