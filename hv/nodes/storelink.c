@@ -116,6 +116,7 @@ static int nodes_step(struct vm *vm) {
         r = storeline_make(vm);
         if (r) return r;
         r = store_open(&vm->store.client, (u16)vm->id, false);
+        if (r == 0 && vm->store.line) r = store_stream(&vm->store.client);
         if (r == 0) j->at = 1;
         return r;
     }
@@ -170,6 +171,7 @@ static int connect_page(struct vm *vm, gpa_t page) {
     u64 room;
 
     if (l->client.page && store_reset(&l->client) != 0) return -EAGAIN;
+    if (store_stream(&l->client) != 0) return -ENOMEM;
     if (!port) port = evtchn_make(&vm->events);
     if (port <= 0) return port;
     l->port = (u32)port;

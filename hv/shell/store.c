@@ -229,7 +229,7 @@ static bool host_step(struct work *w) {
 
     w->not_before = now + PORT_PERIOD;
     storelink_enter();
-    if (opened(&host.client)) {
+    if (opened(&host.client) && store_stream(&host.client) == 0) {
         host_receive(now);
         if (host.at == host.len) {
             host.len = store_drain(&host.client, host.out, sizeof(host.out));

@@ -4,10 +4,13 @@
  * each with two indexes. The guest can write that page at any time. So whatever is read from it is
  * read only once. Two indexes belong to the store; for these, the copies in struct store_client
  * count. */
+#include <takt/errno.h>
 #include "common/string.h"
+#include "mm/frame.h"
 #include "store/tree.h"
 
-#define HEAD ((u32)sizeof(struct xs_header))
+#define HEAD         ((u32)sizeof(struct xs_header))
+#define STREAM_ORDER 1 /* of the pages of store_stream() */
 
 /* Ends the connection: nothing is taken or given any more. The page tells the guest why. */
 static void break_up(struct store_client *c, u32 error) {
@@ -16,17 +19,47 @@ static void break_up(struct store_client *c, u32 error) {
     if (c->page) __atomic_store_n(&c->page->error, error, __ATOMIC_RELEASE);
 }
 
+_Static_assert(2 * XS_PAYLOAD_MAX == PAGE_SIZE << STREAM_ORDER, "a request and a reply");
+
+/* Allocates the pages for the data of a request and of a reply. Returns 0 or -ENOMEM. */
+int store_stream(struct store_client *c) {
+    hpa_t pages;
+
+    if (c->in.data) return 0;
+    pages = frame_alloc_zeroed(STREAM_ORDER);
+    if (pages == HPA_NONE) return -ENOMEM;
+    c->in.data = hpa_to_va(pages);
+    c->out.data = c->in.data + XS_PAYLOAD_MAX;
+    return 0;
+}
+
+/* Frees these pages, if there are any. */
+void store_end_stream(struct store_client *c) {
+    if (c->in.data) frame_free(va_to_hpa(c->in.data), STREAM_ORDER);
+    c->in.data = c->out.data = NULL;
+}
+
+/* Returns where byte `at` of a packet is, and in *n how many of *n bytes from there on follow each
+ * other: head and data are apart. */
+static u8 *packet_at(struct store_packet *p, u32 at, u32 *n) {
+    if (at >= HEAD) return p->data + at - HEAD;
+    *n = MIN(*n, HEAD - at);
+    return (u8 *)&p->head + at;
+}
+
 /* Takes bytes of requests from a client, and returns how many it took. A packet is collected in
  * c->in, first its head and then the rest, whose length the head tells. The length is checked
  * before any of the rest is copied, because c->in has no room for more than XS_PAYLOAD_MAX. */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     u32 taken = 0, want, part;
+    u8 *to;
 
     while (!c->bad && !c->out_len) {
         want = HEAD;
         if (c->in_have >= HEAD) want += c->in.head.len;
         part = MIN(want - c->in_have, n - taken);
-        memcpy((u8 *)&c->in + c->in_have, (const u8 *)bytes + taken, part);
+        to = packet_at(&c->in, c->in_have, &part);
+        memcpy(to, (const u8 *)bytes + taken, part);
         c->in_have += part;
         taken += part;
         if (c->in_have < want) break;
@@ -46,6 +79,7 @@ u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
  * the packet before it has left completely. */
 u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     u32 done = 0, part;
+    const u8 *from;
     int len;
 
     while (done < room && !c->bad) {
@@ -56,7 +90,8 @@ u32 store_drain(struct store_client *c, void *bytes, u32 room) {
             c->out_len = HEAD + (u32)len;
         }
         part = MIN(c->out_len - c->out_sent, room - done);
-        memcpy((u8 *)bytes + done, (const u8 *)&c->out + c->out_sent, part);
+        from = packet_at(&c->out, c->out_sent, &part);
+        memcpy((u8 *)bytes + done, from, part);
         done += part;
         c->out_sent += part;
         if (c->out_sent == c->out_len) c->out_sent = c->out_len = 0;

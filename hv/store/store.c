@@ -67,11 +67,12 @@ int store_reset(struct store_client *c) {
 /* Does a part of ending a client. Returns true if there is more to do. The first call drops the
  * watches and begins a walk over all nodes, which takes away what the VM has there; `left` says
  * that this has begun. When store_work() has finished the walk, the next call takes the client off
- * the list. */
+ * the list, and frees its pages. */
 bool store_close(struct store_client *c) {
     if (store_work()) return true;
     if (c->left) {
         list_del(&c->link);
+        store_end_stream(c);
         return false;
     }
     store_reset(c);

@@ -65,7 +65,7 @@ extern struct store_quota store_quota;
 
 struct store_packet {
     struct xs_header head;
-    u8 data[XS_PAYLOAD_MAX];
+    u8 *data; /* XS_PAYLOAD_MAX bytes; NULL before store_stream() */
 };
 
 /* Where a client's last list ended. It is good as long as the node's list is of that generation. */
@@ -180,6 +180,11 @@ int store_touch(const char *path);
 
 /* Returns the rights that `c` has on a node with these permissions. */
 u32 store_rights(const struct store_client *c, const struct store_perms *p);
+
+/* Gives the client room for a request and a reply, unless it has that: two pages. It comes before
+ * the functions below, and store_close() takes the room back. A client that is only the owner of
+ * nodes, as a VM that does not use the store, does without. Returns 0 or -ENOMEM. */
+int store_stream(struct store_client *c);
 
 /* ---- request.c: one packet of a client ---- */
 

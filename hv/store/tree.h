@@ -141,6 +141,9 @@ struct store_state {
 };
 extern struct store_state store;
 
+/* ring.c: takes back what store_stream() has given, if it has. */
+void store_end_stream(struct store_client *c);
+
 /* Adds bytes to what a client has, or takes them away. If `c` is NULL, nobody pays. */
 static inline void client_charge(struct store_client *c, i64 bytes) {
     if (c) c->memory += (u32)bytes;

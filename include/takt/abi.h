@@ -144,8 +144,9 @@ enum takt_hypercall {
 
     /* The store: <takt/store_wire.h>. The page at `gpa` is 4 KiB of RAM, aligned to 4 KiB. */
     /* (gpa) -> port, which is raised when the page holds something for the guest, or has room
-     * again. If the call is made again, a new connection begins. -EAGAIN: try again soon. -ENODEV:
-     * the operator has withdrawn the connection. */
+     * again. If the call is made again, a new connection begins. -EAGAIN: try again soon. -ENOMEM:
+     * there is no memory for the hypervisor's part of it. -ENODEV: the operator has withdrawn the
+     * connection. */
     TAKT_HC_STORE_CONNECT = 28,
     /* () -> 1 if the guest has to look at the page again, 0 if nothing has moved yet. The guest
      * makes this call when it has put requests into the page, or has taken replies out of it.

@@ -23,6 +23,18 @@ void heap_free(void *p) {
     free(p);
 }
 
-hpa_t frame_alloc_zeroed(unsigned order) { return (hpa_t)calloc(1, PAGE_SIZE << order); }
+static unsigned model_blocks; /* of frames */
+static bool model_no_frames;
+
+hpa_t frame_alloc_zeroed(unsigned order) {
+    if (model_no_frames) return HPA_NONE;
+    model_blocks++;
+    return (hpa_t)calloc(1, PAGE_SIZE << order);
+}
+
+void frame_free(hpa_t pa, unsigned order) {
+    model_blocks--;
+    free((void *)pa);
+}
 
 #endif

@@ -24,7 +24,7 @@ static void rig_open(u32 i) {
     memset(&rig_client[i], 0, sizeof(rig_client[i]));
     rig_client[i].notify = rig_notify;
     rig_settle();
-    if (store_open(&rig_client[i], (u16)i, i == 0)) abort();
+    if (store_open(&rig_client[i], (u16)i, i == 0) || store_stream(&rig_client[i])) abort();
     rig_settle();
 }
 

@@ -1,7 +1,14 @@
 /* The connections of the store: packets and rings, good and bad, in each state of a client. */
+#include <takt/errno.h>
 #include "store_steps.h"
 
 static struct xs_page page[RIG_VMS];
+
+/* A packet as it is on the wire. */
+struct wire {
+    struct xs_header head;
+    u8 data[XS_PAYLOAD_MAX];
+};
 
 /* Puts bytes on the request ring as a guest does, as far as there is room; returns how many. */
 static u32 ring_put(u32 who, const void *bytes, u32 n) {
@@ -35,7 +42,8 @@ static unsigned serve(u32 who) {
 /* Sends a packet through the ring, in pieces if it is long. Returns the next packet that comes
  * back. */
 static struct store_packet *ring_call(u32 who, u32 type, const void *payload, u32 len) {
-    static struct store_packet in, out;
+    static struct wire in, out;
+    static struct store_packet reply;
     u32 sent = 0, got = 0, size = sizeof(in.head) + len;
 
     in.head = (struct xs_header){ .type = type, .req_id = 9, .len = len };
@@ -46,7 +54,10 @@ static struct store_packet *ring_call(u32 who, u32 type, const void *payload, u3
         got += ring_get(who, (u8 *)&out + got,
                         got < sizeof(out.head) ? sizeof(out.head) - got
                                                : sizeof(out.head) + out.head.len - got);
-        if (got >= sizeof(out.head) && got == sizeof(out.head) + out.head.len) return &out;
+        if (got >= sizeof(out.head) && got == sizeof(out.head) + out.head.len) {
+            reply = (struct store_packet){ out.head, out.data };
+            return &reply;
+        }
     }
     fail_msg("no reply to %u", type);
     return NULL;
@@ -235,7 +246,7 @@ static void test_ring_changed(void **state) {
 static void test_ring_waits(void **state) {
     struct xs_header h = { .type = XS_DIRECTORY_PART, .req_id = 1, .len = 9 };
     struct store_client *host = &rig_client[0];
-    struct store_packet got;
+    struct wire got;
 
     connect_all();
     assert_int_equal(fill(&rig_client[0], "/d/%u", 6000), 6000);
@@ -257,7 +268,7 @@ static void test_ring_waits(void **state) {
     assert_int_equal(got.head.type, XS_DIRECTORY_PART);
     for (u32 n = 0; n < 5; n++) got.head.len -= ring_get(1, got.data, got.head.len), serve(1);
     assert_int_equal(ring_get(1, &got, 32), 32);
-    assert_string_equal(rig_string(&got), "/local/domain/7");
+    assert_string_equal((const char *)got.data, "/local/domain/7");
     /* The host's connection passes its requests on byte by byte. */
     assert_int_equal(store_rm(&rig_client[0], 0, "/d"), 0);
     h = (struct xs_header){ .type = XS_GET_DOMAIN_PATH, .len = 2 };
@@ -269,14 +280,14 @@ static void test_ring_waits(void **state) {
     assert_int_equal(store_feed(host, NULL, 0), 0);
     assert_false(store_waits(host));
     assert_int_equal(store_drain(host, &got, sizeof(got)), 16 + 16);
-    assert_string_equal(rig_string(&got), "/local/domain/7");
+    assert_string_equal((const char *)got.data, "/local/domain/7");
 }
 
 /* In the exit of another VM, a guest gets what waits for it. What the guest itself asks for stays
  * in its ring. */
 static void test_ring_hand_over(void **state) {
     struct store_client *c = &rig_client[1];
-    struct store_packet got;
+    struct wire got;
 
     connect_all();
     RUN({ 0, MKDIR, 0, "/s|", "OK|" }, { 0, SET, 0, "/s|r0|", "OK|" },
@@ -299,7 +310,7 @@ static void test_ring_hand_over(void **state) {
     assert_int_equal(ring_get(1, &got, 100), 16 + 5);
     assert_int_equal(store_pump(c, true), STORE_TELL);
     assert_int_equal(ring_get(1, &got, 100), 32);
-    assert_string_equal(rig_string(&got), "/local/domain/7");
+    assert_string_equal((const char *)got.data, "/local/domain/7");
     page[1].connection = XS_RECONNECT;
     assert_int_equal(store_pump(c, false), STORE_TELL | STORE_MORE);
     assert_int_equal(serve(1), 0);
@@ -366,6 +377,30 @@ static void bring_to(u32 state) {
     store_pump(c, true);
 }
 
+/* A client has pages for packets only if it wants to send some, and loses them at its end. */
+static void test_stream(void **state) {
+    unsigned before;
+
+    rig_close(3);
+    before = model_blocks;
+    memset(&rig_client[3], 0, sizeof(rig_client[3]));
+    assert_int_equal(store_open(&rig_client[3], 3, false), 0);
+    assert_int_equal(model_blocks, before);
+    model_no_frames = true;
+    assert_int_equal(store_stream(&rig_client[3]), -ENOMEM);
+    model_no_frames = false;
+    for (u32 i = 0; i < 2; i++) {
+        assert_int_equal(store_stream(&rig_client[3]), 0);
+        assert_int_equal(model_blocks, before + 1);
+    }
+    connect_all();
+    assert_string_equal(rig_string(ring_call(3, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
+    rig_settle();
+    rig_close(3);
+    assert_int_equal(model_blocks, before);
+    rig_open(3);
+}
+
 static void test_every_state(void **state) {
     struct store_client *c = &rig_client[1];
 
@@ -408,7 +443,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         TEST(test_ring),           TEST(test_ring_full),    TEST(test_ring_bad),
         TEST(test_ring_turns),     TEST(test_ring_changed), TEST(test_ring_waits),
-        TEST(test_ring_hand_over), TEST(test_every_state),
+        TEST(test_ring_hand_over), TEST(test_every_state),  TEST(test_stream),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

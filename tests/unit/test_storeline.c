@@ -228,17 +228,39 @@ static void test_busy_store(void **state) {
     storelink_leave();
 }
 
+static i64 store_call(u64 nr) {
+    gpr = v->virt.regs.gpr;
+    gpr[REG_RAX] = nr;
+    gpr[REG_RBX] = BUF;
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3 }), NO_GP);
+    return (i64)gpr[REG_RAX];
+}
+
 /* A guest that has connected a page of its own uses that, and the port is silent. */
 static void test_page_instead(void **state) {
     open_port();
-    gpr = v->virt.regs.gpr;
-    gpr[REG_RAX] = TAKT_HC_STORE_CONNECT;
-    gpr[REG_RBX] = BUF;
-    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3 }), NO_GP);
-    assert_true((i64)gpr[REG_RAX] > 0);
+    assert_true(store_call(TAKT_HC_STORE_CONNECT) > 0);
     send(XS_READ, 3, "domid|");
     fake_work();
     expect_nothing();
+}
+
+/* A guest that connects a page while there is no memory is told so, and may try again. The pages
+ * for its packets go with the VM. */
+static void test_page_without_memory(void **state) {
+    hpa_t *held = test_malloc(frame_free_count() * sizeof(*held));
+    u64 n = 0, left;
+
+    assert_true(evtchn_make(&vm->events) > 0); /* so that a second port needs no memory */
+    while (frame_free_count()) held[n++] = frame_alloc(0);
+    assert_int_equal(store_call(TAKT_HC_STORE_CONNECT), -ENOMEM);
+    assert_int_equal(store_call(TAKT_HC_STORE_NOTIFY), -ENOENT);
+    while (n) frame_free(held[--n], 0);
+    test_free(held);
+    left = frame_free_count();
+    assert_true(store_call(TAKT_HC_STORE_CONNECT) > 0);
+    assert_true(left - frame_free_count() >= 2);
+    assert_int_equal(store_call(TAKT_HC_STORE_NOTIFY), 0);
 }
 
 /* A VM that is no PC has no such port. */
@@ -253,10 +275,16 @@ static void test_no_pc(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, pc_setup, teardown)
-        T(test_requests),     T(test_two_at_once),  T(test_interrupt),
-        T(test_opened_again), T(test_too_long),     T(test_guest_that_does_not_read),
-        T(test_busy_store),   T(test_page_instead),
+        T(test_requests),
+        T(test_two_at_once),
+        T(test_interrupt),
+        T(test_opened_again),
+        T(test_too_long),
+        T(test_guest_that_does_not_read),
+        T(test_busy_store),
+        T(test_page_instead),
 #undef T
+        TEST(test_page_without_memory),
         TEST(test_no_pc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
