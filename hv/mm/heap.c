@@ -21,8 +21,9 @@ struct slab {
     size_t size;
 };
 
-/* The last ones are chosen so that eight, four and two objects and the header fill a frame. */
-static const u16 class_size[] = { 32, 64, 128, 256, 496, 1008, 2016 };
+/* From 224 on they are chosen so that 18, 14, 8, 4 and 2 objects and the header fill a frame. Most
+ * objects are nodes of the store (hv/store/tree.h), which fit into 224 bytes. */
+static const u16 class_size[] = { 32, 64, 128, 224, 288, 496, 1008, 2016 };
 #define LARGE ARRAY_SIZE(class_size)
 
 static struct spinlock heap_lock;

@@ -104,7 +104,7 @@ int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 
 
     if (error) return error;
     n = node_body(n);
-    if (n->bind && n->bind->read) {
+    if (!n->tx && n->bind && n->bind->read) {
         if (size < STORE_BOUND) return -E2BIG;
         *(char *)buf = 0;
         n->bind->read(n->bind_ctx, n->name, buf);

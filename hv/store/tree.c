@@ -68,9 +68,9 @@ struct node *node_child(const struct node *parent, const struct part *p) {
     return n;
 }
 
-/* Makes a node, which does not exist for clients yet. Returns NULL if there is no memory. Puts the
- * node into the hash table, unless it is a root. `held` counts the nodes below a parent, so that
- * the parent is not freed before them. */
+/* Makes a node, which does not exist for clients yet, and is no shadow yet. Returns NULL if there
+ * is no memory. Puts the node into the hash table, unless it is a root. `held` counts the nodes
+ * below a parent, so that the parent is not freed before them. */
 struct node *node_new(struct node *parent, const struct part *p) {
     struct node *n = heap_alloc(sizeof(*n) + MAX(p->len + 1, NAME_ROOM)), **bucket;
 
@@ -81,7 +81,6 @@ struct node *node_new(struct node *parent, const struct part *p) {
     list_init(&n->sibling);
     list_init(&n->watches);
     list_init(&n->shadows);
-    list_init(&n->in_tx);
     n->parent = parent;
     n->name_len = (u16)p->len;
     memcpy(n->name, p->name, p->len);

@@ -47,30 +47,36 @@ struct node {
     u32 held;               /* how many nodes of the table have this node as their parent */
     struct list children;   /* those that exist; of a shadow: those that its transaction has made */
     struct list sibling;    /* its link in the parent's `children` */
-    struct list watches;    /* on this node */
     struct list shadows;    /* of a base: its shadows; of a shadow: its link in that list */
-    struct list in_tx;      /* of a shadow: in its transaction's list */
-    struct node *base;      /* of a shadow: the node that it stands for */
     struct transaction *tx; /* of a shadow: its transaction; else NULL */
+    union {
+        struct {                 /* of a node that is no shadow */
+            struct list watches; /* on this node */
+            const struct store_binding *bind;
+            void *bind_ctx;
+        };
+        struct {               /* of a shadow */
+            struct list in_tx; /* in its transaction's list */
+            struct node *base; /* the node that it stands for */
+            u8 looked;         /* what of the node its transaction has looked at */
+            bool dirty;        /* value and permissions are its own */
+            bool cut;          /* the transaction has removed what the base is and has below it */
+            bool news;         /* watches are told when it is committed */
+            bool counted;      /* it counts among the client's nodes */
+        };
+    };
     struct store_client *payer;
-    const struct store_binding *bind;
-    void *bind_ctx;
     void *value;
     u64 id;
     u64 generation; /* changes whenever the node or its list of children does */
+    u64 mark;       /* the generation of the call that last marked it */
     u32 len;        /* of the value, in bytes */
     u16 name_len;
     bool exists;
-    u8 looked; /* of a shadow: what of the node its transaction has looked at */
-    /* of a shadow */
-    bool dirty;   /* value and permissions are its own */
-    bool cut;     /* the transaction has removed what the base is and has below it */
-    bool news;    /* watches are told when it is committed */
-    bool counted; /* it counts among the client's nodes */
-    u64 mark;     /* of a base as well: the generation of the call that last marked it */
     struct store_perms perms;
     char name[]; /* terminated, with room for at least NAME_ROOM bytes, filled up with zeros */
 };
+_Static_assert(sizeof(struct node) + 24 <= 224, "a class of the heap: many are in each VM's home");
 #define NAME_ROOM 8u /* names of at most so many bytes are copied and compared as one word */
 
 struct transaction {
