@@ -70,8 +70,8 @@ LAYOUTS = ("shift", "end", "pair", "code32")
 IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000,
       ("read", "1"): 12000,
       ("read", "32"): 2000}
-# The most bytes that an idle VM costs beyond its RAM: 96 KiB, and 16 pages for its page tables.
-MEMORY_BUDGET = 96 * 1024 + 16 * 4096
+# The most bytes that an idle VM costs beyond its RAM, with its page tables.
+MEMORY_BUDGET = 80 * 1024
 # The most bytes that a network device costs in the hypervisor, the driver domain and the guest. The
 # buffers for frames that the guest asked for do not count. All of lwIP's heap counts, also the 64
 # bytes in it for each of the 1,536 buffers that this guest has (98,304 bytes in all).
