@@ -9,6 +9,7 @@
 #include "x86/tsc.h"
 
 #define KVM_SIGNATURE        "KVMKVMKVM\0\0"
+#define LEAF_FREQUENCIES     (KVMCLOCK_CPUID + 0x10) /* QEMU: vmware-cpuid-freq */
 #define FEATURE_NO_IO_DELAY  BIT(1)
 #define FEATURE_CLOCK        BIT(3)
 #define FEATURE_STEAL        BIT(5)
@@ -42,17 +43,22 @@ struct kvm_steal {
 
 /* Returns what a guest reads in a leaf of CPUID that belongs to this clock. The first leaf holds
  * KVM's signature, the second one the features of KVM that are offered. By these a guest finds the
- * clock. */
+ * clock. The last one tells how many kHz the TSC and the timer of the LAPIC have, so that a guest
+ * without a driver for the clock need not measure them by a PIT, which it does not have. VMware
+ * defined this leaf, and QEMU has it with KVM's. */
 struct cpuid kvmclock_cpuid(u32 leaf) {
     struct cpuid r = { 0 };
 
     if (leaf == KVMCLOCK_CPUID) {
-        r.eax = KVMCLOCK_CPUID + 1;
+        r.eax = LEAF_FREQUENCIES;
         memcpy(&r.ebx, KVM_SIGNATURE, 4);
         memcpy(&r.ecx, &KVM_SIGNATURE[4], 4);
         memcpy(&r.edx, &KVM_SIGNATURE[8], 4);
     } else if (leaf == KVMCLOCK_CPUID + 1) {
         r.eax = FEATURE_NO_IO_DELAY | FEATURE_CLOCK | FEATURE_STEAL | FEATURE_CLOCK_STABLE;
+    } else if (leaf == LEAF_FREQUENCIES) {
+        r.eax = (u32)tsc_khz;
+        r.ebx = VLAPIC_TIMER_KHZ;
     }
     return r;
 }

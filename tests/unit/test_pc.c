@@ -351,10 +351,13 @@ static void check_clock_of(u64 khz) {
 }
 
 static void test_clock(void **state) {
-    assert_int_equal(cpuid_of(0x40000000, 0), 0x40000001);
+    assert_int_equal(cpuid_of(0x40000000, 0), 0x40000010);
     assert_int_equal(cpuid_of(0x40000000, 1), 0x4b4d564b); /* "KVMK" */
     assert_int_equal(cpuid_of(0x40000001, 0), BIT(1) | BIT(3) | BIT(5) | BIT(24));
-    for (u32 leaf = 0x40000002; leaf < 0x40000100; leaf++) assert_int_equal(cpuid_of(leaf, 0), 0);
+    assert_int_equal(cpuid_of(0x40000010, 0), tsc_khz);
+    assert_int_equal(cpuid_of(0x40000010, 1), 1000000); /* kHz of the LAPIC's timer */
+    for (u32 leaf = 0x40000002; leaf < 0x40000100; leaf++)
+        if (leaf != 0x40000010) assert_int_equal(cpuid_of(leaf, 0), 0);
     assert_int_equal(cpuid_of(6, 0), 4); /* ARAT */
     check_clock_of(100000);
     check_clock_of(1000000);
