@@ -2,8 +2,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from conftest import ROOT
@@ -358,6 +361,38 @@ def test_a_failure_does_not_stop_others_and_finished_setups_are_not_run_again(pl
     before = os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns
     assert papers.snakemake([good], 1, [])
     assert os.stat(os.path.join(good, "runs.jsonl")).st_mtime_ns == before
+
+
+def test_ctrl_c_keeps_what_is_finished(places):
+    """It comes when the second set-up has its result, so Snakemake knows that the first one is
+    finished. The next command does not measure that again."""
+    directories = papers.plan(papers.read("vslicer/fig10-fairness"), quick=True)
+    patience = time.monotonic() + 300
+    # Where tests run in the background, Ctrl-C is ignored, and Snakemake would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def written():
+        """Returns [(when, the result of a set-up)], the oldest one first."""
+        paths = [os.path.join(d, "runs.jsonl") for d in directories if papers.finished(d)]
+        return sorted((os.stat(path).st_mtime_ns, path) for path in paths)
+
+    def interrupt():
+        while len(written()) < 2 and time.monotonic() < patience:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    try:
+        waiting.start()
+        with pytest.raises(KeyboardInterrupt):
+            papers.snakemake(directories, 1, [])
+    finally:
+        waiting.join()
+        signal.signal(signal.SIGINT, before)
+    first, *others = written()
+    assert len(others) + 1 < len(directories)
+    assert papers.snakemake(directories, 1, [])
+    assert first in written() and len(written()) == len(directories)
 
 
 def test_a_policy_of_ones_own_is_one_more_series(places, capsys):
