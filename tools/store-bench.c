@@ -70,7 +70,7 @@ static void read_all(int fd, void *buf, size_t n) {
 
 /* Sends what waits, takes all replies. Events are taken with them and not counted. */
 static void flush(struct server *s) {
-    struct store_packet p;
+    struct store_packet p = { 0 };
 
     if (s->len && write(s->fd, s->out, s->len) != (ssize_t)s->len) die("write");
     s->len = 0;
