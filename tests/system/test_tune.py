@@ -21,31 +21,42 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
 ])
 TUNE = "/local/domain/{}/io/tune"
 DISK, QUEUE = TUNE.format(3) + "/disk0", TUNE.format(1) + "/queue/4-0"
+# A time of the script counts from when the command before was due. So a command that waits for a VM
+# takes the time of those behind it away, and the driver domain, which never ends, is waited for.
+PAUSE = "+0ms wait back 100ms"
 SCRIPT = f"""\
 @400ms create plain
 +0ms wait plain 20s
 +0ms create tuned
+{PAUSE}
 +0ms store write {DISK}/dirty 91
 +0ms store write {DISK}/dirty much
 +0ms store write {DISK}/queue 129
-+50ms store -j=ls ls {DISK}
+{PAUSE}
++0ms store -j=ls ls {DISK}
 +0ms store write {DISK}/background 40
-+50ms store -j=background read {DISK}/background
+{PAUSE}
++0ms store -j=background read {DISK}/background
 +0ms store write {DISK}/dirty 90
-+50ms store -j=dirty read {DISK}/dirty
+{PAUSE}
++0ms store -j=dirty read {DISK}/dirty
 +0ms wait tuned 20s
 +0ms create talker
-+100ms store write {QUEUE} 0
+{PAUSE}
++0ms store write {QUEUE} 0
 +0ms store write {TUNE.format(4)}/net/rcvbuf 1000
-+50ms store -j=queue read {QUEUE}
+{PAUSE}
++0ms store -j=queue read {QUEUE}
 +0ms store -j=rcvbuf read {TUNE.format(4)}/net/rcvbuf
 +0ms store write {QUEUE} 7
-+50ms store -j=set read {QUEUE}
+{PAUSE}
++0ms store -j=set read {QUEUE}
 +0ms destroy talker
-+50ms store -j=gone ls {TUNE.format(1)}/queue
+{PAUSE}
++0ms store -j=gone ls {TUNE.format(1)}/queue
 +0ms store write {TUNE.format(5)}/net/sndbuf 100000
 +0ms create late
-+0ms wait late 300ms
+{PAUSE}
 +0ms destroy late
 +0ms poweroff
 """
