@@ -131,7 +131,7 @@ def draw(e, figures, where):
 
 
 PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Results of five papers, repeated on Takt</title>
+<html lang="en"><head><meta charset="utf-8"><title>TITLE</title>
 <style>
 body { font: 15px/1.4 sans-serif; margin: 2em; max-width: 1300px; color: #111; background: #fff; }
 table { border-collapse: collapse; width: 100%; }
@@ -141,13 +141,8 @@ pre { background: #f3f3f3; padding: 8px; overflow: auto; }
 .results img { max-width: 100%; height: auto; }
 .verdict { font-weight: bold; white-space: nowrap; }
 </style></head><body>
-<h1>Results of five papers, repeated on Takt</h1>
-<p>Each row is one result of a paper, and a command that measures it here. A value is the mean of
-all seeds; behind it, in parentheses, is the 95 % bootstrap interval of the mean, where runs
-differ. The verdict compares with conditions that were taken from the paper's text. If an interval
-reaches both sides of a condition, or the system never settles, the verdict is <em>undecided</em>.
-The simulation has models of guests and no devices: it shows shapes, and not the papers' absolute
-figures.</p>
+<h1>TITLE</h1>
+ABOUT
 <p><label>Paper <select id="paper"><option value="">all</option></select></label>
 <label>Verdict <select id="verdict"><option value="">all</option></select></label>
 <label>Word <input id="word" type="search"></label> <span id="count"></span></p>
@@ -195,6 +190,22 @@ document.querySelectorAll("th button").forEach((button, column) => {
 show();
 </script></body></html>
 """
+ALL = ("Results of five papers, repeated on Takt", """\
+<p>Each row is one result of a paper, and a command that measures it here. A value is the mean of
+all seeds; behind it, in parentheses, is the 95 % bootstrap interval of the mean, where runs
+differ. The verdict compares with conditions that were taken from the paper's text. If an interval
+reaches both sides of a condition, or the system never settles, the verdict is <em>undecided</em>.
+The platform <em>sim</em> has models of guests and no devices, and <em>whole</em> runs real guests.
+Both show shapes, and not the papers' absolute figures.</p>
+<p>What the mechanisms of all five papers do on the same workloads is on
+<a href="together.html">a page of its own</a>.</p>""")
+TOGETHER = ("Five papers on the same workloads", """\
+<p>No paper shows these results. In the first one the mechanisms of all five papers meet on one
+workload. Then follow eight mixes from mostly computing to mostly I/O, what each policy pays for
+its tail latency, extensions that the authors named, and how far results depend on one number, such
+as the slice. They have no conditions, so there is no verdict.</p>
+<p><a href="index.html">The papers' own results</a></p>""")
+FIRST = ("together/five", "together/mixes", "together/pareto")
 HEADS = ("Paper", "Result", "Claim", "What we got", "Platform", "Verdict")
 
 
@@ -267,10 +278,19 @@ def table_row(row, results):
             + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
 
 
-def write(rows, results, path):
-    """Writes the page. It needs no other file."""
+def write_page(path, page, rows, results):
+    title, about = page
     heads = "".join(f'<th><button type="button">{head}</button></th>' for head in HEADS)
-    text = PAGE.replace("HEADS", heads).replace(
+    text = PAGE.replace("TITLE", title).replace("ABOUT", about).replace("HEADS", heads).replace(
         "ROWS", "\n".join(table_row(row, results) for row in rows))
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
+
+
+def write(rows, results, where):
+    """Writes two pages into a directory, each of which needs no other file: index.html with all
+    results, and together.html with those that no paper has."""
+    write_page(os.path.join(where, "index.html"), ALL, rows, results)
+    beyond = [row for row in rows if row["id"].startswith("together/")]
+    beyond.sort(key=lambda row: FIRST.index(row["id"]) if row["id"] in FIRST else len(FIRST))
+    write_page(os.path.join(where, "together.html"), TOGETHER, beyond, results)

@@ -719,7 +719,7 @@ def report(_):
     with open(os.path.join(REPORT, "results.json"), "w", encoding="utf-8") as f:
         json.dump(rows, f, indent=1)
         f.write("\n")
-    paperreport.write(rows, RESULTS, os.path.join(REPORT, "index.html"))
+    paperreport.write(rows, RESULTS, REPORT)
     print(f"{experiment.inside(REPORT)}/index.html: {len(rows)} results")
     return 0
 

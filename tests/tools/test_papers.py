@@ -417,6 +417,7 @@ def test_the_report_in_a_browser(places, capsys):
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
     assert run("run", "vturbo/intro-shares", "--quick") == 0
+    assert run("run", "together/sensitive-tick", "--quick") == 0
     assert run("report") == 0
     rows = json.loads((places / "report" / "results.json").read_text())
     assert {"paper", "id", "claim", "section", "platform", "seeds", "verdict", "values", "interval",
@@ -443,6 +444,11 @@ def test_the_report_in_a_browser(places, capsys):
         up = script(papers_of)
         script("document.querySelector('th button').click()")
         assert up == sorted(up, key=str.lower) and script(papers_of)[0] == up[-1]
+        script("document.querySelector('a[href=\"together.html\"]').click()")
+        assert driver.title == "Five papers on the same workloads"
+        ids = script(shown + ".map(r => r.querySelector('small').textContent)")
+        assert ids == ["together/sensitive-tick"]
+        assert script("return document.querySelector('.results img').naturalWidth") > 100
         assert driver.get_log("browser") == []
     finally:
         driver.quit()
