@@ -101,11 +101,16 @@ def draw_pareto(plt, e, figures):
 
 
 def draw_measures(plt, e, figures):
-    """Returns a figure with a field for each measure."""
+    """Returns a figure with a field for each measure: up to three beside each other, and more in
+    two columns."""
     measures = e["figure"]["measures"]
-    fig, axes = plt.subplots(1, len(measures), figsize=(1 + 4.5 * len(measures), 4), squeeze=False)
-    for axis, measure in zip(axes[0], measures):
+    columns = len(measures) if len(measures) <= 3 else 2
+    rows = (len(measures) + columns - 1) // columns
+    fig, axes = plt.subplots(rows, columns, figsize=(1 + 4.5 * columns, 4 * rows), squeeze=False)
+    for axis, measure in zip(axes.flat, measures):
         draw_measure(axis, e, figures, measure)
+    for axis in list(axes.flat)[len(measures):]:
+        axis.remove()
     return fig, axes
 
 

@@ -411,6 +411,19 @@ def test_a_policy_that_the_simulation_does_not_know_is_refused(places, tmp_path)
         run("run", "vslicer/fig10-fairness", "--quick", "--policy", str(mine))
 
 
+def test_fields_of_a_figure_can_be_read(monkeypatch):
+    """Four or more fields beside each other would be too small."""
+    needs("experiments")
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    monkeypatch.setattr(paperreport, "draw_measure", lambda *_: None)
+    for fields, shape in ((1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (3, 2))):
+        fig, axes = paperreport.draw_measures(plt, {"figure": {"measures": ["m"] * fields}}, None)
+        assert axes.shape == shape and len(fig.axes) == fields
+        plt.close(fig)
+
+
 def test_the_report_in_a_browser(places, capsys):
     """No errors; the figure is visible; the table sorts and filters."""
     needs("experiments browser")
