@@ -196,8 +196,10 @@ static int node_write(struct store_client *c, u32 tx, const char *path, const vo
         n->dirty = true;
     }
     node_set_value(n, copy, len);
-    n->news = true;
-    if (!n->tx) node_touched(n, NULL);
+    if (n->tx)
+        n->news = true; /* only a shadow has this field */
+    else
+        node_touched(n, NULL);
     return 0;
 }
 
