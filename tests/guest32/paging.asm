@@ -14,6 +14,7 @@ PS      equ 0x80
 
         mov     edi, [ebx + 16]         ; the command line
         call    look_for_qemu
+        mov     [on_qemu], eax
         mov     eax, 0x40000000
         cpuid
         mov     esi, text.no_takt
@@ -172,16 +173,6 @@ skip:   push    esi
         mov     eax, 1
 
         jmp     leave_vm
-
-look_for_qemu:
-        cmp     byte [edi], 0
-        je      .no
-        cmp     dword [edi], 'qemu'
-        je      .yes
-        inc     edi
-        jmp     look_for_qemu
-.yes:   mov     dword [on_qemu], 1
-.no:    ret
 
 make_idt:
         mov     eax, on_gp

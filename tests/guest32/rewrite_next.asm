@@ -16,6 +16,7 @@ DIRTY   equ 0x40
 
         mov     edi, [ebx + 16]         ; the command line
         call    look_for_qemu
+        mov     [on_qemu], eax
         mov     dword [directory], table + P + W
         mov     dword [directory + (ALIAS >> 22) * 4], alias_table + P + W
         xor     ecx, ecx
@@ -87,16 +88,6 @@ fail:   push    esi
         call    print
         mov     eax, 3
         jmp     leave_vm
-
-look_for_qemu:
-        cmp     byte [edi], 0
-        je      .no
-        cmp     dword [edi], 'qemu'
-        je      .yes
-        inc     edi
-        jmp     look_for_qemu
-.yes:   mov     dword [on_qemu], 1
-.no:    ret
 
 ; A page of its own. Stores EAX into the instruction at .next, which loads it into EBX.
         align   4096
